@@ -1,0 +1,107 @@
+"""The errors that may reach a client, each with its Triton code and what that is in HTTP and gRPC.
+
+    Exception
+    └─ ZmqTritonError           INTERNAL
+       ├─ UnknownError          UNKNOWN
+       ├─ InternalError         INTERNAL
+       ├─ NotFound              NOT_FOUND
+       ├─ InvalidArgument       INVALID_ARG
+       ├─ Unavailable           UNAVAILABLE
+       ├─ Unsupported           UNSUPPORTED
+       ├─ AlreadyExists         ALREADY_EXISTS
+       ├─ Cancelled             CANCELLED
+       └─ ProtocolError         INTERNAL      a message of ours that does not decode
+
+Errors cross processes as (number, text), never pickled; `from_number` makes them errors again.
+A frontend needs one `except ZmqTritonError`.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Type
+
+
+class ZmqTritonError(Exception):
+    """Base of all errors with a status; its only argument is the text that the client reads."""
+
+    code = "INTERNAL"
+    #: On the wire; 0 there means "no error", so that a reply needs no second field.
+    number = 2
+    http_status = 500
+    #: The integer value of grpc.StatusCode, so that this file needs no grpc.
+    grpc_status = 13
+
+    @property
+    def text(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownError(ZmqTritonError):
+    """Raised when a model says UNKNOWN; Triton answers 400 for it."""
+
+    code, number, http_status, grpc_status = "UNKNOWN", 1, 400, 2
+
+
+class InternalError(ZmqTritonError):
+    """Raised when the server or a model failed on a request that was right."""
+
+
+class NotFound(ZmqTritonError):
+    """Raised when a version, region or file that was named does not exist."""
+
+    code, number, http_status, grpc_status = "NOT_FOUND", 3, 404, 5
+
+
+class InvalidArgument(ZmqTritonError):
+    """Raised when the request itself is wrong."""
+
+    code, number, http_status, grpc_status = "INVALID_ARG", 4, 400, 3
+
+
+class Unavailable(ZmqTritonError):
+    """Raised when the same request could succeed later: not ready, full, expired, stopping."""
+
+    code, number, http_status, grpc_status = "UNAVAILABLE", 5, 503, 14
+
+
+class Unsupported(ZmqTritonError):
+    """Raised when the request is understood and not offered."""
+
+    code, number, http_status, grpc_status = "UNSUPPORTED", 6, 501, 12
+
+
+class AlreadyExists(ZmqTritonError):
+    """Raised when a name is taken."""
+
+    code, number, http_status, grpc_status = "ALREADY_EXISTS", 7, 400, 6
+
+
+class Cancelled(ZmqTritonError):
+    """Raised when whoever asked no longer wants the answer."""
+
+    code, number, http_status, grpc_status = "CANCELLED", 8, 400, 1
+
+
+class ProtocolError(ZmqTritonError):
+    """Raised when a message between our processes does not decode; names kind and field."""
+
+
+_BY_NUMBER: Dict[int, Type[ZmqTritonError]] = {
+    cls.number: cls
+    for cls in (
+        UnknownError,
+        InternalError,
+        NotFound,
+        InvalidArgument,
+        Unavailable,
+        Unsupported,
+        AlreadyExists,
+        Cancelled,
+    )
+}
+BY_CODE: Dict[str, Type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.values()}
+
+
+def from_number(number: int, text: str) -> ZmqTritonError:
+    """The error that travelled as (number, text); an unknown number is an INTERNAL error."""
+    return _BY_NUMBER.get(number, InternalError)(text)
