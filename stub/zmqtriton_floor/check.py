@@ -1,0 +1,219 @@
+"""Whether a request fits its model: names, datatypes, shapes, batch, bytes. A size is never believed.
+
+Frontends run it on what clients send; the receiving stub on what other models send. Knows nothing
+of who asks; raises InvalidArgument with Triton's texts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.tensors import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.wire import RequestBody, Tensor
+
+_BATCH_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
+    "prepended to each input shape. If you want to specify the full shape including the batch dim "
+    "in your input dims config, try setting max_batch_size to zero. See the model configuration "
+    "docs for more info on max_batch_size."
+)
+
+
+class Input(NamedTuple):
+    """What a configuration says of one input."""
+
+    name: str
+    datatype: int
+    #: With a leading -1 where the model batches.
+    dims: Tuple[int, ...]
+    optional: bool
+    #: Bytes of one batch element where all dimensions are fixed, else None.
+    fixed_size: Optional[int]
+
+
+class Admission(NamedTuple):
+    """What the broker needs to know of a request that fits."""
+
+    batch_size: int
+    batch_key: int
+
+
+def _list(dims: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, dims)) + "]"
+
+
+class Signature:
+    """One model's inputs and outputs, ready for checking; made of its configuration as JSON."""
+
+    def __init__(self, config: Dict[str, Any]) -> None:
+        self.model: str = config["name"]
+        self.max_batch_size: int = config.get("max_batch_size", 0)
+        policy = config.get("model_transaction_policy") or {}
+        self.is_decoupled: bool = bool(policy.get("decoupled", False))
+        self.inputs: Dict[str, Input] = {}
+        for entry in config.get("input", []):
+            self.inputs[entry["name"]] = self._input(entry)
+        self.outputs: Dict[str, int] = {
+            entry["name"]: BY_CONFIG_NAME[entry["data_type"]].number
+            for entry in config.get("output", [])
+        }
+        self._required = sum(not i.optional for i in self.inputs.values())
+        self._is_batching = "dynamic_batching" in config
+        self._constant_key = all(
+            i.fixed_size is not None and not i.optional for i in self.inputs.values()
+        )
+
+    def _input(self, entry: Dict[str, Any]) -> Input:
+        datatype = BY_CONFIG_NAME[entry["data_type"]]
+        dims = tuple(entry["dims"])
+        fixed = None if datatype.size == 0 or -1 in dims else count_elements(dims) * datatype.size
+        full = (-1, *dims) if self.max_batch_size else dims
+        return Input(
+            entry["name"], datatype.number, full, bool(entry.get("optional", False)), fixed
+        )
+
+    def check(self, body: RequestBody) -> Admission:
+        """Raises InvalidArgument that names what does not fit."""
+        try:
+            return self._check(body)
+        except InvalidArgument as error:
+            request_id = body.request_id or "<id_unknown>"
+            raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
+
+    def _check(self, body: RequestBody) -> Admission:
+        for name in body.outputs:
+            if name not in self.outputs:
+                raise InvalidArgument(
+                    f"unexpected inference output '{name}' for model '{self.model}'"
+                )
+        given = body.inputs
+        if not self._required <= len(given) <= len(self.inputs):
+            self._refuse_count([tensor.name for tensor in given])
+        seen = set()
+        batch_size = 0
+        for position, tensor in enumerate(given):
+            wanted = self.inputs.get(tensor.name)
+            if wanted is None:
+                allowed = ", ".join(sorted(self.inputs))
+                raise InvalidArgument(
+                    f"unexpected inference input '{tensor.name}' for model '{self.model}', "
+                    f"allowed inputs are: {allowed}"
+                )
+            if tensor.name in seen:
+                raise InvalidArgument(f"input '{tensor.name}' already exists in request")
+            seen.add(tensor.name)
+            if self.max_batch_size:
+                batch_size = self._batch_of(tensor, batch_size if position else None)
+        if len(given) < len(self.inputs):
+            self._refuse_missing(seen)
+        if batch_size > self.max_batch_size:
+            raise InvalidArgument(
+                f"inference request batch-size must be <= {self.max_batch_size} for '{self.model}'"
+            )
+        for tensor in given:
+            self._check_tensor(tensor, self.inputs[tensor.name])
+        return Admission(batch_size, self._key(given))
+
+    def _batch_of(self, tensor: Tensor, others: Optional[int]) -> int:
+        if not tensor.shape:
+            raise InvalidArgument(
+                f"input '{tensor.name}' has no shape but model requires batch dimension for "
+                f"'{self.model}'"
+            )
+        if others is not None and tensor.shape[0] != others:
+            raise InvalidArgument(
+                f"input '{tensor.name}' batch size does not match other inputs for '{self.model}'"
+            )
+        return tensor.shape[0]
+
+    def _check_tensor(self, tensor: Tensor, wanted: Input) -> None:
+        if tensor.datatype != wanted.datatype:
+            known = BY_NUMBER.get(tensor.datatype)
+            raise InvalidArgument(
+                f"inference input '{tensor.name}' data-type is "
+                f"'{known.name if known else '<invalid>'}', but model '{self.model}' expects "
+                f"'{BY_NUMBER[wanted.datatype].name}'"
+            )
+        shape, dims = tensor.shape, wanted.dims
+        fits = len(shape) == len(dims)
+        if not fits or any(d != s and d != -1 for d, s in zip(dims, shape)):
+            note = _BATCH_NOTE if self.max_batch_size and not fits else ""
+            raise InvalidArgument(
+                f"unexpected shape for input '{tensor.name}' for model '{self.model}'. Expected "
+                f"{_list(dims)}, got {_list(shape)}. {note}"
+            )
+        if wanted.datatype == BYTES:
+            check_elements(tensor, self.model)
+            return
+        if wanted.fixed_size is not None:
+            size = wanted.fixed_size * (shape[0] if self.max_batch_size else 1)
+        else:
+            size = count_elements(shape) * BY_NUMBER[wanted.datatype].size
+        if len(tensor.data) != size:
+            raise InvalidArgument(
+                f"input byte size mismatch for input '{tensor.name}' for model '{self.model}'. "
+                f"Expected {size}, got {len(tensor.data)}"
+            )
+
+    def _refuse_count(self, given: List[str]) -> None:
+        total, required = len(self.inputs), self._required
+        expected = (
+            f"expected {total} inputs but got {len(given)} inputs"
+            if required == total
+            else f"expected number of inputs between {required} and {total} "
+            f"but got {len(given)} inputs"
+        )
+        missing = [i.name for i in self.inputs.values() if not i.optional and i.name not in given]
+        tail = ""
+        if missing:
+            got = ",".join(f"'{name}'" for name in given)
+            wanted = ",".join(f"'{name}'" for name in missing)
+            tail = (
+                f" Got input(s) [{got}], but missing required input(s) [{wanted}]. "
+                "Please provide all required input(s)."
+            )
+        raise InvalidArgument(f"{expected} for model '{self.model}'.{tail}")
+
+    def _refuse_missing(self, given: Any) -> None:
+        for wanted in self.inputs.values():
+            if not wanted.optional and wanted.name not in given:
+                self._refuse_count(list(given))
+
+    def _key(self, given: Sequence[Tensor]) -> int:
+        if not self._is_batching or self._constant_key:
+            return 0
+        start = 1 if self.max_batch_size else 0
+        shapes = sorted((t.name, t.datatype, t.shape[start:]) for t in given)
+        digest = hashlib.blake2b(repr(shapes).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little") >> 1
+
+
+def check_elements(tensor: Tensor, model: str) -> None:
+    """Raises InvalidArgument unless a BYTES tensor's data are as many elements as its shape says."""
+    expected, data = count_elements(tensor.shape), tensor.data
+    position, end, found = 0, len(data), 0
+    where = f"for inference input '{tensor.name}' for model '{model}'"
+    while position < end:
+        if found == expected:
+            raise InvalidArgument(
+                f"unexpected number of string elements {found + 1} {where}, expecting {expected}"
+            )
+        if position + 4 > end:
+            raise InvalidArgument(
+                f"incomplete string length indicator {where}, expecting 4 bytes but only "
+                f"{end - position} bytes available. Please make sure the string length indicator "
+                "is in one buffer."
+            )
+        length = int.from_bytes(data[position : position + 4], "little")
+        position += 4
+        if position + length > end:
+            raise InvalidArgument(
+                f"incomplete string data {where}, expecting string of length {length} but only "
+                f"{end - position} bytes available."
+            )
+        position += length
+        found += 1
+    if found != expected:
+        raise InvalidArgument(f"expected {expected} string elements {where}, got {found}")

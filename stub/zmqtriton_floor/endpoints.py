@@ -1,0 +1,77 @@
+"""Where the ZeroMQ sockets are and how they are set; the only place that opens one.
+
+Addresses are short numbers in the runtime directory, never made of model names. A socket belongs to
+one thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, List, Sequence
+
+import zmq
+
+Socket = Any  # zmq.Socket; generic in newer pyzmq only
+
+_EVENTS = int(zmq.EVENTS)
+_POLLIN = int(zmq.POLLIN)
+_SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
+_LAST = int(zmq.DONTWAIT)
+
+
+def requests_address(directory: str, epoch: int) -> str:
+    """The broker's ROUTER for frontends and models that ask."""
+    return "ipc://" + os.path.join(directory, f"requests-{epoch}")
+
+
+def workers_address(directory: str, epoch: int) -> str:
+    """The broker's ROUTER for stubs."""
+    return "ipc://" + os.path.join(directory, f"workers-{epoch}")
+
+
+def _open(context: Any, kind: int) -> Socket:
+    socket = context.socket(kind)
+    # No marks: a ROUTER at its mark drops silently. Admission and credits bound the memory.
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    socket.setsockopt(zmq.LINGER, 0)
+    return socket
+
+
+def open_router(context: Any, address: str) -> Socket:
+    """A bound ROUTER; sending to a peer that is gone raises EHOSTUNREACH instead of losing."""
+    socket = _open(context, zmq.ROUTER)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.bind(address)
+    return socket
+
+
+def open_dealer(context: Any, address: str) -> Socket:
+    """A connected DEALER; the broker tells peers apart by identities that it gives out itself."""
+    socket = _open(context, zmq.DEALER)
+    socket.connect(address)
+    return socket
+
+
+def has_input(socket: Socket) -> bool:
+    """Whether receive() has something. The FD is edge-triggered: ask until this says no, and
+    again after every send, before waiting on the FD."""
+    return bool(socket.get(_EVENTS) & _POLLIN)
+
+
+def receive(socket: Socket) -> List[bytes]:
+    """All frames of one message; call it after has_input() only."""
+    frame = socket.recv(_LAST, False)
+    frames = [frame.bytes]
+    while frame.more:
+        frame = socket.recv(_LAST, False)
+        frames.append(frame.bytes)
+    return frames
+
+
+def send(socket: Socket, frames: Sequence[bytes]) -> None:
+    """Queues one message; raises zmq.ZMQError only where a ROUTER's peer is gone."""
+    put = socket.send
+    for frame in frames[:-1]:
+        put(frame, _SNDMORE)
+    put(frames[-1], _LAST)

@@ -1,0 +1,149 @@
+"""A lifeline: the socketpair between the supervisor and one child, for control messages.
+
+Nobody can connect to it, so what arrives is from the supervisor or from the child itself. A message
+is cut into packets, each one byte (1: the last) and up to 60 KiB, since a packet must fit the
+socket's buffer. Sending never blocks: what the kernel does not take waits in a queue.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+import threading
+from collections import deque
+from typing import Any, Deque, List, Optional, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError
+
+_PACKET = 60 * 1024
+_PART, _LAST = b"\x00", b"\x01"
+_MAX_DESCRIPTORS = 16
+
+
+def pair() -> Tuple[socket.socket, socket.socket]:
+    """Two connected ends."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+class Lifeline:
+    """One end. Safe for use by several threads as far as sending goes; one thread receives."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._socket = end
+        self._outgoing: Deque[Tuple[bytes, Optional[int]]] = deque()
+        self._incoming = bytearray()
+        self._descriptors: List[int] = []
+        self._lock = threading.Lock()
+        #: Messages that did not decode.
+        self.malformed = 0
+        #: True once the other side is closed; nothing will arrive any more.
+        self.ended = False
+
+    @classmethod
+    def inherited(cls, descriptor: int) -> "Lifeline":
+        """The end that a child was started with; its own children shall not have it."""
+        os.set_inheritable(descriptor, False)
+        return cls(socket.socket(fileno=descriptor))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self.ended = True
+        self._socket.close()
+        while self._outgoing:
+            self._drop(self._outgoing.popleft()[1])
+
+    def send(self, message: Any, descriptor: Optional[int] = None) -> None:
+        """Queues a message, with a duplicate of a descriptor if given; lost if the end is closed."""
+        data = memoryview(wire.encode(message))
+        packets = [bytes(data[i : i + _PACKET]) for i in range(0, len(data), _PACKET)]
+        with self._lock:
+            if self.ended:
+                return
+            for packet in packets[:-1]:
+                self._outgoing.append((_PART + packet, None))
+            own = None if descriptor is None else os.dup(descriptor)
+            self._outgoing.append((_LAST + packets[-1], own))
+            self._flush()
+
+    def flush(self) -> None:
+        """Sends what the kernel takes now."""
+        with self._lock:
+            self._flush()
+
+    @property
+    def is_backed_up(self) -> bool:
+        """True while something waits for the descriptor to become writable."""
+        return bool(self._outgoing)
+
+    def _flush(self) -> None:
+        while self._outgoing and not self.ended:
+            packet, descriptor = self._outgoing[0]
+            rights = [] if descriptor is None else [array.array("i", [descriptor])]
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, r) for r in rights]
+            try:
+                self._socket.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                return
+            except OSError:  # the other side is gone: its pidfd says so, or our own end does
+                self.ended = True
+            self._outgoing.popleft()
+            self._drop(descriptor)
+
+    @staticmethod
+    def _drop(descriptor: Optional[int]) -> None:
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def receive(self) -> List[Tuple[Any, List[int]]]:
+        """All whole messages that are here, each with the descriptors that came along, which the
+        caller owns. What does not decode is counted and left out."""
+        messages: List[Tuple[Any, List[int]]] = []
+        room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
+        while not self.ended:
+            try:
+                packet, ancillary, _, _ = self._socket.recvmsg(
+                    _PACKET + 1, room, socket.MSG_CMSG_CLOEXEC
+                )
+            except BlockingIOError:
+                break
+            except OSError:
+                packet, ancillary = b"", []
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    whole = len(data) - len(data) % 4
+                    self._descriptors.extend(array.array("i", data[:whole]))
+            if not packet:
+                self.ended = True
+                break
+            self._incoming += packet[1:]
+            if packet[:1] == _LAST or len(self._incoming) > wire.MAX_CONTROL_BYTES:
+                self._take(messages)
+        return messages
+
+    def _take(self, messages: List[Tuple[Any, List[int]]]) -> None:
+        data, descriptors = bytes(self._incoming), self._descriptors
+        self._incoming, self._descriptors = bytearray(), []
+        try:
+            messages.append((wire.decode(data, wire.MAX_CONTROL_BYTES), descriptors))
+        except ProtocolError:
+            self.malformed += 1
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def wait(self, timeout_s: Optional[float] = None) -> bool:
+        """Blocks until receive() has something, or the end; flushes meanwhile. False: timed out."""
+        poller = select.poll()
+        while True:
+            poller.register(self, select.POLLIN | (select.POLLOUT if self.is_backed_up else 0))
+            events = poller.poll(None if timeout_s is None else timeout_s * 1000)
+            self.flush()
+            if not events:
+                return False
+            if events[0][1] & ~select.POLLOUT:
+                return True

@@ -1,0 +1,625 @@
+"""The protocol between zmqtriton's processes. Nothing else in the project builds or splits frames.
+
+A message on a ZeroMQ socket is
+
+    +--------+--------+--------+---
+    | header | body 0 | body 1 | ...      one body for each row of the header's list of rows
+    +--------+--------+--------+---
+
+and on a lifeline (a socketpair to the supervisor) or the control socket just the header.
+
+The **header** is one msgpack array of fixed positions: `[VERSION, kind, field, field, ...]`, the
+fields being those of the kind's class below, in their order; a row in a list is the array of the
+row's fields. The **body** is one request or response as `RequestBody` or `ResponseBody`. The broker
+reads headers and forwards bodies unread.
+
+Three conversations, frontend (F), broker (B), stub (S), supervisor (V):
+
+    a stub is born       an inference                     a load
+    V ── Birth ──▶ S     F ── Infer ───▶ B                F ── Call ────▶ V
+    V ── Expect ─▶ B     B ── Execute ─▶ S                V ── Load … ──▶ S ── Loaded ─▶ V
+    V ── Load ───▶ S     S ── Results ─▶ B                V ── Serve, Attach, Sync ─▶ B ── Seen ─▶ V
+    S ── Loaded ─▶ V     B ── Replies ─▶ F                V ── News, Sync ─▶ F ── Seen ─▶ V
+    S ── Hello ──▶ B                                      V ── Answer ──▶ F
+
+What does not decode raises `ProtocolError` naming kind and field; whoever reads a socket counts
+that and drops the message, and lives on. `python -m zmqtriton_floor.wire` prints the tables as
+Markdown, which is docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Union
+
+import msgpack
+
+from zmqtriton_floor.errors import ProtocolError
+
+#: Raised by one with each incompatible change; every process of a server must have the same.
+VERSION = 1
+
+#: A header above this is refused unread. Only lifelines carry more (configurations, files).
+MAX_HEADER_BYTES = 1 << 20
+MAX_CONTROL_BYTES = 256 << 20
+#: Rows in one header; a sender with more splits them.
+MAX_ROWS = 4096
+
+# The kinds of fields. Python sees plain types; the names say what decode() enforces.
+Count = int  # 0 ... 2^63-1
+Number = int  # -2^63 ... 2^63-1
+Code = int  # 0: no error, else ZmqTritonError.number
+Flags = int  # 0 ... 2^32-1
+Name = str  # up to 1024 characters
+Text = str  # up to 64 Ki characters
+Document = str  # up to 64 Mi characters: a configuration, arguments, a result as JSON
+Blob = bytes  # up to 64 MiB
+Token = bytes  # exactly 16 bytes
+Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up to 1024 characters
+Ids = List[int]
+
+_INTEGERS = {
+    "Count": (0, 2**63 - 1),
+    "Number": (-(2**63), 2**63 - 1),
+    "Code": (0, 99),
+    "Flags": (0, 2**32 - 1),
+}
+_LENGTHS = {
+    "Name": (str, 0, 1024),
+    "Text": (str, 0, 1 << 16),
+    "Document": (str, 0, 1 << 26),
+    "Blob": (bytes, 0, 1 << 26),
+    "Token": (bytes, 16, 16),
+}
+
+# Flags of a request, the first two as in Triton.
+SEQUENCE_START = 1
+SEQUENCE_END = 2
+# Flags of an outcome and of a reply.
+FINAL = 1
+
+
+# ---------------------------------------------------------------------- rows
+
+
+class Request(NamedTuple):
+    """One inference that a frontend asks for; its body is a RequestBody."""
+
+    id: Count  # the asking peer's own numbering, never reused
+    generation: Count  # which loading of a model it was checked against; 0: see model and version
+    model: Name  # "" where the generation is given
+    version: Number  # -1: the highest that is ready
+    flags: Flags  # SEQUENCE_START, SEQUENCE_END
+    priority: Count  # 0: the model's default
+    timeout_us: Count  # in the queue; 0: the model's default
+    deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none
+    batch_size: Count  # 0 where the model does not batch
+    batch_key: Count  # equal keys may share a batch
+    correlation: Correlation  # 0 or "": no sequence
+
+
+class Work(NamedTuple):
+    """One request of a batch, on its way to a stub; its body is the request's, unread."""
+
+    batch: Count  # rows with the same number are one call of execute()
+    peer: Count  # who asked, and ...
+    id: Count  # ... under which id: the two name a request everywhere
+    flags: Flags
+    correlation: Correlation
+    priority: Count
+    timeout_us: Count
+
+
+class Outcome(NamedTuple):
+    """One response of a request; its body is a ResponseBody, or empty with an error or a bare end."""
+
+    peer: Count
+    id: Count
+    code: Code
+    text: Text
+    flags: Flags  # FINAL: no other will follow
+
+
+class Executed(NamedTuple):
+    """execute() has returned: the instance is free. Durations are the batch's."""
+
+    batch: Count
+    input_ns: Count
+    infer_ns: Count
+    output_ns: Count
+
+
+class Reply(NamedTuple):
+    """An Outcome on its way to the one who asked."""
+
+    id: Count
+    code: Code
+    text: Text
+    flags: Flags
+
+
+class Route(NamedTuple):
+    """Names one request."""
+
+    peer: Count
+    id: Count
+
+
+# ------------------------------------------------- messages to the broker
+
+
+class Hello(NamedTuple):
+    """The first message of a connection; any other before it is dropped."""
+
+    serial: Count
+    token: Token
+    epoch: Count
+
+
+class Infer(NamedTuple):
+    """The requests of one turn of a frontend's loop. Bodies: one for each."""
+
+    requests: List[Request]
+
+
+class Cancel(NamedTuple):
+    """Nobody waits for these any more; each still gets its one final reply."""
+
+    ids: Ids
+
+
+class AskStatistics(NamedTuple):
+    """Counters of one model (version -1: all its versions) or, without a name, of all."""
+
+    id: Count
+    model: Name
+    version: Number
+
+
+class Results(NamedTuple):
+    """What a stub has to say since its last message. Bodies: one for each outcome."""
+
+    outcomes: List[Outcome]
+    executed: List[Executed]
+
+
+class Expect(NamedTuple):
+    """Who may say hello with which token."""
+
+    serial: Count
+    token: Token
+    role: Name
+    label: Name
+
+
+class Serve(NamedTuple):
+    """A generation of a model exists; requests for it wait until a stub is attached."""
+
+    generation: Count
+    model: Name
+    version: Count
+    config: Document
+
+
+class Attach(NamedTuple):
+    """This stub has loaded that generation and may be given requests."""
+
+    generation: Count
+    serial: Count
+    instance: Name
+
+
+class Retire(NamedTuple):
+    """Take no more requests for a generation; say Drained when the last one is answered."""
+
+    generation: Count
+
+
+class Remove(NamedTuple):
+    """Forget a generation; what is unanswered is answered UNAVAILABLE with the reason."""
+
+    generation: Count
+    reason: Text
+
+
+class Gone(NamedTuple):
+    """A process is dead. What it executed fails with the reason."""
+
+    serial: Count
+    reason: Text
+
+
+# ------------------------------------------------------ messages to a stub
+
+
+class Execute(NamedTuple):
+    """Batches to run, in this order. Bodies: one for each row."""
+
+    works: List[Work]
+
+
+class Abandon(NamedTuple):
+    """The askers of these were cancelled: is_cancelled() turns true."""
+
+    routes: List[Route]
+
+
+class Load(NamedTuple):
+    """Import the model; with auto_complete, call auto_complete_config and say Completed."""
+
+    instance: Name  # m_0_0
+    model: Name
+    version: Count
+    kind: Name  # CPU, GPU, MODEL
+    device: Count
+    directory: Text  # the model's, that holds config.pbtxt
+    path: Text  # of model.py
+    config: Document
+    auto_complete: Flags
+
+
+class Initialize(NamedTuple):
+    """The configuration is final: call initialize, say Loaded, then Hello to the broker."""
+
+    config: Document
+
+
+class Finish(NamedTuple):
+    """Call finalize and exit."""
+
+
+# ------------------------------------------- messages to frontends and all
+
+
+class Birth(NamedTuple):
+    """The first message on every lifeline: who you are and where the broker is."""
+
+    serial: Count
+    token: Token
+    role: Name
+    directory: Text
+    epoch: Count
+    settings: Document
+
+
+class News(NamedTuple):
+    """What is to be known of one version of a model now; it replaces what was said before."""
+
+    generation: Count  # 0: no generation of it serves
+    model: Name
+    version: Count  # 0: the model has no version
+    state: Name  # Triton's: LOADING READY UNLOADING UNAVAILABLE
+    reason: Text
+    ready_instances: Count
+    config: Document
+    config_proto: Blob
+
+
+class Forget(NamedTuple):
+    """A model is no longer known."""
+
+    model: Name
+
+
+class Sync(NamedTuple):
+    """Say Seen with this number when all that came before it holds."""
+
+    number: Count
+
+
+class Welcome(NamedTuple):
+    """The broker knows you."""
+
+    epoch: Count
+
+
+class Replies(NamedTuple):
+    """Bodies: one for each."""
+
+    replies: List[Reply]
+
+
+class Statistics(NamedTuple):
+    """`model_stats` of the statistics extension as JSON."""
+
+    id: Count
+    code: Code
+    text: Text
+    result: Document
+
+
+class Answer(NamedTuple):
+    """To a Call; the result is JSON."""
+
+    id: Count
+    code: Code
+    text: Text
+    result: Document
+
+
+class Stop(NamedTuple):
+    """End in order: a frontend stops listening and finishes what it has; the broker exits."""
+
+    within_ms: Count
+
+
+# ------------------------------------------------ messages to the supervisor
+
+
+class Seen(NamedTuple):
+    """To a Sync."""
+
+    number: Count
+
+
+class Call(NamedTuple):
+    """A control call of a frontend, a model or zmqtriton-ctl; arguments are JSON."""
+
+    id: Count
+    verb: Name
+    arguments: Document
+
+
+class Listening(NamedTuple):
+    """A frontend accepts connections."""
+
+    service: Name
+    address: Name
+
+
+class Branch(NamedTuple):
+    """Gunicorn's arbiter forked: the attached descriptor is the new process's own lifeline."""
+
+    pid: Count
+
+
+class Completed(NamedTuple):
+    """The model's own auto_complete_config has run."""
+
+    config: Document
+
+
+class Loaded(NamedTuple):
+    """initialize has returned."""
+
+
+class Failed(NamedTuple):
+    """Import, auto_complete_config or initialize failed; the stub exits."""
+
+    text: Text
+
+
+class Said(NamedTuple):
+    """A line of the model's Logger, or of the process's own."""
+
+    level: Name  # I W E V
+    file: Name
+    line: Count
+    text: Text
+
+
+class Drained(NamedTuple):
+    """A retired generation has no request left."""
+
+    generation: Count
+
+
+class Overdue(NamedTuple):
+    """A stub has been executing for longer than its model allows."""
+
+    serial: Count
+    text: Text
+
+
+KINDS: Dict[int, Type[Any]] = dict(
+    enumerate(
+        (
+            *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove),
+            *(Gone, Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome),
+            *(Replies, Statistics, Answer, Stop, Seen, Call, Listening, Branch, Completed, Loaded),
+            *(Failed, Said, Drained, Overdue),
+        ),
+        start=1,
+    )
+)
+_NUMBERS = {cls: number for number, cls in KINDS.items()}
+ROWS: Tuple[Type[Any], ...] = (Request, Work, Outcome, Executed, Reply, Route)
+
+
+# ------------------------------------------------------------------- bodies
+
+
+class Tensor(NamedTuple):
+    """A tensor of a body. BYTES are as in Triton's binary form: each with a 4-byte length."""
+
+    name: Name
+    datatype: Count  # TRITONSERVER_DataType, see tensors.py
+    shape: List[int]
+    data: Any  # bytes; C order, little endian
+
+
+class RequestBody(NamedTuple):
+    """What a model sees of a request."""
+
+    request_id: Name
+    parameters: Dict[str, Any]  # bool, int, float, str
+    outputs: List[str]  # requested names; empty: all
+    inputs: List[Tensor]
+
+
+class ResponseBody(NamedTuple):
+    """What a client sees of a response."""
+
+    parameters: Dict[str, Any]
+    outputs: List[Tensor]
+
+
+# ------------------------------------------------------- encode and decode
+
+# One Packer for all costs a quarter of packb(); the C one is safe among threads, since it never
+# lets go of the GIL for what we pack. The fallback in pure Python is not.
+_pack: Callable[[Any], bytes] = (
+    msgpack.packb if "fallback" in msgpack.Packer.__module__ else msgpack.Packer().pack
+)
+
+
+def encode(message: Any) -> bytes:
+    """The header of a message. Raises nothing for messages made of what their fields name."""
+    return _pack((VERSION, _NUMBERS[type(message)], *message))
+
+
+class _Form:
+    """How one class's array must look: which types where, and the bounds of each field."""
+
+    def __init__(self, cls: Type[Any]) -> None:
+        self.cls = cls
+        self.fields: Tuple[str, ...] = cls._fields
+        self.kinds = [getattr(t, "__forward_arg__", t) for t in cls.__annotations__.values()]
+        self.types: FrozenSet[Tuple[type, ...]] = frozenset(
+            itertools.product(*(self._types(kind) for kind in self.kinds))
+        )
+        self.integers = [(i, *_INTEGERS[k]) for i, k in enumerate(self.kinds) if k in _INTEGERS]
+        self.lengths = [(i, *_LENGTHS[k][1:]) for i, k in enumerate(self.kinds) if k in _LENGTHS]
+        self.correlations = [i for i, k in enumerate(self.kinds) if k == "Correlation"]
+        self.ids = [i for i, k in enumerate(self.kinds) if k == "Ids"]
+        self.rows = [(i, k[5:-1]) for i, k in enumerate(self.kinds) if k.startswith("List[")]
+
+    @staticmethod
+    def _types(kind: str) -> Tuple[type, ...]:
+        if kind in _INTEGERS:
+            return (int,)
+        if kind in _LENGTHS:
+            return (_LENGTHS[kind][0],)
+        return (int, str) if kind == "Correlation" else (list,)
+
+    def read(self, row: Sequence[Any]) -> Any:
+        """The message or row; ProtocolError names what is wrong with it."""
+        if tuple(map(type, row)) not in self.types:
+            raise ProtocolError(f"{self.cls.__name__}: fields of wrong types or number")
+        for i, low, high in self.integers:
+            if not low <= row[i] <= high:
+                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is out of range")
+        for i, low, high in self.lengths:
+            if not low <= len(row[i]) <= high:
+                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is too long or short")
+        for i in self.correlations:
+            value = row[i]
+            if len(value) > 1024 if type(value) is str else not 0 <= value < 2**64:
+                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is out of range")
+        if self.ids or self.rows:
+            row = self._nested(list(row))
+        return self.cls(*row)
+
+    def _nested(self, row: List[Any]) -> List[Any]:
+        for i in self.ids:
+            if len(row[i]) > MAX_ROWS or any(type(x) is not int or x < 0 for x in row[i]):
+                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} holds no list of ids")
+        for i, name in self.rows:
+            if len(row[i]) > MAX_ROWS:
+                raise ProtocolError(f"{self.cls.__name__}: too many {self.fields[i]}")
+            read = _FORMS[name].read
+            try:
+                row[i] = [read(entry) for entry in row[i]]
+            except TypeError:
+                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} holds no rows") from None
+        return row
+
+
+_FORMS: Dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
+_BY_KIND: Dict[int, _Form] = {number: _FORMS[cls.__name__] for number, cls in KINDS.items()}
+
+
+def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
+    """The message of a header. Raises ProtocolError for anything that is none, and nothing else."""
+    if len(header) > limit:
+        raise ProtocolError(f"a header of {len(header)} bytes")
+    try:
+        array = msgpack.unpackb(header)
+    except (ValueError, RecursionError):
+        raise ProtocolError("a header that is no msgpack") from None
+    if type(array) is not list or len(array) < 2 or type(array[1]) is not int:
+        raise ProtocolError("a header that is no array of version, kind and fields")
+    if array[0] != VERSION:
+        raise ProtocolError(f"a message of protocol version {array[0]!r}, here is {VERSION}")
+    form = _BY_KIND.get(array[1])
+    if form is None:
+        raise ProtocolError(f"a message of the unknown kind {array[1]}")
+    return form.read(array[2:])
+
+
+def encode_body(body: Union[RequestBody, ResponseBody]) -> bytes:
+    """The frame of a body; tensors' data may be any buffer."""
+    return _pack(body)
+
+
+def _tensors(rows: Any) -> List[Tensor]:
+    tensors = []
+    for row in rows:
+        name, datatype, shape, data = row
+        right = type(name) is str and type(datatype) is int and type(data) is bytes
+        if not right or type(shape) is not list or len(shape) > 32:
+            raise ValueError
+        for dim in shape:
+            if type(dim) is not int or not 0 <= dim < 2**63:
+                raise ValueError
+        tensors.append(Tensor(name, datatype, shape, data))
+    return tensors
+
+
+def decode_request(body: bytes) -> RequestBody:
+    """Raises ProtocolError where the body is none of a request."""
+    try:
+        request_id, parameters, outputs, inputs = msgpack.unpackb(body)
+        if type(request_id) is not str or type(parameters) is not dict or type(outputs) is not list:
+            raise ValueError
+        return RequestBody(request_id, parameters, outputs, _tensors(inputs))
+    except (ValueError, TypeError, RecursionError):
+        raise ProtocolError("a body that is no request") from None
+
+
+def decode_response(body: bytes) -> ResponseBody:
+    """Raises ProtocolError where the body is none of a response."""
+    try:
+        parameters, outputs = msgpack.unpackb(body)
+        if type(parameters) is not dict:
+            raise ValueError
+        return ResponseBody(parameters, _tensors(outputs))
+    except (ValueError, TypeError, RecursionError):
+        raise ProtocolError("a body that is no response") from None
+
+
+# -------------------------------------------------------------------- docs
+
+
+def _document(cls: Type[Any], number: Optional[int]) -> List[str]:
+    title = f"### {cls.__name__}" + ("" if number is None else f" ({number})")
+    lines = [title, "", " ".join((cls.__doc__ or "").split()), ""]
+    form = _FORMS[cls.__name__]
+    if form.fields:
+        lines += ["| field | kind |", "|---|---|"]
+        lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]
+        lines.append("")
+    return lines
+
+
+def describe() -> str:
+    """The whole protocol as Markdown."""
+    lines = ["# Protocol", "", "Written by `python -m zmqtriton_floor.wire`; edit that file.", ""]
+    lines += [f"Version {VERSION}.", "", "```text", (__doc__ or "").strip(), "```", ""]
+    lines += ["## Kinds of fields", "", "| kind | bound |", "|---|---|"]
+    lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in _INTEGERS.items()]
+    lines += [f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in _LENGTHS.items()]
+    lines += ["| Correlation | an integer or a string of up to 1024 characters |", ""]
+    lines += ["## Rows", ""]
+    for cls in ROWS:
+        lines += _document(cls, None)
+    lines += ["## Messages", ""]
+    for number, cls in KINDS.items():
+        lines += _document(cls, number)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(describe())
