@@ -1,0 +1,79 @@
+"""The public gRPC interface as message classes: `inference` (KServe v2, Triton) and gRPC health.
+
+The descriptors live in a private pool, so that a process may import tritonclient, whose
+generated modules register the same names in the default pool, before or after this package.
+Sources are the .proto files beside this file; `tools/build_protos.py` makes descriptors.pb.
+The `inference` definitions are those of Triton's public protocol: BSD-3-Clause, Copyright (c)
+NVIDIA CORPORATION. This package imports protobuf and the standard library only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+__all__ = ["POOL", "SERVICES", "Method", "ModelConfig", "enum", "message"]
+
+
+class Method(NamedTuple):
+    """One RPC of a service."""
+
+    name: str
+    request: type[Any]
+    response: type[Any]
+    client_streaming: bool
+    server_streaming: bool
+
+
+def _load_files() -> descriptor_pb2.FileDescriptorSet:
+    data = Path(__file__).with_name("descriptors.pb").read_bytes()
+    return descriptor_pb2.FileDescriptorSet.FromString(data)
+
+
+def _fill_pool(files: descriptor_pb2.FileDescriptorSet) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.AddSerializedFile(file.SerializeToString())
+    return pool
+
+
+_FILES = _load_files()
+#: Holds our descriptors alone; needed wherever protobuf asks for a pool, as in json_format.
+POOL: Any = _fill_pool(_FILES)
+
+
+@cache
+def message(name: str) -> type[Any]:
+    """The message class of a full name, as "inference.ModelInferRequest"; KeyError if unknown."""
+    cls: type[Any] = message_factory.GetMessageClass(POOL.FindMessageTypeByName(name))
+    return cls
+
+
+def enum(name: str) -> Any:
+    """The EnumDescriptor of a full name, as "inference.DataType"; KeyError if unknown."""
+    return POOL.FindEnumTypeByName(name)
+
+
+def _methods(service: Any) -> list[Method]:
+    return [
+        Method(
+            method.name,
+            message(method.input_type.full_name),
+            message(method.output_type.full_name),
+            method.client_streaming,
+            method.server_streaming,
+        )
+        for method in service.methods
+    ]
+
+
+#: Full service name -> its methods, in the order of the .proto file.
+SERVICES: dict[str, list[Method]] = {
+    name: _methods(POOL.FindServiceByName(name))
+    for name in (f"{f.package}.{s.name}" for f in _FILES.file for s in f.service)
+}
+
+ModelConfig = message("inference.ModelConfig")
