@@ -1,0 +1,50 @@
+# Each target makes what it needs; the first one takes a minute, the next ones nothing.
+# `make test ARGS="-k options"` passes arguments on to pytest.
+PYTHON ?= python3
+ARGS ?=
+bin := .venv/bin
+
+.PHONY: run test quick check fix bench faults clean
+
+run: .venv/server.stamp
+	$(bin)/zmqtriton demo $(ARGS)
+
+test: .venv/test.stamp .venv-protobuf7/stamp
+	$(bin)/python -m pytest $(ARGS)
+
+quick: .venv/test.stamp
+	$(bin)/python -m pytest -m "not system and not triton and not gpu" $(ARGS)
+
+check: .venv/test.stamp
+	$(bin)/ruff format --check . && $(bin)/ruff check . && $(bin)/mypy
+
+fix: .venv/test.stamp
+	$(bin)/ruff format . && $(bin)/ruff check --fix .
+
+bench: .venv/test.stamp
+	$(bin)/python tests/bench/run.py $(ARGS)
+
+faults: .venv/test.stamp
+	$(bin)/python tests/faults/run.py $(ARGS)
+
+clean:
+	rm -rf .venv .venv-protobuf7 build *.egg-info
+
+.venv/bin/uv: setup.cfg
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet uv
+	touch $@
+
+.venv/server.stamp: .venv/bin/uv
+	.venv/bin/uv pip install --quiet --python .venv --editable .
+	touch $@
+
+.venv/test.stamp: .venv/bin/uv
+	.venv/bin/uv pip install --quiet --python .venv --editable '.[test,dev]'
+	touch $@ .venv/server.stamp
+
+# tritonclient holds protobuf below 7; the server must run with either.
+.venv-protobuf7/stamp: .venv/bin/uv
+	.venv/bin/uv venv --quiet --clear .venv-protobuf7
+	.venv/bin/uv pip install --quiet --python .venv-protobuf7 --editable . 'protobuf>=7'
+	touch $@

@@ -1,0 +1,17 @@
+"""The server's two daemons, supervisor and broker, and its command lines.
+
+Nothing outside this package imports it: the other processes know the wire alone. The version
+lives in the floor, which every interpreter has; it is looked up here only when asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from zmqtriton_floor import __version__
+
+        return __version__
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
