@@ -339,6 +339,10 @@ class Answer(NamedTuple):
     result: Document
 
 
+class Open(NamedTuple):
+    """To a frontend: start to accept connections."""
+
+
 class Stop(NamedTuple):
     """End in order: a frontend stops listening and finishes what it has; the broker exits."""
 
@@ -418,8 +422,8 @@ KINDS: Dict[int, Type[Any]] = dict(
         (
             *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove),
             *(Gone, Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome),
-            *(Replies, Statistics, Answer, Stop, Seen, Call, Listening, Branch, Completed, Loaded),
-            *(Failed, Said, Drained, Overdue),
+            *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
+            *(Loaded, Failed, Said, Drained, Overdue),
         ),
         start=1,
     )
