@@ -1,0 +1,146 @@
+"""What a frontend knows of the models: the newest News of each version, and questions about them.
+
+Fed by the gateway from the lifeline. Does no I/O. Texts and codes are Triton's.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from zmqtriton_floor.check import Signature
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
+from zmqtriton_floor.tensors import BY_CONFIG_NAME
+from zmqtriton_floor.wire import News
+
+_READY = "READY"
+#: The reason of a version that somebody unloaded on purpose; it does not make a server unready.
+_UNLOADED = "unloaded"
+
+
+class ModelVersion:
+    """One version of a model, as News told it; replaced as a whole by the next News."""
+
+    def __init__(self, news: News) -> None:
+        self.name = news.model
+        self.version = news.version
+        self.generation = news.generation
+        self.state = news.state
+        self.reason = news.reason
+        self.ready_instances = news.ready_instances
+        self.config_text = news.config
+        self.config_proto = news.config_proto
+        self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
+        self.signature = Signature(self.config or {"name": news.model})
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether requests are taken; they may have to wait for an instance."""
+        return self.state == _READY and self.generation != 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an instance could execute now."""
+        return self.is_loaded and self.ready_instances > 0
+
+
+class Catalogue:
+    """All models by name and version."""
+
+    def __init__(self, strict_readiness: bool = True) -> None:
+        self.strict_readiness = strict_readiness
+        self._models: dict[str, dict[int, ModelVersion]] = {}
+        #: The version that an unversioned request gets, kept so that the hot path does one look-up.
+        self._newest: dict[str, ModelVersion] = {}
+
+    def update(self, news: News) -> None:
+        versions = self._models.setdefault(news.model, {})
+        if news.version:
+            versions[news.version] = ModelVersion(news)
+        loaded = [v for v in versions.values() if v.is_loaded]
+        if loaded:
+            self._newest[news.model] = max(loaded, key=lambda v: v.version)
+        else:
+            self._newest.pop(news.model, None)
+
+    def forget(self, name: str) -> None:
+        self._models.pop(name, None)
+        self._newest.pop(name, None)
+
+    def find(self, name: str, version: str = "") -> ModelVersion:
+        """The version that requests to it go to. Raises InvalidArgument for an unknown model or a
+        version that is no number, NotFound for an unknown version, Unavailable for an unready one."""
+        if not version or version == "-1":
+            newest = self._newest.get(name)
+            if newest is not None:
+                return newest
+            self._known(name)
+            raise NotFound(f"Request for unknown model: '{name}' has no available versions")
+        found = self._version(name, version)
+        if not found.is_loaded:
+            raise Unavailable(
+                f"Request for unknown model: '{name}' version {found.version} is not at ready state"
+            )
+        return found
+
+    def _known(self, name: str) -> dict[int, ModelVersion]:
+        versions = self._models.get(name)
+        if versions is None:
+            raise InvalidArgument(f"Request for unknown model: '{name}' is not found")
+        return versions
+
+    def _version(self, name: str, version: str) -> ModelVersion:
+        number = parse_version(version)
+        found = self._known(name).get(number)
+        if found is None:
+            raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
+        return found
+
+    def metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """The metadata extension's answer."""
+        found = self.find(name, version)
+        config = found.config
+        versions = sorted(v.version for v in self._models[name].values() if v.is_loaded)
+        return {
+            "name": name,
+            "versions": [str(v) for v in versions],
+            "platform": config.get("platform") or config.get("backend", ""),
+            "inputs": [_tensor(entry, config) for entry in config.get("input", [])],
+            "outputs": [_tensor(entry, config) for entry in config.get("output", [])],
+        }
+
+    def is_model_ready(self, name: str, version: str = "") -> bool:
+        """Raises as find() does for what is unknown; False for what is known and not ready."""
+        if not version or version == "-1":
+            newest = self._newest.get(name)
+            return newest.is_ready if newest else not self._known(name) and False
+        return self._version(name, version).is_ready
+
+    def is_ready(self) -> bool:
+        """Strict: every version of every model can execute, or was unloaded on purpose."""
+        if not self.strict_readiness:
+            return True
+        return all(
+            versions
+            and all(v.is_ready or v.reason == _UNLOADED for v in versions.values())
+            for versions in self._models.values()
+        )
+
+
+def parse_version(version: str) -> int:
+    """A version as clients write it; InvalidArgument where it is no positive integer."""
+    if not (version.isascii() and version.isdigit()) or int(version[:20]) < 1:
+        raise InvalidArgument(
+            f"failed to get model version from specified version string '{version}', version "
+            "should be an integral value > 0"
+        )
+    return int(version[:20])
+
+
+def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    batch = [-1] if config.get("max_batch_size", 0) else []
+    return {
+        "name": entry["name"],
+        "datatype": BY_CONFIG_NAME[entry["data_type"]].name,
+        "shape": batch + list(entry["dims"]),
+    }

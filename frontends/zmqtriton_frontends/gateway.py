@@ -1,0 +1,262 @@
+"""A frontend's only door: inferences to the broker, control calls and news over the lifeline.
+
+Lives on one asyncio loop. Requests that arise in the same turn of the loop travel in one message.
+What a caller gets is a response or a ZmqTritonError; a caller whose task is cancelled has its request
+cancelled at the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from typing import Any, Callable, Optional
+
+import zmq
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.catalogue import Catalogue
+from zmqtriton_frontends.kserve import CheckedRequest
+
+_log = logging.getLogger(__name__)
+
+
+class Gateway:
+    """One process's connection to the rest of the server."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._loop: asyncio.AbstractEventLoop
+        self._socket: Any = None
+        self._welcomed: asyncio.Future[None]
+        self._next_id = 0
+        #: What waits for a reply; None where nobody does any more.
+        self._replies: dict[int, Optional[asyncio.Future[bytes]]] = {}
+        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._requests: list[wire.Request] = []
+        self._bodies: list[bytes] = []
+        self._cancels: list[int] = []
+        self._flush_due = False
+        self.serial = 0
+        self.settings: dict[str, Any] = {}
+        self.catalogue = Catalogue()
+        self.is_stopping = False
+        #: Messages that did not decode, or that answered nothing that was asked.
+        self.malformed = 0
+        #: Called when the server opens, when it stops, and when the supervisor is gone.
+        self.on_open: Callable[[], None] = lambda: None
+        self.on_stop: Callable[[int], None] = lambda within_ms: None
+        self.on_end: Callable[[], None] = lambda: os._exit(1)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that the broker has not answered, cancelled ones too."""
+        return len(self._replies)
+
+    async def start(self) -> None:
+        """Returns when the broker knows this process. Raises nothing; waits as long as it takes."""
+        self._loop = asyncio.get_running_loop()
+        self._welcomed = self._loop.create_future()
+        self._loop.add_reader(self._lifeline.fileno(), self._read_lifeline)
+        self._read_lifeline()
+        await self._welcomed
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._lifeline.fileno())
+        self._lifeline.close()
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.get(zmq.FD))
+            self._socket.close(0)
+
+    # ------------------------------------------------------------ inferences
+
+    async def infer(self, request: CheckedRequest) -> wire.ResponseBody:
+        """The one response. Raises the error that it became instead."""
+        if self.is_stopping:
+            raise Unavailable("Server exiting")
+        model, body, admission, options = request
+        self._next_id = own_id = self._next_id + 1
+        row = wire.Request(
+            own_id,
+            model.generation,
+            "",
+            -1,
+            options.flags,
+            options.priority,
+            options.timeout_us,
+            options.deadline_ns,
+            admission.batch_size,
+            admission.batch_key,
+            options.correlation,
+        )
+        reply: asyncio.Future[bytes] = self._loop.create_future()
+        self._replies[own_id] = reply
+        self._requests.append(row)
+        self._bodies.append(wire.encode_body(body))
+        self._flush_soon()
+        try:
+            data = await reply
+        except asyncio.CancelledError:
+            self._cancel(own_id)
+            raise
+        return wire.decode_response(data)
+
+    def _cancel(self, own_id: int) -> None:
+        if own_id in self._replies:
+            self._replies[own_id] = None
+            self._cancels.append(own_id)
+            self._flush_soon()
+
+    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
+        """The counters of a model, or of all; raises for an unknown one."""
+        self._next_id = own_id = self._next_id + 1
+        answer: asyncio.Future[str] = self._loop.create_future()
+        self._answers[own_id] = answer
+        self._send(wire.AskStatistics(own_id, model, version), [])
+        try:
+            result: dict[str, Any] = json.loads(await answer)
+        finally:
+            self._answers.pop(own_id, None)
+        return result
+
+    def _flush_soon(self) -> None:
+        if not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        requests, bodies, cancels = self._requests, self._bodies, self._cancels
+        self._requests, self._bodies, self._cancels = [], [], []
+        for i in range(0, len(requests), wire.MAX_ROWS):
+            end = i + wire.MAX_ROWS
+            frames = [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
+            endpoints.send(self._socket, frames)
+        for i in range(0, len(cancels), wire.MAX_ROWS):
+            message = wire.encode(wire.Cancel(cancels[i : i + wire.MAX_ROWS]))
+            endpoints.send(self._socket, [message])
+        self._read_broker()  # a send may have consumed the descriptor's edge
+
+    def _send(self, message: Any, bodies: list[bytes]) -> None:
+        endpoints.send(self._socket, [wire.encode(message), *bodies])
+        self._loop.call_soon(self._read_broker)
+
+    def _read_broker(self) -> None:
+        socket = self._socket
+        while endpoints.has_input(socket):
+            header, *bodies = endpoints.receive(socket)
+            try:
+                message = wire.decode(header)
+                self._take(message, bodies)
+            except ProtocolError as error:
+                self.malformed += 1
+                _log.warning("dropped a message of the broker: %s", error.text)
+
+    def _take(self, message: Any, bodies: list[bytes]) -> None:
+        kind = type(message)
+        if kind is wire.Replies:
+            if len(bodies) != len(message.replies):
+                raise ProtocolError("Replies: as many bodies as replies are needed")
+            for row, body in zip(message.replies, bodies):
+                self._take_reply(row, body)
+        elif kind is wire.Statistics:
+            self._settle(message)
+        elif kind is wire.Welcome:
+            if not self._welcomed.done():
+                self._welcomed.set_result(None)
+        else:
+            raise ProtocolError(f"{kind.__name__} is no message for a frontend")
+
+    def _take_reply(self, row: wire.Reply, body: bytes) -> None:
+        if row.id not in self._replies:
+            raise ProtocolError(f"Replies: nothing was asked as {row.id}")
+        reply = self._replies.pop(row.id)
+        if reply is None or reply.done():
+            return
+        if row.code:
+            reply.set_exception(from_number(row.code, row.text))
+        else:
+            reply.set_result(body)
+
+    # --------------------------------------------------------------- control
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """What the supervisor answers to a control call; raises its error."""
+        self._next_id = own_id = self._next_id + 1
+        answer: asyncio.Future[str] = self._loop.create_future()
+        self._answers[own_id] = answer
+        self._tell(wire.Call(own_id, verb, json.dumps(arguments)))
+        try:
+            return json.loads(await answer)
+        finally:
+            self._answers.pop(own_id, None)
+
+    def listening(self, service: str, address: str) -> None:
+        """Tells the supervisor that clients can connect."""
+        self._tell(wire.Listening(service, address))
+
+    def drained(self) -> None:
+        """Tells the supervisor that nothing is in flight here any more."""
+        self._tell(wire.Drained(0))
+
+    def _tell(self, message: Any) -> None:
+        self._lifeline.send(message)
+        self._await_writable()
+
+    def _await_writable(self) -> None:
+        if self._lifeline.is_backed_up:
+            self._loop.add_writer(self._lifeline.fileno(), self._write_lifeline)
+
+    def _write_lifeline(self) -> None:
+        self._lifeline.flush()
+        if not self._lifeline.is_backed_up:
+            self._loop.remove_writer(self._lifeline.fileno())
+
+    def _read_lifeline(self) -> None:
+        for message, _ in self._lifeline.receive():
+            self._hear(message)
+        if self._lifeline.ended:
+            self._loop.remove_reader(self._lifeline.fileno())
+            self.on_end()
+
+    def _hear(self, message: Any) -> None:
+        kind = type(message)
+        if kind is wire.News:
+            self.catalogue.update(message)
+        elif kind is wire.Forget:
+            self.catalogue.forget(message.model)
+        elif kind is wire.Sync:
+            self._tell(wire.Seen(message.number))
+        elif kind is wire.Answer:
+            self._settle(message)
+        elif kind is wire.Birth:
+            self._be_born(message)
+        elif kind is wire.Open:
+            self.on_open()
+        elif kind is wire.Stop:
+            self.is_stopping = True
+            self.on_stop(message.within_ms)
+        else:
+            self.malformed += 1
+
+    def _settle(self, message: Any) -> None:
+        """Gives an Answer or Statistics to who asked, if that one still waits."""
+        waiting = self._answers.get(message.id)
+        if waiting is None or waiting.done():
+            return
+        if message.code:
+            waiting.set_exception(from_number(message.code, message.text))
+        else:
+            waiting.set_result(message.result)
+
+    def _be_born(self, birth: wire.Birth) -> None:
+        self.serial = birth.serial
+        self.settings = json.loads(birth.settings)
+        self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
+        address = endpoints.requests_address(birth.directory, birth.epoch)
+        self._socket = endpoints.open_dealer(zmq.Context.instance(), address)
+        self._loop.add_reader(self._socket.get(zmq.FD), self._read_broker)
+        self._send(wire.Hello(birth.serial, birth.token, birth.epoch), [])
