@@ -186,12 +186,13 @@ class Results(NamedTuple):
 
 
 class Expect(NamedTuple):
-    """Who may say hello with which token."""
+    """Who may say hello with which token, and what to kill when the supervisor has died."""
 
     serial: Count
     token: Token
     role: Name
     label: Name
+    pid: Count  # its process and process group; 0: none that the supervisor started
 
 
 class Serve(NamedTuple):
