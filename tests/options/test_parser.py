@@ -1,0 +1,534 @@
+"""The command line as a whole: what Triton's own takes, what it refuses, and what is ours."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from zmqtriton.options import (
+    HelpRequested,
+    OptionError,
+    Options,
+    Resource,
+    Restriction,
+    Setting,
+    TraceOptions,
+    parse,
+)
+from zmqtriton.options.kinds import Sense
+from zmqtriton.options.table import BY_NAME
+
+#: As `tritonserver --help` of 2.51 lists them, and what newer ones added.
+TRITON_OPTIONS = """
+    id exit-timeout-secs log-verbose log-info log-warning log-error log-format log-file model-store
+    model-repository exit-on-error disable-auto-complete-config strict-readiness model-control-mode
+    repository-poll-secs load-model model-config-name model-load-thread-count
+    model-load-retry-count model-namespacing enable-peer-access allow-http http-address http-port
+    reuse-http-port http-header-forward-pattern http-thread-count http-restricted-api
+    http-max-input-size allow-grpc grpc-address grpc-port reuse-grpc-port
+    grpc-header-forward-pattern grpc-infer-allocation-pool-size grpc-infer-thread-count
+    grpc-max-response-pool-size grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert grpc-server-key
+    grpc-root-cert grpc-infer-response-compression-level grpc-keepalive-time
+    grpc-keepalive-timeout grpc-keepalive-permit-without-calls grpc-http2-max-pings-without-data
+    grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes
+    grpc-max-connection-age grpc-max-connection-age-grace grpc-restricted-protocol
+    allow-client-shm allow-sagemaker sagemaker-port sagemaker-safe-port-range
+    sagemaker-thread-count allow-vertex-ai vertex-ai-port vertex-ai-thread-count
+    vertex-ai-default-model allow-metrics allow-gpu-metrics allow-cpu-metrics metrics-address
+    metrics-port metrics-interval-ms metrics-config trace-config backend-directory backend-config
+    repoagent-directory cache-config cache-directory rate-limit rate-limit-resource
+    pinned-memory-pool-byte-size cuda-memory-pool-byte-size cuda-virtual-address-size
+    min-supported-compute-capability buffer-manager-thread-count host-policy model-load-gpu-limit
+    strict-model-config response-cache-byte-size trace-file trace-level trace-rate trace-count
+    trace-log-frequency
+""".split()
+
+
+def parsed(*words: str) -> Options:
+    """The options with a repository given, which every command line must have."""
+    return parse(["--model-repository=/models", *words])
+
+
+def refused(*words: str) -> str:
+    with pytest.raises(OptionError) as caught:
+        parse(["--model-repository=/models", *words])
+    return str(caught.value)
+
+
+def test_every_option_of_triton_is_known() -> None:
+    assert [] == [name for name in TRITON_OPTIONS if name not in BY_NAME]
+
+
+def test_every_row_of_the_table_ends_in_a_field_or_a_decision() -> None:
+    decided = {
+        "disable_auto_complete_config",
+        "response_cache_byte_size",
+        "trace_config",
+        "trace_deprecated",
+    }
+
+    targets = {option.target for option in BY_NAME.values()}
+
+    assert decided == targets - {field.name for field in fields(Options)}
+    assert {"trace", "warnings"} == {field.name for field in fields(Options)} - targets
+
+
+def test_the_command_line_of_the_guide_is_taken_with_its_typing_error() -> None:
+    options = parse(
+        "--model-repository=/model_dir --strict-model-config=false --model-control-mode=poll "
+        "--repository-poll-secs=10 --backend-config=tensorflow,version=2 --log-verbose=1=1".split()
+    )
+
+    assert ("/model_dir",) == options.model_repository
+    assert "poll" == options.model_control_mode
+    assert 10 == options.repository_poll_secs
+    assert (Setting("tensorflow", "version", "2"),) == options.backend_config
+    assert 1 == options.log_verbose
+    assert not options.strict_model_config
+    assert (
+        "Warning: '--strict-model-config' has been deprecated! "
+        "Please use '--disable-auto-complete-config' instead.",
+    ) == options.warnings
+
+
+def test_the_command_line_of_kserve_is_taken() -> None:
+    options = parse(
+        "--model-store=/mnt/models --grpc-port=9000 --http-port=8080 --allow-grpc=true "
+        "--allow-http=true".split()
+    )
+
+    assert ("/mnt/models",) == options.model_repository
+    assert (8080, 9000) == (options.http_port, options.grpc_port)
+    assert () == options.warnings
+
+
+def test_without_options_everything_is_as_triton_has_it() -> None:
+    options = parsed()
+
+    assert "triton" == options.id
+    assert ("0.0.0.0", 8000) == (options.http_address, options.http_port)
+    assert ("0.0.0.0", 8001) == (options.grpc_address, options.grpc_port)
+    assert ("0.0.0.0", 8002) == (options.metrics_address, options.metrics_port)
+    assert 30 == options.exit_timeout_secs
+    assert options.exit_on_error
+    assert options.strict_readiness
+    assert "none" == options.model_control_mode
+    assert 67108864 == options.http_max_input_size
+    assert 4 == options.model_load_thread_count
+    assert TraceOptions() == options.trace
+    assert () == options.warnings
+
+
+@pytest.mark.parametrize("words", [("--http-port=9000",), ("--http-port", "9000")])
+def test_a_value_follows_its_option_with_and_without_an_equals_sign(
+    words: tuple[str, ...],
+) -> None:
+    assert 9000 == parsed(*words).http_port
+
+
+def test_the_last_of_several_values_counts() -> None:
+    assert 9001 == parsed("--http-port=9000", "--http-port=9001").http_port
+
+
+def test_repeated_repositories_add_up_in_order_and_once_each() -> None:
+    options = parse(["--model-repository=/b", "--model-store", "/a", "--model-repository=/b"])
+
+    assert ("/b", "/a") == options.model_repository
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "on", "On", "1"])
+def test_words_for_yes(word: str) -> None:
+    assert parsed("--exit-on-error=false", f"--exit-on-error={word}").exit_on_error
+
+
+@pytest.mark.parametrize("word", ["false", "False", "off", "OFF", "0"])
+def test_words_for_no(word: str) -> None:
+    assert not parsed(f"--exit-on-error={word}").exit_on_error
+
+
+@pytest.mark.parametrize("word", ["no", "yes", "", "2", "truee"])
+def test_other_words_for_a_bool_are_named(word: str) -> None:
+    expected = f'Bad option: "--allow-http".\ninvalid value for bool option: {word}'
+
+    assert expected == refused(f"--allow-http={word}")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1=1", 1), ("true", 1), ("FALSE", 0), (" 2x", 2), ("+3", 3)]
+)
+def test_a_verbosity_is_read_up_to_where_its_digits_end(text: str, value: int) -> None:
+    assert value == parsed(f"--log-verbose={text}").log_verbose
+
+
+@pytest.mark.parametrize("text", ["abc", "", "x1", "-"])
+def test_an_integer_without_digits_is_refused(text: str) -> None:
+    expected = f'Bad option: "--exit-timeout-secs".\nInvalid option value. Got {text}'
+
+    assert expected == refused(f"--exit-timeout-secs={text}")
+
+
+@pytest.mark.parametrize("text", ["2147483648", "-2147483649", "9" * 5000])
+def test_an_integer_too_large_is_out_of_bound(text: str) -> None:
+    expected = (
+        f'Bad option: "--exit-timeout-secs".\nProvided option value is out of bound. Got {text}'
+    )
+
+    assert expected == refused(f"--exit-timeout-secs={text}")
+
+
+@pytest.mark.parametrize("text", ["70000", "-1"])
+def test_a_port_that_cannot_be_is_refused(text: str) -> None:
+    assert f"Port must be in the range 0 to 65535. Got {text}" in refused(f"--http-port={text}")
+
+
+def test_an_option_without_its_value_is_refused() -> None:
+    assert refused("--http-port").startswith("option '--http-port' requires an argument\n")
+
+
+def test_an_unknown_option_is_refused_with_the_closest_one() -> None:
+    assert (
+        "unrecognized option '--model-repositry'; did you mean '--model-repository'?\n"
+        "Try 'zmqtriton --help' for all options."
+    ) == refused("--model-repositry=/x")
+
+
+def test_an_option_like_none_is_refused_without_a_suggestion() -> None:
+    assert refused("--qqqq").startswith("unrecognized option '--qqqq'\n")
+
+
+def test_one_dash_is_not_enough() -> None:
+    assert refused("-http-port=1").startswith(
+        "unrecognized option '-http-port'; did you mean '--http-port'?"
+    )
+
+
+def test_the_beginning_of_one_name_stands_for_it() -> None:
+    assert ("/x",) == parse(["--model-rep=/x"]).model_repository
+
+
+def test_the_beginning_of_several_names_is_ambiguous() -> None:
+    assert refused("--log-f=x").startswith(
+        "option '--log-f=x' is ambiguous; possibilities: '--log-format' '--log-file'\n"
+    )
+
+
+@pytest.mark.parametrize("word", ["extra", "--", "-"])
+def test_an_argument_that_is_no_option_is_refused(word: str) -> None:
+    assert refused(word).startswith(f"Unexpected argument: {word}\n")
+
+
+@pytest.mark.parametrize("words", [[], ["--http-port=1"], ["--model-repository="]])
+def test_without_a_repository_there_is_nothing_to_serve(words: list[str]) -> None:
+    with pytest.raises(OptionError, match="^--model-repository must be specified$"):
+        parse(words)
+
+
+def test_polling_seconds_count_only_in_mode_poll() -> None:
+    assert 0 == parsed("--repository-poll-secs=10").repository_poll_secs
+    assert 0 == parsed("--model-control-mode=explicit").repository_poll_secs
+    assert 15 == parsed("--model-control-mode=POLL").repository_poll_secs
+
+
+def test_models_to_load_need_mode_explicit() -> None:
+    assert (
+        "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
+    ) == refused("--load-model=a")
+
+
+def test_models_to_load_add_up_once_each() -> None:
+    options = parsed(
+        "--model-control-mode=explicit", "--load-model=b", "--load-model=a", "--load-model=b"
+    )
+
+    assert ("b", "a") == options.load_model
+
+
+def test_the_wildcard_stands_alone() -> None:
+    mode = "--model-control-mode=explicit"
+
+    assert ("*",) == parsed(mode, "--load-model=*").load_model
+    assert (
+        "Wildcard model name '*' must be the ONLY startup model if specified at all."
+    ) == refused(mode, "--load-model=*", "--load-model=a")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ["--http-port=9000", "--grpc-port=9000"],
+            "HTTP requests and GRPC requests at the same address and port 0.0.0.0:9000",
+        ),
+        (
+            ["--metrics-port=8000"],
+            "HTTP requests and metrics requests at the same address and port 0.0.0.0:8000",
+        ),
+        (
+            ["--grpc-port=8000", "--grpc-address=127.0.0.1"],
+            "HTTP requests and GRPC requests at the same address and port 0.0.0.0:8000",
+        ),
+        (
+            ["--allow-sagemaker=true", "--sagemaker-port=8001"],
+            "GRPC requests and SageMaker requests at the same address and port 0.0.0.0:8001",
+        ),
+    ],
+)
+def test_two_endpoints_on_one_port_are_both_named(words: list[str], text: str) -> None:
+    assert f"The server cannot listen to {text}" == refused(*words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--http-port=9000", "--grpc-port=9000", "--allow-grpc=false"],
+        ["--http-port=0", "--grpc-port=0", "--metrics-port=0"],
+        [
+            "--http-address=127.0.0.1",
+            "--grpc-address=127.0.0.2",
+            "--http-port=9000",
+            "--grpc-port=9000",
+        ],
+    ],
+)
+def test_ports_that_do_not_meet_are_no_collision(words: list[str]) -> None:
+    parsed(*words)
+
+
+def test_metrics_listen_where_http_does_unless_told() -> None:
+    assert "127.0.0.1" == parsed("--http-address=127.0.0.1").metrics_address
+    assert "::1" == parsed("--metrics-address=::1").metrics_address
+
+
+def test_without_metrics_nothing_is_measured() -> None:
+    options = parsed("--allow-metrics=false")
+
+    assert (False, False) == (options.allow_gpu_metrics, options.allow_cpu_metrics)
+
+
+def test_auto_completion_ends_with_either_option() -> None:
+    assert parsed("--disable-auto-complete-config").strict_model_config
+    assert parsed("--strict-model-config=true").strict_model_config
+
+
+def test_the_newer_option_for_auto_completion_wins_with_a_warning() -> None:
+    options = parsed("--disable-auto-complete-config", "--strict-model-config=false")
+
+    assert options.strict_model_config
+    assert (
+        "Warning: Overriding deprecated '--strict-model-config' from False to True in favor of "
+        "'--disable-auto-complete-config'!"
+    ) == options.warnings[-1]
+
+
+@pytest.mark.parametrize("name", ["early-liveness", "build-environments", "trust-client-shm"])
+def test_a_switch_needs_no_value_and_takes_no_following_word(name: str) -> None:
+    field = name.replace("-", "_")
+
+    assert not getattr(parsed(), field)
+    assert getattr(parsed(f"--{name}", "--id=x"), field)
+    assert not getattr(parsed(f"--{name}=false"), field)
+    assert refused(f"--{name}", "false").startswith("Unexpected argument: false")
+
+
+@pytest.mark.parametrize(
+    ("words", "allowed"),
+    [
+        ([], False),
+        (["--http-address=127.0.0.1"], False),
+        (["--http-address=127.0.0.1", "--grpc-address=::1"], True),
+        (["--http-address=localhost", "--allow-grpc=false"], True),
+        (["--allow-client-shm=true"], True),
+        (
+            ["--http-address=127.0.0.1", "--grpc-address=127.0.0.1", "--allow-client-shm=false"],
+            False,
+        ),
+    ],
+)
+def test_client_shared_memory_is_for_loopback_unless_told(words: list[str], allowed: bool) -> None:
+    assert allowed == parsed(*words).allow_client_shm
+
+
+def test_the_log_format_is_one_of_three() -> None:
+    assert "ISO8601" == parsed("--log-format=ISO8601").log_format
+    assert "json" == parsed("--log-format=json").log_format
+    assert 'Bad option: "--log-format".\ninvalid argument for --log-format' == refused(
+        "--log-format=foo"
+    )
+
+
+def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
+    options = parsed(
+        "--backend-config=default-max-batch-size=2",
+        "--backend-config=python,stub-timeout-seconds=60",
+        "--backend-config=python,stub-timeout-seconds=30",
+        "--backend-config=python,stub-timeout-seconds=60",
+        "--backend-config=tensorflow,version=2",
+    )
+
+    assert {
+        "default-max-batch-size": "2",
+        "stub-timeout-seconds": "60",
+    } == options.backend_settings("python")
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        (
+            "--backend-config=,a=b",
+            "No backend specified. --backend-config option format is "
+            "<backend name>,<setting>=<value> or <setting>=<value>. Got ,a=b",
+        ),
+        (
+            "--backend-config=a",
+            "--backend-config option format is '<backend name>,<setting>=<value>'. Got a",
+        ),
+        (
+            "--backend-config=python,=x",
+            "--backend-config option format is '<backend name>,<setting>=<value>'. Got python,=x",
+        ),
+        (
+            "--cache-config=size=1",
+            "No cache specified. --cache-config option format is "
+            "<cache name>,<setting>=<value>. Got size=1",
+        ),
+        (
+            "--metrics-config=a,b=c",
+            "--metrics-config option format is <setting>=<value>. Got a,b=c",
+        ),
+        (
+            "--host-policy=a=b",
+            "--host-policy option format is '<policy name>,<setting>=<value>'. Got a=b",
+        ),
+        (
+            "--rate-limit-resource=a",
+            "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or "
+            "'<resource_name>:<count>'. Got a",
+        ),
+        (
+            "--cuda-memory-pool-byte-size=1",
+            "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument "
+            "requires format <first>:<second>. Found: 1",
+        ),
+        (
+            "--http-restricted-api=health",
+            "--http-restricted-api option format is '<config name>:<setting>=<value>'. Got health",
+        ),
+        ("--http-restricted-api=foo:k=v", "unknown restricted api 'foo'"),
+        ("--grpc-restricted-protocol=foo:k=v", "unknown restricted protocol 'foo'"),
+        ("--model-control-mode=x", "invalid argument for --model-control-mode"),
+        ("--rate-limit=x", "invalid argument for --rate-limit"),
+        ("--model-config-name=", "Error: empty argument for --model-config-name"),
+        (
+            "--grpc-max-response-pool-size=0",
+            "Error: --grpc-max-response-pool-size must be greater than 0.",
+        ),
+        ("--metrics-interval-ms=x", "Invalid option value. Got x"),
+    ],
+)
+def test_a_value_of_the_wrong_form_is_refused_as_triton_does(word: str, text: str) -> None:
+    name = word.partition("=")[0]
+
+    assert f'Bad option: "{name}".\n{text}' == refused(word)
+
+
+def test_values_with_parts_are_kept_by_their_parts() -> None:
+    options = parsed(
+        "--rate-limit-resource=R1:10",
+        "--rate-limit-resource=R2:4:1",
+        "--cuda-memory-pool-byte-size=0:1024",
+        "--model-load-gpu-limit=1:0.8",
+        "--host-policy=gpu_0,numa-node=0",
+        "--metrics-config=summary_quantiles=0.5:0.05,0.9:0.01",
+        "--sagemaker-safe-port-range=8080-8090",
+        "--metrics-interval-ms=1.5",
+    )
+
+    assert (Resource("R1", 10, -1), Resource("R2", 4, 1)) == options.rate_limit_resource
+    assert ((0, 1024),) == options.cuda_memory_pool_byte_size
+    assert ((1, 0.8),) == options.model_load_gpu_limit
+    assert (Setting("gpu_0", "numa-node", "0"),) == options.host_policy
+    assert (Setting("", "summary_quantiles", "0.5:0.05,0.9:0.01"),) == options.metrics_config
+    assert (8080, 8090) == options.sagemaker_safe_port_range
+    assert 1.5 == options.metrics_interval_ms
+
+
+def test_one_cache_is_the_limit() -> None:
+    assert (
+        "found multiple cache configurations, but only a single cache is currently supported"
+    ) == refused("--cache-config=local,size=1", "--cache-config=redis,host=x")
+
+
+def test_the_older_option_for_the_cache_is_turned_into_the_newer() -> None:
+    options = parsed("--response-cache-byte-size=1024")
+
+    assert (Setting("local", "size", "1024"),) == options.cache_config
+    assert "--cache-config=local,size=1024" in options.warnings[-1]
+
+
+def test_both_options_for_the_cache_together_are_refused() -> None:
+    assert "Incompatible flags --response-cache-byte-size and --cache-config" in refused(
+        "--cache-config=local,size=1", "--response-cache-byte-size=3"
+    )
+
+
+def test_what_has_no_effect_yet_is_said_once() -> None:
+    options = parsed("--rate-limit=execution_count", "--rate-limit=EXECUTION_COUNT")
+
+    assert ("accepted but has no effect yet: --rate-limit",) == options.warnings
+    assert "execution_count" == options.rate_limit
+
+
+def test_what_is_not_ours_to_tune_is_said() -> None:
+    assert ("accepted and ignored: --buffer-manager-thread-count",) == parsed(
+        "--buffer-manager-thread-count=4"
+    ).warnings
+
+
+def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:
+    assert () == parsed("--rate-limit=off", "--allow-sagemaker=false").warnings
+
+
+@pytest.mark.parametrize(
+    "name", [option.name for option in BY_NAME.values() if option.sense is Sense.REFUSED]
+)
+def test_a_protection_that_is_not_there_is_not_promised(name: str) -> None:
+    value = "true" if "ssl" in name else "health:key=secret"
+
+    assert (
+        f"--{name} is not supported yet, and without it what it protects would stand open"
+    ) == refused(f"--{name}={value}")
+
+
+def test_a_restricted_category_belongs_to_one_group() -> None:
+    assert (
+        'Bad option: "--http-restricted-api".\n'
+        "restricted api 'health' can not be specified in multiple config groups"
+    ) == refused("--http-restricted-api=health:a=1", "--http-restricted-api=trace,health:b=2")
+
+
+def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
+    read = BY_NAME["grpc-restricted-protocol"].read
+
+    assert Restriction(("health", "inference"), "triton-grpc-protocol-admin", "k=1") == read(
+        "health,inference:admin=k=1"
+    )
+
+
+def test_help_shows_each_group_option_and_default() -> None:
+    with pytest.raises(HelpRequested) as caught:
+        parse(["--help"])
+
+    text = str(caught.value)
+    assert [] == [name for name in BY_NAME if f"\n  --{name}" not in text]
+    assert "\nModel Repository:\n" in text
+    assert "Port to listen on. Default is 8000." in text
+    assert "{" not in text
+
+
+def test_version_is_that_of_the_floor() -> None:
+    from zmqtriton_floor import __version__
+
+    with pytest.raises(HelpRequested, match=f"^zmqtriton {__version__}$"):
+        parse(["--version"])

@@ -1,0 +1,23 @@
+"""The command line of `zmqtriton` and `tritonserver`: every option of Triton's, and our own.
+
+`main` calls `parse` and prints what it raises; nobody else reads argv. Nothing here prints, exits,
+opens a file or looks at the environment.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.options.parser import HelpRequested, OptionError, parse
+from zmqtriton.options.result import Options
+from zmqtriton.options.trace import TraceOptions
+from zmqtriton.options.values import Resource, Restriction, Setting
+
+__all__ = [
+    "HelpRequested",
+    "OptionError",
+    "Options",
+    "Resource",
+    "Restriction",
+    "Setting",
+    "TraceOptions",
+    "parse",
+]

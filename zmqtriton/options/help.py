@@ -1,0 +1,60 @@
+"""The text of `--help`, made from the table of options and the defaults in Options.
+
+Called by the parser. What has no effect is marked as such, so that the page promises nothing.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import fields
+
+from zmqtriton.options.kinds import Option, Sense, Shape
+from zmqtriton.options.result import Options
+from zmqtriton.options.table import GROUPS
+
+_WIDTH = 80
+_INDENT = " " * 8
+_NOTES = {
+    Sense.HONOURED: "",
+    Sense.PENDING: " (No effect yet.)",
+    Sense.INERT: " (Ignored.)",
+    Sense.REFUSED: " (Not supported yet.)",
+}
+_DEFAULTS = {field.name: field.default for field in fields(Options)}
+
+
+def help_text() -> str:
+    lines = [
+        "Usage: zmqtriton [options]",
+        "       zmqtriton demo [options]",
+        "",
+        "  --help",
+        f"{_INDENT}Print this and exit.",
+        "  --version",
+        f"{_INDENT}Print the version and exit.",
+    ]
+    for group, options in GROUPS.items():
+        lines += ["", f"{group}:"]
+        for option in options:
+            lines += _lines_of(option)
+    return "\n".join(lines)
+
+
+def _lines_of(option: Option) -> list[str]:
+    metavar = "" if option.shape is Shape.SWITCH else f" <{option.metavar}>"
+    text = f"{option.help}{_default(option)}{_NOTES[option.sense]}"
+    wrapped = textwrap.wrap(
+        text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+    )
+    return [f"  --{option.name}{metavar}", *wrapped]
+
+
+def _default(option: Option) -> str:
+    """Nothing for a flag, for what adds up, and for what is empty until said."""
+    default = _DEFAULTS.get(option.target)
+    if option.shape is not Shape.ONCE or default is None or default == "":
+        return ""
+    if option.name == "allow-client-shm":
+        return ""
+    word = str(default).lower() if isinstance(default, bool) else str(default)
+    return f" Default is {word}."

@@ -1,0 +1,255 @@
+"""Turns argv into Options: reads each option by its row, then checks them against each other.
+
+Written as getopt_long reads: `--name=value`, `--name value`, and any beginning of a name that
+fits one option only. Raises; never prints and never exits.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Any, NoReturn
+
+from zmqtriton_floor import __version__
+
+from zmqtriton.options.help import help_text
+from zmqtriton.options.kinds import Option, Sense, Shape
+from zmqtriton.options.result import Options
+from zmqtriton.options.table import BY_NAME
+from zmqtriton.options.trace import trace_options
+from zmqtriton.options.values import BadValue, Restriction, Setting
+
+_HINT = "Try 'zmqtriton --help' for all options."
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
+#: What rows write and `_settle` turns into fields of Options.
+_INTERMEDIATE: dict[str, Any] = {
+    "disable_auto_complete_config": False,
+    "response_cache_byte_size": None,
+    "trace_config": (),
+    "trace_deprecated": (),
+    "allow_client_shm": None,
+    # None tells "false was said" from "nothing was said".
+    "strict_model_config": None,
+}
+
+
+class OptionError(Exception):
+    """Raised when the server cannot start with this command line; its text is for stderr."""
+
+
+class HelpRequested(Exception):
+    """Raised for --help and --version; its text is for stdout, and is no error."""
+
+
+def parse(argv: list[str]) -> Options:
+    """The options in argv, which lacks the program's name. Raises OptionError, HelpRequested."""
+    defaults = {**_DEFAULTS, **_INTERMEDIATE}
+    values = dict(defaults)
+    warnings: list[str] = []
+    refused: list[str] = []
+    for option, text in _words(argv):
+        value = _value(option, text)
+        if option.warning:
+            warnings.append(option.warning)
+        # To say what is so anyway promises nothing.
+        if option.shape is Shape.MANY or value != defaults[option.target]:
+            _judge(option, warnings, refused)
+        if option.shape is Shape.MANY:
+            value = (*values[option.target], value)
+        values[option.target] = value
+    options = _settle(values, warnings)
+    if refused:
+        raise OptionError("\n".join(refused))
+    return options
+
+
+def _judge(option: Option, warnings: list[str], refused: list[str]) -> None:
+    name = f"--{option.name}"
+    if option.sense is Sense.REFUSED:
+        refused.append(
+            f"{name} is not supported yet, and without it what it protects would stand open"
+        )
+    elif option.sense is not Sense.HONOURED:
+        warning = f"{option.sense.value}: {name}"
+        if warning not in warnings:
+            warnings.append(warning)
+
+
+def _words(argv: list[str]) -> Iterator[tuple[Option, str]]:
+    """Each option with its value's text."""
+    words = iter(argv)
+    for word in words:
+        if word in ("-", "--") or not word.startswith("-"):
+            raise OptionError(f"Unexpected argument: {word}\n{_HINT}")
+        name, has_value, text = word.removeprefix("--").partition("=")
+        option = _find(name, word)
+        if not has_value and option.shape is Shape.SWITCH:
+            text = "true"
+        elif not has_value:
+            following = next(words, None)
+            if following is None:
+                raise OptionError(f"option '--{option.name}' requires an argument\n{_HINT}")
+            text = following
+        yield option, text
+
+
+def _find(name: str, word: str) -> Option:
+    """The option of this name or, if that is one only, the one that begins with it."""
+    if word.startswith("--") and name in BY_NAME:
+        return BY_NAME[name]
+    names = [*BY_NAME, "help", "version"]
+    fitting = [known for known in names if known.startswith(name)] if word[:2] == "--" else []
+    if fitting == ["help"]:
+        raise HelpRequested(help_text())
+    if fitting == ["version"]:
+        raise HelpRequested(f"zmqtriton {__version__}")
+    if len(fitting) == 1:
+        return BY_NAME[fitting[0]]
+    if fitting and name:
+        possible = " ".join(f"'--{known}'" for known in fitting)
+        raise OptionError(f"option '{word}' is ambiguous; possibilities: {possible}\n{_HINT}")
+    _unrecognized(name.lstrip("-"), word, names)
+
+
+def _unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
+    written = word.partition("=")[0]
+    close = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
+    suggestion = f"; did you mean '--{close[0]}'?" if close else ""
+    raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
+
+
+def _value(option: Option, text: str) -> Any:
+    try:
+        return option.read(text)
+    except BadValue as error:
+        raise OptionError(f'Bad option: "--{option.name}".\n{error}') from None
+
+
+def _settle(values: Mapping[str, Any], warnings: list[str]) -> Options:
+    """Checks options against each other and resolves the defaults that depend on others."""
+    settled = {name: values[name] for name in _DEFAULTS}
+    settled["strict_model_config"] = _is_strict(values, warnings)
+    settled["model_repository"] = _repositories(values)
+    settled["load_model"] = _startup_models(values)
+    if values["model_control_mode"] != "poll":
+        settled["repository_poll_secs"] = 0
+    settled["metrics_address"] = values["metrics_address"] or values["http_address"]
+    for measured in ("allow_gpu_metrics", "allow_cpu_metrics"):
+        settled[measured] = values[measured] and values["allow_metrics"]
+    settled["grpc_use_ssl"] = values["grpc_use_ssl"] or values["grpc_use_ssl_mutual"]
+    settled["cache_config"] = _cache(values, warnings)
+    for option, kind in (("http-restricted-api", "api"), ("grpc-restricted-protocol", "protocol")):
+        _check_restrictions(option, kind, values[option.replace("-", "_")])
+    _check_ports(settled)
+    if values["allow_client_shm"] is None:
+        settled["allow_client_shm"] = _is_loopback_only(settled)
+    try:
+        settled["trace"] = trace_options((*values["trace_deprecated"], *values["trace_config"]))
+    except BadValue as error:
+        raise OptionError(str(error)) from None
+    settled["warnings"] = tuple(warnings)
+    return Options(**settled)
+
+
+def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
+    if not values["disable_auto_complete_config"]:
+        return bool(values["strict_model_config"])
+    if values["strict_model_config"] is False:
+        warnings.append(
+            "Warning: Overriding deprecated '--strict-model-config' from False to True "
+            "in favor of '--disable-auto-complete-config'!"
+        )
+    return True
+
+
+def _repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
+    # An empty one is an unset variable in somebody's script.
+    found = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
+    if not found:
+        raise OptionError("--model-repository must be specified")
+    return found
+
+
+def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
+    models = tuple(dict.fromkeys(values["load_model"]))
+    if models and values["model_control_mode"] != "explicit":
+        raise OptionError(
+            "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
+        )
+    if "*" in models and len(models) > 1:
+        raise OptionError(
+            "Wildcard model name '*' must be the ONLY startup model if specified at all."
+        )
+    return models
+
+
+def _cache(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:
+    settings: tuple[Setting, ...] = values["cache_config"]
+    size = values["response_cache_byte_size"]
+    if size is not None:
+        if settings:
+            raise OptionError(
+                "Error: Incompatible flags --response-cache-byte-size and --cache-config both "
+                "provided. Please provide one or the other."
+            )
+        warnings.append(
+            "Warning: '--response-cache-byte-size' has been deprecated! Please use "
+            f"'--cache-config=local,size={size}' instead."
+        )
+        settings = (Setting("local", "size", str(size)),)
+    if len({setting.name for setting in settings}) > 1:
+        raise OptionError(
+            "found multiple cache configurations, but only a single cache is currently supported"
+        )
+    return settings
+
+
+def _check_restrictions(option: str, kind: str, groups: tuple[Restriction, ...]) -> None:
+    seen: set[str] = set()
+    for group in groups:
+        for category in group.categories:
+            if category in seen:
+                raise OptionError(
+                    f"Bad option: \"--{option}\".\nrestricted {kind} '{category}' "
+                    "can not be specified in multiple config groups"
+                )
+            seen.add(category)
+
+
+def _check_ports(settled: Mapping[str, Any]) -> None:
+    """Port 0 is any free one and collides with nothing."""
+    taken: list[tuple[str, str, int]] = []
+    for name, allowed, address, port in (
+        ("HTTP", "allow_http", "http_address", "http_port"),
+        ("GRPC", "allow_grpc", "grpc_address", "grpc_port"),
+        ("metrics", "allow_metrics", "metrics_address", "metrics_port"),
+        ("SageMaker", "allow_sagemaker", "http_address", "sagemaker_port"),
+        ("Vertex AI", "allow_vertex_ai", "http_address", "vertex_ai_port"),
+    ):
+        if not settled[allowed] or not settled[port]:
+            continue
+        here = settled[address]
+        for other, there, number in taken:
+            if number == settled[port] and (here == there or {here, there} & {"0.0.0.0", "::"}):
+                raise OptionError(
+                    f"The server cannot listen to {other} requests and {name} requests "
+                    f"at the same address and port {there}:{number}"
+                )
+        taken.append((name, here, settled[port]))
+
+
+def _is_loopback_only(settled: Mapping[str, Any]) -> bool:
+    """Whether only this machine can reach the endpoints through which regions are registered."""
+    return all(
+        not settled[allowed] or _is_loopback(settled[address])
+        for allowed, address in (("allow_http", "http_address"), ("allow_grpc", "grpc_address"))
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address == "localhost"

@@ -1,0 +1,153 @@
+"""What a command line comes to: one field per option, with Triton's default.
+
+Made by the parser and handed, frozen, to everything that is started. Where several options decide
+one thing (auto-completion, tracing, the cache), only the decision stands here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from zmqtriton.options.trace import TraceOptions
+from zmqtriton.options.values import Resource, Restriction, Setting
+
+
+@dataclass(frozen=True)
+class Options:
+    # Server
+    id: str = "triton"
+    exit_timeout_secs: int = 30
+    early_liveness: bool = False
+    #: Empty: $RUNTIME_DIRECTORY, else a new private directory.
+    runtime_directory: str = ""
+
+    # Logging
+    log_verbose: int = 0
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    #: default, ISO8601 or json
+    log_format: str = "default"
+    #: Empty: stderr.
+    log_file: str = ""
+
+    # Model repository
+    model_repository: tuple[str, ...] = ()
+    exit_on_error: bool = True
+    #: True: nothing is auto-completed.
+    strict_model_config: bool = False
+    strict_readiness: bool = True
+    #: none, poll or explicit
+    model_control_mode: str = "none"
+    #: 0 unless the mode is poll; 0 in mode poll loads once and never looks again.
+    repository_poll_secs: int = 15
+    #: Names, or "*" alone; empty unless the mode is explicit.
+    load_model: tuple[str, ...] = ()
+    model_config_name: str = ""
+    model_load_thread_count: int = 4
+    model_load_retry_count: int = 0
+    model_namespacing: bool = False
+    enable_peer_access: bool = True
+    build_environments: bool = False
+
+    # HTTP
+    allow_http: bool = True
+    http_address: str = "0.0.0.0"
+    http_port: int = 8000
+    reuse_http_port: bool = False
+    #: Matches any part of a header's name, in any case; empty forwards none.
+    http_header_forward_pattern: str = ""
+    #: 0: by the number of cores.
+    http_workers: int = 0
+    http_thread_count: int = 8
+    http_max_input_size: int = 64 << 20
+    http_restricted_api: tuple[Restriction, ...] = ()
+
+    # gRPC; times are milliseconds
+    allow_grpc: bool = True
+    grpc_address: str = "0.0.0.0"
+    grpc_port: int = 8001
+    reuse_grpc_port: bool = False
+    grpc_header_forward_pattern: str = ""
+    #: 0: by the number of cores.
+    grpc_processes: int = 0
+    grpc_infer_thread_count: int = 2
+    grpc_infer_allocation_pool_size: int = 8
+    grpc_max_response_pool_size: int = 2**31 - 1
+    grpc_use_ssl: bool = False
+    grpc_use_ssl_mutual: bool = False
+    grpc_server_cert: str = ""
+    grpc_server_key: str = ""
+    grpc_root_cert: str = ""
+    grpc_infer_response_compression_level: str = "none"
+    grpc_keepalive_time: int = 7_200_000
+    grpc_keepalive_timeout: int = 20_000
+    grpc_keepalive_permit_without_calls: bool = False
+    grpc_http2_max_pings_without_data: int = 2
+    grpc_http2_min_recv_ping_interval_without_data: int = 300_000
+    grpc_http2_max_ping_strikes: int = 2
+    #: 0: no limit.
+    grpc_max_connection_age: int = 0
+    grpc_max_connection_age_grace: int = 0
+    grpc_restricted_protocol: tuple[Restriction, ...] = ()
+
+    # Shared memory of clients
+    #: As said, or whether HTTP and gRPC listen on loopback only.
+    allow_client_shm: bool = False
+    trust_client_shm: bool = False
+
+    # SageMaker and Vertex AI
+    allow_sagemaker: bool = False
+    sagemaker_port: int = 8080
+    sagemaker_safe_port_range: tuple[int, int] | None = None
+    sagemaker_thread_count: int = 8
+    allow_vertex_ai: bool = False
+    vertex_ai_port: int = 8080
+    vertex_ai_thread_count: int = 8
+    vertex_ai_default_model: str = ""
+
+    # Metrics
+    allow_metrics: bool = True
+    allow_gpu_metrics: bool = True
+    allow_cpu_metrics: bool = True
+    #: That of HTTP unless said.
+    metrics_address: str = ""
+    metrics_port: int = 8002
+    metrics_interval_ms: float = 2000.0
+    metrics_config: tuple[Setting, ...] = ()
+
+    # Tracing, caching, limits
+    trace: TraceOptions = field(default_factory=TraceOptions)
+    cache_config: tuple[Setting, ...] = ()
+    cache_directory: str = "/opt/tritonserver/caches"
+    #: execution_count or off
+    rate_limit: str = "off"
+    rate_limit_resource: tuple[Resource, ...] = ()
+
+    # Backends
+    backend_directory: str = "/opt/tritonserver/backends"
+    backend_config: tuple[Setting, ...] = ()
+    repoagent_directory: str = "/opt/tritonserver/repoagents"
+
+    # Memory and devices
+    pinned_memory_pool_byte_size: int = 256 << 20
+    #: (GPU, bytes)
+    cuda_memory_pool_byte_size: tuple[tuple[int, int], ...] = ()
+    cuda_virtual_address_size: tuple[tuple[int, int], ...] = ()
+    min_supported_compute_capability: float = 6.0
+    buffer_manager_thread_count: int = 0
+    host_policy: tuple[Setting, ...] = ()
+    #: (GPU, fraction of its memory)
+    model_load_gpu_limit: tuple[tuple[int, float], ...] = ()
+
+    #: For the operator, one line each, in the order of the command line.
+    warnings: tuple[str, ...] = ()
+
+    def backend_settings(self, backend: str) -> dict[str, str]:
+        """What --backend-config says for this backend: its own over the global, the last over
+        the first."""
+        settings = {found.key: found.value for found in self.backend_config if not found.name}
+        settings.update(
+            (found.key, found.value) for found in self.backend_config if found.name == backend
+        )
+        return settings

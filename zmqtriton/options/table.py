@@ -1,0 +1,295 @@
+"""Every option of the command line, one row each, grouped as `--help` shows them.
+
+Read by `parser.py`; the defaults stand in Options. A row says how the text is read and what
+becomes of it: an option that starts to be honoured changes its sense here and nothing else.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.options import kinds as a
+from zmqtriton.options import values as read
+from zmqtriton.options.kinds import Option, Sense, Shape
+from zmqtriton.options.trace import DEPRECATED, trace_setting
+
+_PENDING, _INERT, _REFUSED = Sense.PENDING, Sense.INERT, Sense.REFUSED
+
+GROUPS: dict[str, tuple[Option, ...]] = {
+    "Server": (
+        a.text("id", "Name of this server, as clients see it."),
+        a.integer(
+            "exit-timeout-secs",
+            "Seconds that requests under way are given when the server stops.",
+        ),
+        a.switch(
+            "early-liveness",
+            "Open the ports before models are loaded: live at once, ready when they are.",
+        ),
+        a.text(
+            "runtime-directory",
+            "Directory for sockets, mode 0700. By default $RUNTIME_DIRECTORY or a new one.",
+        ),
+    ),
+    "Logging": (
+        a.integer(
+            "log-verbose",
+            "Level of verbose messages; 0 is none.",
+            read=read.integer_or_bool,
+        ),
+        a.boolean("log-info", "Write messages of level info."),
+        a.boolean("log-warning", "Write messages of level warning."),
+        a.boolean("log-error", "Write messages of level error."),
+        a.text(
+            "log-format",
+            'Form of each line: "default", "ISO8601" or "json".',
+            read=read.one_of(("default", "ISO8601", "json"), "invalid argument for --log-format"),
+        ),
+        a.text("log-file", "File to write to instead of stderr."),
+    ),
+    "Model Repository": (
+        a.texts(
+            "model-repository",
+            "Directory of models. May be repeated; a model's name must be unique in all of them.",
+        ),
+        a.texts("model-store", "The same as --model-repository.", field="model_repository"),
+        a.boolean("exit-on-error", "Exit when a model to be loaded at start fails to load."),
+        a.switch(
+            "disable-auto-complete-config",
+            "Take config.pbtxt as it is; what it lacks is an error.",
+        ),
+        a.boolean(
+            "strict-readiness",
+            "Be ready only while all models are; else as soon as the server answers.",
+        ),
+        a.text(
+            "model-control-mode",
+            '"none": load all models at start. "poll": follow changes of the repository. '
+            '"explicit": load what --load-model names, then what clients ask for.',
+            read=read.one_of(
+                ("none", "poll", "explicit"), "invalid argument for --model-control-mode"
+            ),
+        ),
+        a.integer("repository-poll-secs", "Seconds from poll to poll in mode poll."),
+        a.texts(
+            "load-model",
+            "Model to load at start in mode explicit. May be repeated; * alone is all of them.",
+        ),
+        a.text(
+            "model-config-name",
+            "Read configs/NAME.pbtxt of each model that has it, in place of config.pbtxt.",
+            read=read.filled("Error: empty argument for --model-config-name"),
+        ),
+        a.count("model-load-thread-count", "Models that may load at the same time."),
+        a.count("model-load-retry-count", "Times that a failed load is tried again."),
+        a.boolean(
+            "model-namespacing",
+            "Allow the same name in several repositories.",
+            _PENDING,
+        ),
+        a.boolean("enable-peer-access", "Let GPUs read each other's memory.", _INERT),
+        a.switch(
+            "build-environments",
+            "Build an environment for models with requirements.txt or pyproject.toml.",
+        ),
+    ),
+    "HTTP": (
+        a.boolean("allow-http", "Serve HTTP."),
+        a.text("http-address", "Address to listen on."),
+        a.port("http-port", "Port to listen on."),
+        a.boolean(
+            "reuse-http-port", "Share the port with other servers that say so too.", _PENDING
+        ),
+        a.text(
+            "http-header-forward-pattern",
+            "Headers that match this expression become parameters of the request.",
+        ),
+        a.integer("http-workers", "Processes that serve HTTP; 0 is by the number of cores."),
+        a.integer("http-thread-count", "Triton's threads; here no request waits for one.", _INERT),
+        a.long_integer(
+            "http-max-input-size", "Bytes that one request's JSON or raw input may have."
+        ),
+        a.restriction("http-restricted-api", "api", "", _REFUSED),
+    ),
+    "GRPC": (
+        a.boolean("allow-grpc", "Serve gRPC."),
+        a.text("grpc-address", "Address to listen on."),
+        a.port("grpc-port", "Port to listen on."),
+        a.boolean(
+            "reuse-grpc-port", "Share the port with other servers that say so too.", _PENDING
+        ),
+        a.text(
+            "grpc-header-forward-pattern",
+            "Metadata that matches this expression becomes parameters of the request.",
+        ),
+        a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
+        a.integer(
+            "grpc-infer-thread-count",
+            "Triton's threads; here no request waits for one.",
+            _INERT,
+            read=read.integer_between(
+                2,
+                128,
+                "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
+            ),
+        ),
+        a.integer("grpc-infer-allocation-pool-size", "States that Triton keeps for reuse.", _INERT),
+        a.integer(
+            "grpc-max-response-pool-size",
+            "Responses of one stream that may wait for its reader.",
+            _PENDING,
+            read=read.integer_between(
+                1, 2**31 - 1, "Error: --grpc-max-response-pool-size must be greater than 0."
+            ),
+        ),
+        a.boolean("grpc-use-ssl", "Encrypt gRPC.", _REFUSED),
+        a.boolean(
+            "grpc-use-ssl-mutual", "Encrypt gRPC and ask for clients' certificates.", _REFUSED
+        ),
+        a.text("grpc-server-cert", "File of the server's certificate.", _PENDING),
+        a.text("grpc-server-key", "File of the server's key.", _PENDING),
+        a.text("grpc-root-cert", "File of the certificate that signs clients'.", _PENDING),
+        a.text(
+            "grpc-infer-response-compression-level",
+            '"none", "low", "medium" or "high".',
+            _PENDING,
+            read=read.one_of(
+                ("none", "low", "medium", "high"),
+                "invalid argument for --grpc_infer_response_compression_level",
+            ),
+        ),
+        a.integer("grpc-keepalive-time", "Milliseconds without traffic before a ping."),
+        a.integer("grpc-keepalive-timeout", "Milliseconds that a ping's answer may take."),
+        a.boolean("grpc-keepalive-permit-without-calls", "Ping without a call under way."),
+        a.integer("grpc-http2-max-pings-without-data", "Pings that may be sent without data."),
+        a.integer(
+            "grpc-http2-min-recv-ping-interval-without-data",
+            "Milliseconds that a client without data must leave between pings.",
+        ),
+        a.integer("grpc-http2-max-ping-strikes", "Bad pings before the connection is closed."),
+        a.integer("grpc-max-connection-age", "Milliseconds that a connection may live."),
+        a.integer("grpc-max-connection-age-grace", "Milliseconds more for calls under way on it."),
+        a.restriction("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-", _REFUSED),
+    ),
+    "Shared memory": (
+        a.boolean(
+            "allow-client-shm",
+            "Let clients register shared memory. By default if HTTP and gRPC are loopback only.",
+        ),
+        a.switch(
+            "trust-client-shm",
+            "Map clients' regions without a copy; one that shrinks kills what reads it.",
+        ),
+    ),
+    "Sagemaker": (
+        a.boolean("allow-sagemaker", "Serve SageMaker's endpoints.", _PENDING),
+        a.port("sagemaker-port", "Port for them.", _PENDING),
+        a.other("integer-integer", read.pair(read.integer, read.integer, "-"), shape=Shape.ONCE)(
+            "sagemaker-safe-port-range",
+            "Range that this port may come from.",
+            _PENDING,
+        ),
+        a.integer("sagemaker-thread-count", "Triton's threads for them.", _INERT),
+    ),
+    "Vertex": (
+        a.boolean("allow-vertex-ai", "Serve Vertex AI's endpoints.", _PENDING),
+        a.port("vertex-ai-port", "Port for them.", _PENDING),
+        a.integer("vertex-ai-thread-count", "Triton's threads for them.", _INERT),
+        a.text("vertex-ai-default-model", "Model for requests that name none.", _PENDING),
+    ),
+    "Metrics": (
+        a.boolean("allow-metrics", "Serve metrics."),
+        a.boolean("allow-gpu-metrics", "Measure GPUs.", _PENDING),
+        a.boolean("allow-cpu-metrics", "Measure processor and memory.", _PENDING),
+        a.text("metrics-address", "Address to listen on. By default that of HTTP."),
+        a.port("metrics-port", "Port to listen on."),
+        a.number("metrics-interval-ms", "Milliseconds between measurements.", _PENDING),
+        a.other("setting=value", read.metrics_setting)(
+            "metrics-config",
+            "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
+            _PENDING,
+        ),
+    ),
+    "Tracing": (
+        a.other("trace mode,setting=value", trace_setting)(
+            "trace-config",
+            "mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url ...",
+            _PENDING,
+        ),
+    ),
+    "Backend": (
+        a.text("backend-directory", "Directory of backends, for those written in Python."),
+        a.setting(
+            "backend-config",
+            "backend name",
+            "Setting of a backend, or of all without a name. May be repeated.",
+            Sense.HONOURED,
+            may_be_global=True,
+        ),
+    ),
+    "Repository Agent": (a.text("repoagent-directory", "Directory of Triton's agents.", _INERT),),
+    "Response Cache": (
+        a.setting(
+            "cache-config",
+            "cache name",
+            "Setting of the response cache, such as local,size=1048576.",
+            _PENDING,
+            may_be_global=False,
+        ),
+        a.text("cache-directory", "Directory of Triton's caches.", _INERT),
+    ),
+    "Rate Limiter": (
+        a.text(
+            "rate-limit",
+            '"execution_count" or "off".',
+            _PENDING,
+            read=read.one_of(("execution_count", "off"), "invalid argument for --rate-limit"),
+        ),
+        a.other("name:count:device", read.resource)(
+            "rate-limit-resource",
+            "How many of a resource there are, on one device or without one. May be repeated.",
+            _PENDING,
+        ),
+    ),
+    "Memory/Device Management": (
+        a.long_integer("pinned-memory-pool-byte-size", "Bytes of pinned memory.", _PENDING),
+        a.other("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
+            "cuda-memory-pool-byte-size",
+            "Bytes of memory on a GPU. May be repeated.",
+            _PENDING,
+        ),
+        a.other("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
+            "cuda-virtual-address-size",
+            "Address space of Triton's growable memory.",
+            _INERT,
+        ),
+        a.number("min-supported-compute-capability", "GPUs below it are not used.", _PENDING),
+        a.integer("buffer-manager-thread-count", "Triton's threads that copy tensors.", _INERT),
+        a.other("policy name,setting=value", read.host_policy)(
+            "host-policy",
+            "numa-node or cpu-cores of a policy. May be repeated.",
+            _PENDING,
+        ),
+        a.other("gpu:fraction", read.pair(read.integer, read.number, ":"))(
+            "model-load-gpu-limit",
+            "Share of a GPU's memory in use above which nothing more is loaded.",
+            _PENDING,
+        ),
+    ),
+    "DEPRECATED": (
+        a.boolean(
+            "strict-model-config",
+            "Use --disable-auto-complete-config.",
+            warning=(
+                "Warning: '--strict-model-config' has been deprecated! "
+                "Please use '--disable-auto-complete-config' instead."
+            ),
+        ),
+        a.long_integer(
+            "response-cache-byte-size", "Use --cache-config=local,size=BYTES.", _PENDING
+        ),
+        *map(a.deprecated_trace, DEPRECATED),
+    ),
+}
+
+BY_NAME: dict[str, Option] = {
+    option.name: option for options in GROUPS.values() for option in options
+}

@@ -1,0 +1,112 @@
+"""What --trace-config and the older --trace-* options come to together.
+
+Called once the whole command line is read, since a later setting may undo an earlier one. Starts
+no trace and opens no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from zmqtriton.options.values import BadValue, Setting, integer, setting
+
+_MODES = ("triton", "opentelemetry")
+_ON = ("true", "on", "min", "max", "timestamps")
+
+#: The setting of --trace-config that stands for each deprecated option.
+DEPRECATED = {
+    "trace-file": Setting("triton", "file", "<filepath>"),
+    "trace-level": Setting("", "level", "<OFF|TIMESTAMPS|TENSORS>"),
+    "trace-rate": Setting("", "rate", "<rate value>"),
+    "trace-count": Setting("", "count", "<count value>"),
+    "trace-log-frequency": Setting("triton", "log-frequency", "<log frequency value>"),
+}
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """Where traces go and which requests get one, until a client changes it."""
+
+    mode: str = "triton"
+    #: TIMESTAMPS and TENSORS may stand together; empty is off.
+    level: tuple[str, ...] = ()
+    #: One request in this many is traced.
+    rate: int = 1000
+    #: Traces still to be taken; -1 is without end.
+    count: int = -1
+    file: str = ""
+    #: Traces to a file before the next one is begun; 0 keeps one file.
+    log_frequency: int = 0
+    #: What was said for the OpenTelemetry exporter, in order, as (key, value).
+    opentelemetry: tuple[tuple[str, str], ...] = ()
+
+
+_read_setting = setting("--trace-config", "trace mode", may_be_global=True)
+
+
+def trace_setting(value: str) -> Setting:
+    """One --trace-config, with the mode's name checked."""
+    found = _read_setting(value)
+    return found._replace(name=_mode(found.name)) if found.name else found
+
+
+def trace_options(settings: Iterable[Setting]) -> TraceOptions:
+    """All settings put together, later ones over earlier; BadValue's text names the setting."""
+    options = TraceOptions()
+    is_off = False
+    for found in settings:
+        try:
+            options = _with(options, found)
+        except BadValue as error:
+            where = f"{found.name},{found.key}" if found.name else found.key
+            raise BadValue(f'Bad option: "--trace-config {where}".\n{error}') from None
+        is_off = is_off or (found.key == "level" and _level(found.value) is None)
+    # OFF wins wherever it stands, since levels otherwise add up.
+    return replace(options, level=()) if is_off else options
+
+
+def _with(options: TraceOptions, found: Setting) -> TraceOptions:
+    if found.name == "opentelemetry":
+        pairs = (*options.opentelemetry, (found.key, found.value))
+        return replace(options, opentelemetry=pairs)
+    if found.name == "triton":
+        if found.key == "file":
+            return replace(options, file=found.value)
+        if found.key == "log-frequency":
+            return replace(options, log_frequency=integer(found.value))
+        return options
+    if found.key == "mode":
+        return replace(options, mode=_mode(found.value))
+    if found.key == "level":
+        level = _level(found.value)
+        if level is None or level in options.level:
+            return options
+        return replace(options, level=(*options.level, level))
+    if found.key == "rate":
+        return replace(options, rate=integer(found.value))
+    if found.key == "count":
+        return replace(options, count=integer(found.value))
+    return options
+
+
+def _mode(value: str) -> str:
+    word = value.lower()
+    if word not in _MODES:
+        raise BadValue(
+            f"invalid value for trace mode option: {word}. "
+            'Available options are "triton" and "opentelemetry"'
+        )
+    return word
+
+
+def _level(value: str) -> str | None:
+    """The level's name; None for off."""
+    word = value.lower()
+    if word in ("false", "off"):
+        return None
+    if word in _ON:
+        return "TIMESTAMPS"
+    if word == "tensors":
+        return "TENSORS"
+    raise BadValue(f"invalid value for trace level option: {word}")

@@ -1,0 +1,243 @@
+"""Reads the value of one command-line option, as Triton's parser reads it.
+
+Called by the table of options. Each reader takes the text after `=` and returns the typed value,
+or raises `BadValue` with Triton's text. Knows no option by name and checks none against another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+#: What --http-restricted-api and --grpc-restricted-protocol can close off.
+RESTRICTED_CATEGORIES = (
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+_INT_LIMIT = 2**31
+_LONG_LIMIT = 2**63
+_LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
+_LEADING_FLOAT = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)")
+
+
+class BadValue(Exception):
+    """Raised when the text after an option cannot be its value; says what was expected."""
+
+
+class Setting(NamedTuple):
+    """One `--backend-config=python,stub-timeout-seconds=60`; name is empty for a global one."""
+
+    name: str
+    key: str
+    value: str
+
+
+class Restriction(NamedTuple):
+    """One group of APIs that answers only to requests that carry a header with this value."""
+
+    categories: tuple[str, ...]
+    header: str
+    value: str
+
+
+class Resource(NamedTuple):
+    """One rate-limiter resource; device is -1 for one that belongs to no device."""
+
+    name: str
+    amount: int
+    device: int
+
+
+def text(value: str) -> str:
+    return value
+
+
+def lower_text(value: str) -> str:
+    return value.lower()
+
+
+def filled(message: str) -> Callable[[str], str]:
+    """A text that may not be empty."""
+
+    def read(value: str) -> str:
+        if not value:
+            raise BadValue(message)
+        return value
+
+    return read
+
+
+def boolean(value: str) -> bool:
+    word = value.lower()
+    if word in ("true", "on", "1"):
+        return True
+    if word in ("false", "off", "0"):
+        return False
+    raise BadValue(f"invalid value for bool option: {value}")
+
+
+def _leading_integer(value: str, limit: int) -> int:
+    # As C's strtol reads it: what follows the digits is left alone, so `1=1` is 1.
+    found = _LEADING_INT.match(value)
+    if found is None:
+        raise BadValue(f"Invalid option value. Got {value}")
+    # A number too long to convert is out of bound anyway.
+    digits = found.group(1)
+    number = int(digits) if len(digits) < 25 else limit
+    if not -limit <= number < limit:
+        raise BadValue(f"Provided option value is out of bound. Got {value}")
+    return number
+
+
+def integer(value: str) -> int:
+    return _leading_integer(value, _INT_LIMIT)
+
+
+def long_integer(value: str) -> int:
+    return _leading_integer(value, _LONG_LIMIT)
+
+
+def integer_or_bool(value: str) -> int:
+    """A level that may also be switched on and off by a word."""
+    word = value.lower()
+    if word in ("true", "false"):
+        return int(word == "true")
+    return integer(value)
+
+
+def number(value: str) -> float:
+    found = _LEADING_FLOAT.match(value)
+    if found is None:
+        raise BadValue(f"Invalid option value. Got {value}")
+    return float(found.group(1))
+
+
+def integer_between(least: int, most: int, message: str) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        found = integer(value)
+        if not least <= found <= most:
+            raise BadValue(message.format(value=value))
+        return found
+
+    return read
+
+
+port = integer_between(0, 65535, "Port must be in the range 0 to 65535. Got {value}")
+count = integer_between(0, _INT_LIMIT - 1, "Must not be negative. Got {value}")
+
+
+def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:
+    """One of these words in any case, returned as it is written here."""
+    spelled = {word.lower(): word for word in words}
+
+    def read(value: str) -> str:
+        word = spelled.get(value.lower())
+        if word is None:
+            raise BadValue(message)
+        return word
+
+    return read
+
+
+def pair(
+    first: Callable[[str], First], second: Callable[[str], Second], sign: str
+) -> Callable[[str], tuple[First, Second]]:
+    def read(value: str) -> tuple[First, Second]:
+        left, found, right = value.partition(sign)
+        if not found:
+            raise BadValue(
+                "Cannot parse pair option due to incorrect number of inputs."
+                f"--<pair option> argument requires format <first>{sign}<second>. Found: {value}"
+            )
+        return first(left), second(right)
+
+    return read
+
+
+def _split_setting(value: str) -> tuple[int, str, str, str] | None:
+    """(where the comma stands, name, key, value) of `name,key=value`; None without key or value."""
+    comma = value.find(",")
+    equals = value.find("=", comma + 1)
+    key, setting = value[comma + 1 : equals], value[equals + 1 :]
+    if equals < 0 or not key or not setting:
+        return None
+    return comma, value[: max(comma, 0)], key, setting
+
+
+def setting(option: str, what: str, *, may_be_global: bool) -> Callable[[str], Setting]:
+    """`<what>,<setting>=<value>`; without the name, where that may be left out, a global one."""
+    noun = what.removesuffix(" name")
+    form = f"<{what}>,<setting>=<value>"
+    missing = f"No {noun} specified. {option} option format is {form}"
+    if may_be_global:
+        missing += " or <setting>=<value>"
+
+    def read(value: str) -> Setting:
+        comma = value.find(",")
+        if comma == 0 or (comma < 0 and not may_be_global):
+            raise BadValue(f"{missing}. Got {value}")
+        parts = _split_setting(value)
+        if parts is None:
+            raise BadValue(f"{option} option format is '{form}'. Got {value}")
+        return Setting(*parts[1:])
+
+    return read
+
+
+def metrics_setting(value: str) -> Setting:
+    key, _, found = value.partition("=")
+    # A comma in front of the `=` would be a name, and no metric has settings of its own.
+    if not key or not found or "," in key:
+        raise BadValue(f"--metrics-config option format is <setting>=<value>. Got {value}")
+    return Setting("", key, found)
+
+
+def host_policy(value: str) -> Setting:
+    parts = _split_setting(value)
+    if parts is None or parts[0] <= 0:
+        raise BadValue(
+            f"--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}"
+        )
+    return Setting(*parts[1:])
+
+
+def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], Restriction]:
+    """`<api>,<api>:<key>=<value>`: these answer only if the header <key> holds <value>."""
+
+    def read(value: str) -> Restriction:
+        names, _, rest = value.partition(":")
+        key, _, expected = rest.partition("=")
+        if not names or not key or not expected:
+            raise BadValue(
+                f"{option} option format is '<config name>:<setting>=<value>'. Got {value}"
+            )
+        categories = tuple(names.split(","))
+        for category in categories:
+            if category not in RESTRICTED_CATEGORIES:
+                raise BadValue(f"unknown restricted {kind} '{category}'")
+        return Restriction(categories, header_prefix + key, expected)
+
+    return read
+
+
+def resource(value: str) -> Resource:
+    parts = value.split(":")
+    if len(parts) not in (2, 3):
+        raise BadValue(
+            "--rate-limit-resource option format is '<resource_name>:<count>:<device>' or "
+            f"'<resource_name>:<count>'. Got {value}"
+        )
+    device = integer(parts[2]) if len(parts) == 3 else -1
+    return Resource(parts[0], integer(parts[1]), device)
