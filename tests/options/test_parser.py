@@ -220,7 +220,7 @@ def test_an_argument_that_is_no_option_is_refused(word: str) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--http-port=1"], ["--model-repository="]])
 def test_without_a_repository_there_is_nothing_to_serve(words: list[str]) -> None:
-    with pytest.raises(OptionError, match="^--model-repository must be specified$"):
+    with pytest.raises(OptionError, match=r"^--model-repository must be specified$"):
         parse(words)
 
 

@@ -1,0 +1,171 @@
+"""Triton's tables, as the server prints them when it has started.
+
+Called by `main` with plain data; returns text without a newline at its end. Does not print, and
+learns the terminal's width from its caller: None, as for a file or a pipe, wraps nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from zmqtriton.options import Options
+
+#: Cells stand between "| " and " |", and a column shares one bar with its neighbour.
+_PADDING = 2
+_BAR = 1
+#: A column narrower than this could not be read.
+_LEAST_WIDTH = 4
+
+
+class ModelRow(NamedTuple):
+    """One version of a model; version is "-" for a model that has none."""
+
+    name: str
+    version: str
+    #: READY, or another state and the reason: `UNAVAILABLE: ...`
+    status: str
+
+
+class BackendRow(NamedTuple):
+    name: str
+    path: str
+    #: JSON, as `backend_config` makes it
+    config: str
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> str:
+    """A table no wider than width; cells that do not fit go on in the next line."""
+    lines = [[_split(cell) for cell in row] for row in (header, *rows)]
+    widths = [
+        max(len(part) for row in lines for part in row[column]) for column in range(len(header))
+    ]
+    if width is not None:
+        widths = _fit(widths, width)
+    rule = "+" + "+".join("-" * (size + _PADDING) for size in widths) + "+"
+    first, *rest = (_row(cells, widths) for cells in lines)
+    return "\n".join([rule, *first, rule, *(line for row in rest for line in row), rule])
+
+
+def _split(cell: str) -> list[str]:
+    # A control character in a model's error text must not reach the operator's terminal.
+    plain = [re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", line) for line in cell.splitlines()]
+    return plain or [""]
+
+
+def _row(cells: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    wrapped = [_wrap(cell, size) for cell, size in zip(cells, widths, strict=True)]
+    height = max(len(cell) for cell in wrapped)
+    return [
+        "|"
+        + "|".join(
+            f" {cell[line] if line < len(cell) else '':<{size}} "
+            for cell, size in zip(wrapped, widths, strict=True)
+        )
+        + "|"
+        for line in range(height)
+    ]
+
+
+def _wrap(lines: Sequence[str], size: int) -> list[str]:
+    # Cut at the width and not between words: paths and JSON have none.
+    return [
+        line[start : start + size] for line in lines for start in range(0, max(len(line), 1), size)
+    ]
+
+
+def _fit(widths: Sequence[int], width: int) -> list[int]:
+    """Every column an equal share; what a narrow one leaves over goes to the wider ones."""
+    share = float((width - len(widths) * (_PADDING + _BAR) - _BAR) // len(widths))
+    fitted = list(widths)
+    by_width = sorted(range(len(widths)), key=widths.__getitem__)
+    for done, column in enumerate(by_width, start=1):
+        if widths[column] <= share:
+            wider = len(widths) - done
+            if wider:
+                share += (share - widths[column]) / wider
+        else:
+            fitted[column] = max(int(share), _LEAST_WIDTH)
+    return fitted
+
+
+def model_table(models: Iterable[ModelRow], width: int | None = None) -> str:
+    """All models by name, each with its versions from the lowest."""
+    rows = sorted(models, key=lambda row: (row.name, _number(row.version), row.version))
+    return table(("Model", "Version", "Status"), rows, width)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isascii() and version.isdigit() else -1
+
+
+def repository_agent_table(agents: Iterable[tuple[str, str]] = (), width: int | None = None) -> str:
+    return table(("Repository Agent", "Path"), sorted(agents), width)
+
+
+def backend_table(backends: Iterable[BackendRow], width: int | None = None) -> str:
+    return table(("Backend", "Path", "Config"), sorted(backends), width)
+
+
+def backend_config(options: Options, backend: str) -> str:
+    """What a backend is told, as JSON: the settings of all, then its own."""
+    settings = {
+        "auto-complete-config": "false" if options.strict_model_config else "true",
+        "backend-directory": options.backend_directory,
+        "min-compute-capability": f"{options.min_supported_compute_capability:.6f}",
+        "default-max-batch-size": "4",
+        **options.backend_settings(backend),
+    }
+    return json.dumps({"cmdline": settings}, separators=(",", ":"))
+
+
+def option_table(
+    options: Options,
+    *,
+    version: str,
+    extensions: Sequence[str],
+    gpus: Sequence[int] = (),
+    width: int | None = None,
+) -> str:
+    """What the server runs with; extensions are those of the metadata, gpus the ones it found."""
+    pools = dict(options.cuda_memory_pool_byte_size)
+    default_pool = 64 << 20
+    rows: list[tuple[str, object]] = [
+        ("server_id", options.id),
+        ("server_version", version),
+        ("server_extensions", " ".join(extensions)),
+        *(
+            (f"model_repository_path[{index}]", path)
+            for index, path in enumerate(options.model_repository)
+        ),
+        ("model_control_mode", f"MODE_{options.model_control_mode.upper()}"),
+        *((f"startup_models_{index}", name) for index, name in enumerate(options.load_model)),
+        ("strict_model_config", int(options.strict_model_config)),
+        ("model_config_name", options.model_config_name),
+        ("rate_limit", "OFF" if options.rate_limit == "off" else "EXEC_COUNT"),
+        ("pinned_memory_pool_byte_size", options.pinned_memory_pool_byte_size),
+        *((f"cuda_memory_pool_byte_size{{{gpu}}}", pools.get(gpu, default_pool)) for gpu in gpus),
+        ("min_supported_compute_capability", options.min_supported_compute_capability),
+        ("strict_readiness", int(options.strict_readiness)),
+        ("exit_timeout", options.exit_timeout_secs),
+        ("cache_enabled", int(bool(options.cache_config))),
+    ]
+    return table(("Option", "Value"), [(name, str(value)) for name, value in rows], width)
+
+
+def keepalive_table(options: Options, width: int | None = None) -> str:
+    rows: list[tuple[str, int]] = [
+        ("keepalive_time_ms", options.grpc_keepalive_time),
+        ("keepalive_timeout_ms", options.grpc_keepalive_timeout),
+        ("keepalive_permit_without_calls", options.grpc_keepalive_permit_without_calls),
+        ("http2_max_pings_without_data", options.grpc_http2_max_pings_without_data),
+        (
+            "http2_min_recv_ping_interval_without_data_ms",
+            options.grpc_http2_min_recv_ping_interval_without_data,
+        ),
+        ("http2_max_ping_strikes", options.grpc_http2_max_ping_strikes),
+    ]
+    header = ("GRPC KeepAlive Option", "Value")
+    return table(header, [(name, str(int(value))) for name, value in rows], width)
