@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool
-
 import zmqtriton_protos
+from google.protobuf import descriptor_pb2, descriptor_pool
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DESCRIPTORS = Path(zmqtriton_protos.__file__).with_name("descriptors.pb")
@@ -87,7 +87,12 @@ def test_tritonclient_may_be_imported_before_or_after_in_one_process(order: str)
         "assert (ours.model_name, ours.id) == ('m', '7')\n"
     )
 
-    subprocess.run([sys.executable, "-c", "\n".join([*imports, check])], check=True)
+    path = os.pathsep.join([str(ROOT / "frontends"), *sys.path])
+    subprocess.run(
+        [sys.executable, "-c", "\n".join([*imports, check])],
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
 
 
 def test_nothing_is_registered_in_the_default_pool() -> None:

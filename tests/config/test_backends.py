@@ -1,0 +1,187 @@
+"""Which backend a directory is for, and which Python file runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.config.backends import complete_backend, find_model_file
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.pbtxt import parse_text
+
+
+def make_version(model: Path, *names: str, version: str = "1") -> Path:
+    directory = model / version
+    directory.mkdir(parents=True)
+    for name in names:
+        if name.endswith("/"):
+            (directory / name).mkdir()
+        else:
+            (directory / name).touch()
+    return model
+
+
+def completed(text: str, model: Path, name: str = "m") -> tuple[str, str, str]:
+    config = parse_text(text)
+    complete_backend(config, name, model)
+    return config.backend, config.platform, config.default_model_filename
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["model.py"], ("python", "", "model.py")),
+        (["model.py", "model.onnx"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        (["model.onnx/"], ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        (["model.pt", "model.pt2"], ("pytorch", "pytorch_libtorch", "model.pt")),
+        (["model.pt2"], ("pytorch", "torch_aoti", "model.pt2")),
+        (["model.plan", "model.py"], ("tensorrt", "tensorrt_plan", "model.plan")),
+        (["model.xml"], ("openvino", "", "model.xml")),
+        (["model.savedmodel/"], ("tensorflow", "tensorflow_savedmodel", "model.savedmodel")),
+        (["model.graphdef"], ("tensorflow", "tensorflow_graphdef", "model.graphdef")),
+        (["model.savedmodel", "model.py"], ("python", "", "model.py")),
+    ],
+)
+def test_an_unconfigured_model_is_told_by_its_content(
+    tmp_path: Path, names: list[str], expected: tuple[str, str, str]
+) -> None:
+    make_version(tmp_path, *names)
+
+    assert expected == completed("", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "python"', ("python", "", "model.py")),
+        ('backend: "python" platform: "x"', ("python", "x", "model.py")),
+        ('backend: "python" default_model_filename: "a.py"', ("python", "", "a.py")),
+        ('platform: "pytorch_libtorch"', ("pytorch", "pytorch_libtorch", "model.pt")),
+        ('backend: "onnxruntime"', ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
+        ('default_model_filename: "model.py"', ("python", "", "model.py")),
+        ('default_model_filename: "other.py"', ("", "", "other.py")),
+        ('backend: "custom"', ("custom", "", "")),
+        ('platform: "custom"', ("", "custom", "")),
+        ('platform: "ensemble"', ("", "ensemble", "")),
+    ],
+)
+def test_the_configuration_goes_before_the_content(
+    tmp_path: Path, text: str, expected: tuple[str, str, str]
+) -> None:
+    make_version(tmp_path, "model.onnx")
+
+    assert expected == completed(text, tmp_path)
+
+
+def test_only_the_first_version_counts_and_hidden_directories_do_not(tmp_path: Path) -> None:
+    make_version(tmp_path, "model.onnx", version=".git")
+    make_version(tmp_path, "model.py", version="1")
+    make_version(tmp_path, "model.pt", version="2")
+
+    assert "python" == completed("", tmp_path)[0]
+
+
+def test_the_name_may_tell_a_custom_backend(tmp_path: Path) -> None:
+    assert ("identity", "", "model.identity") == completed("", tmp_path, "m.identity")
+
+
+def test_a_directory_that_tells_nothing_is_refused_as_in_triton(tmp_path: Path) -> None:
+    make_version(tmp_path)
+
+    with pytest.raises(ConfigError) as error:
+        completed("", tmp_path, "temp")
+
+    assert (
+        "Invalid model name: Could not determine backend for model 'temp' with no backend in model "
+        "configuration. Expected model name of the form 'model.<backend_name>'."
+    ) == error.value.text
+
+
+def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
+    make_version(tmp_path / "m", "model.py", "other.py")
+
+    default = find_model_file(parse_text('backend: "python"'), tmp_path / "m", 1, [])
+    named = find_model_file(
+        parse_text('backend: "python" default_model_filename: "other.py"'), tmp_path / "m", 1, []
+    )
+
+    assert tmp_path / "m" / "1" / "model.py" == default
+    assert tmp_path / "m" / "1" / "other.py" == named
+
+
+@pytest.mark.parametrize(
+    ("filename", "expected"),
+    [
+        ("gone.py", "Python model file not found in '{model}/1/gone.py'"),
+        ("model.txt", "Model name must end with '.py'. Model name is \"model.txt\"."),
+        ("../../x.py", "must stay within the model repository"),
+        ("/etc/x.py", "must stay within the model repository"),
+        ("a\\000b.py", "must stay within the model repository"),
+    ],
+)
+def test_a_wrong_model_file_is_refused(tmp_path: Path, filename: str, expected: str) -> None:
+    model = make_version(tmp_path / "m", "model.py")
+    config = parse_text(f'name: "m" backend: "python" default_model_filename: "{filename}"')
+
+    with pytest.raises(ConfigError) as error:
+        find_model_file(config, model, 1, [])
+
+    assert expected.format(model=model) in error.value.text
+
+
+def test_a_link_may_lead_to_another_model_but_not_out_of_the_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shared = make_version(repository / "shared", "model.py") / "1" / "model.py"
+    (tmp_path / "secret.py").touch()
+    model = make_version(repository / "m", "x")
+    config = parse_text('name: "m" backend: "python"')
+    link = model / "1" / "model.py"
+
+    link.symlink_to(shared)
+    assert link == find_model_file(config, model, 1, [])
+
+    link.unlink()
+    link.symlink_to(tmp_path / "secret.py")
+    with pytest.raises(ConfigError, match=r"must stay within the model repository"):
+        find_model_file(config, model, 1, [])
+
+
+def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    for directory in (first / "x", second / "vllm"):
+        directory.mkdir(parents=True)
+        (directory / "model.py").touch()
+
+    path = find_model_file(parse_text('backend: "vllm"'), tmp_path / "m", 1, [first, second])
+
+    assert second / "vllm" / "model.py" == path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('backend: "tensorflow"', ""),
+        ('backend: "../x"', ""),
+        ('backend: "x" runtime: "libtriton_x.so"', ""),
+        ('backend: "torchscript"', " Did you mean backend 'pytorch'?"),
+        ('backend: "onnx_runtime"', " Did you mean backend 'onnxruntime'?"),
+    ],
+)
+def test_an_unknown_backend_is_refused_as_in_triton(
+    tmp_path: Path, text: str, expected: str
+) -> None:
+    backends = tmp_path / "backends"
+    (backends / "x").mkdir(parents=True)
+    (backends / "x" / "libtriton_x.so").touch()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "model.py").touch()
+    config = parse_text(text)
+
+    with pytest.raises(ConfigError) as error:
+        find_model_file(config, tmp_path / "m", 1, [backends])
+
+    assert (
+        f"unable to find backend library for backend '{config.backend}', "
+        "try specifying runtime on the model configuration." + expected
+    ) == error.value.text

@@ -1,0 +1,322 @@
+"""The whole way from a directory to a finished configuration, and the form that clients read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqtriton.config.document import metadata, protocol_datatype, to_dict, to_json, to_text
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.instances import instance_names
+from zmqtriton.config.model_config import Host, load_config, merge_completion, needs_reload
+from zmqtriton.config.pbtxt import parse_text
+
+PREPROCESSING = """
+input [ { name: "image" data_type: TYPE_STRING dims: [ -1 ] } ]
+output [ { name: "input_image" data_type: TYPE_FP32 dims: [ -1, 3, -1, -1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+parameters { key: "EXECUTION_ENV_PATH"
+             value: { string_value: "$$TRITON_MODEL_DIRECTORY/python_env" } }
+"""
+
+#: What Triton 2.57 prints for the model above, key by key in its order.
+PREPROCESSING_DOCUMENT = {
+    "name": "preprocessing",
+    "platform": "",
+    "backend": "python",
+    "runtime": "",
+    "version_policy": {"latest": {"num_versions": 1}},
+    "max_batch_size": 0,
+    "input": [
+        {
+            "name": "image",
+            "data_type": "TYPE_STRING",
+            "format": "FORMAT_NONE",
+            "dims": [-1],
+            "is_shape_tensor": False,
+            "allow_ragged_batch": False,
+            "optional": False,
+            "is_non_linear_format_io": False,
+        }
+    ],
+    "output": [
+        {
+            "name": "input_image",
+            "data_type": "TYPE_FP32",
+            "dims": [-1, 3, -1, -1],
+            "label_filename": "",
+            "is_shape_tensor": False,
+            "is_non_linear_format_io": False,
+        }
+    ],
+    "batch_input": [],
+    "batch_output": [],
+    "optimization": {
+        "priority": "PRIORITY_DEFAULT",
+        "input_pinned_memory": {"enable": True},
+        "output_pinned_memory": {"enable": True},
+        "gather_kernel_buffer_threshold": 0,
+        "eager_batching": False,
+    },
+    "instance_group": [
+        {
+            "name": "preprocessing_0",
+            "kind": "KIND_CPU",
+            "count": 1,
+            "gpus": [],
+            "secondary_devices": [],
+            "profile": [],
+            "passive": False,
+            "host_policy": "",
+        }
+    ],
+    "default_model_filename": "model.py",
+    "cc_model_filenames": {},
+    "metric_tags": {},
+    "parameters": {"EXECUTION_ENV_PATH": {"string_value": "$$TRITON_MODEL_DIRECTORY/python_env"}},
+    "model_warmup": [],
+}
+
+
+def make_model(root: Path, name: str, config: str | None, filename: str = "model.py") -> Path:
+    directory = root / name
+    (directory / "1").mkdir(parents=True)
+    (directory / "1" / filename).touch()
+    if config is not None:
+        (directory / "config.pbtxt").write_text(config)
+    return directory
+
+
+def load(directory: Path, **options: Any) -> Any:
+    path = directory / "config.pbtxt"
+    return load_config(directory.name, directory, path if path.is_file() else None, **options)
+
+
+def finished(directory: Path, **options: Any) -> Any:
+    return merge_completion(load(directory), "", **options)
+
+
+def test_a_python_model_looks_as_triton_prints_it(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "preprocessing", PREPROCESSING)
+
+    text = to_json(finished(model))
+
+    expected = json.dumps(PREPROCESSING_DOCUMENT, separators=(",", ":"))
+    assert expected == text
+
+
+def test_a_model_without_any_configuration_is_a_python_model_to_be_completed(
+    tmp_path: Path,
+) -> None:
+    model = make_model(tmp_path, "m", None)
+
+    config = load(model)
+
+    assert ("m", "python", "model.py") == (
+        config.name,
+        config.backend,
+        config.default_model_filename,
+    )
+    assert [] == list(config.input)
+
+
+def test_without_auto_completion_the_file_must_exist_and_be_complete(tmp_path: Path) -> None:
+    bare = make_model(tmp_path, "bare", None)
+    no_dims = make_model(
+        tmp_path, "no_dims", 'backend: "python" input { name: "A" data_type: TYPE_INT8 }'
+    )
+
+    with pytest.raises(
+        ConfigError, match=r"^failed to open text file for read .*bare/config.pbtxt"
+    ):
+        load(bare, auto_complete=False)
+    with pytest.raises(ConfigError, match=r"^model input 'A' must specify 'dims' for no_dims$"):
+        load(no_dims, auto_complete=False)
+    assert "no_dims" == load(no_dims).name
+
+
+def test_without_auto_completion_the_configuration_is_finished_at_once(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "preprocessing", PREPROCESSING)
+
+    assert PREPROCESSING_DOCUMENT == to_dict(load(model, auto_complete=False))
+
+
+def test_a_name_that_is_not_the_directorys_is_refused(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", 'name: "n"')
+
+    with pytest.raises(ConfigError) as error:
+        load(model)
+
+    expected = "unexpected directory name 'm' for model 'n', directory name must equal model name"
+    assert expected == error.value.text
+
+
+def test_an_override_stands_in_for_the_file_and_may_bear_another_name(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", 'name: "m" max_batch_size: 8')
+
+    config = load(model, override='{"name": "other", "maxBatchSize": 2, "backend": "python"}')
+
+    assert ("m", 2) == (config.name, config.max_batch_size)
+
+
+def test_a_models_own_completion_takes_over_what_it_may_decide(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", "instance_group { count: 2 }")
+    before = load(model)
+    reply = to_dict(before)
+    reply["max_batch_size"] = 4
+    reply["input"] = [{"name": "A", "data_type": "TYPE_FP32", "dims": [3]}]
+    reply["output"] = [{"name": "B", "data_type": "TYPE_STRING", "dims": [-1]}]
+    reply["dynamic_batching"] = {}
+    reply["model_transaction_policy"] = {"decoupled": True}
+    reply["name"] = "stolen"
+    reply["backend"] = "other"
+
+    after = merge_completion(before, json.dumps(reply))
+
+    assert ("m", "python", 4) == (after.name, after.backend, after.max_batch_size)
+    assert ["A"] == [tensor.name for tensor in after.input]
+    assert ["B"] == [tensor.name for tensor in after.output]
+    assert [4] == list(after.dynamic_batching.preferred_batch_size)
+    assert after.model_transaction_policy.decoupled
+    assert ["m_0_0", "m_0_1"] == [instance.name for instance in instance_names(after)]
+    assert 0 == before.max_batch_size
+
+
+def test_an_incomplete_completion_is_refused(tmp_path: Path) -> None:
+    before = load(make_model(tmp_path, "m", None))
+    reply = to_dict(before)
+    reply["input"] = [{"name": "A", "data_type": "TYPE_FP32"}]
+
+    with pytest.raises(ConfigError, match=r"^model input 'A' must specify 'dims' for m$"):
+        merge_completion(before, json.dumps(reply))
+
+
+def test_a_label_file_outside_the_model_is_refused(tmp_path: Path) -> None:
+    config = 'output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "%s" }'
+    outside = make_model(tmp_path, "outside", config % "../labels.txt")
+    linked = make_model(tmp_path, "linked", config % "labels.txt")
+    (linked / "labels.txt").symlink_to("/etc/hostname")
+    inside = make_model(tmp_path, "inside", config % "labels.txt")
+
+    for model in (outside, linked):
+        with pytest.raises(ConfigError, match=r"is outside model directory$"):
+            load(model)
+    assert "labels.txt" == load(inside).output[0].label_filename
+
+
+def test_a_warmup_file_outside_the_warmup_directory_of_the_model_is_refused(
+    tmp_path: Path,
+) -> None:
+    config = """model_warmup { name: "w" batch_size: 1 inputs { key: "A" value {
+        data_type: TYPE_FP32 dims: 1 input_data_file: "%s" } } }"""
+    model = make_model(tmp_path, "m", config % "../../../etc/passwd")
+
+    with pytest.raises(ConfigError, match=r"is outside the directory 'warmup' of the model$"):
+        load(model)
+
+
+def test_gpus_are_used_if_the_host_has_them_and_nothing_else_was_said(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", None)
+
+    on_cpu = finished(model)
+    on_gpus = finished(model, host=Host(gpus=(0, 1)))
+
+    assert [("m_0", "CPU", 0)] == [(i.name, i.kind, i.device_id) for i in instance_names(on_cpu)]
+    assert [("m_0", "GPU", 0), ("m_0", "GPU", 1)] == [
+        (i.name, i.kind, i.device_id) for i in instance_names(on_gpus)
+    ]
+
+
+def test_only_groups_and_version_policy_change_without_a_reload(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", None)
+    old = finished(model)
+    more = finished(model)
+    more.instance_group[0].count = 3
+    more.version_policy.all.SetInParent()
+    larger = finished(model)
+    larger.max_batch_size = 8
+
+    assert not needs_reload(old, more)
+    assert needs_reload(old, larger)
+
+
+def test_64_bit_values_are_numbers_and_floats_are_short() -> None:
+    config = parse_text(
+        """dynamic_batching { max_queue_delay_microseconds: 9007199254740993
+             priority_queue_policy { key: 1 value { max_queue_size: 3 } } }
+           model_metrics { metric_control { metric_identifier { family: "f" }
+             histogram_options { buckets: 1 buckets: 0.1 } } }"""
+    )
+    direct = parse_text("sequence_batching { direct { minimum_slot_utilization: 0.1 } }")
+
+    document = to_dict(config)
+
+    assert 9007199254740993 == document["dynamic_batching"]["max_queue_delay_microseconds"]
+    assert ["1"] == list(document["dynamic_batching"]["priority_queue_policy"])
+    control = document["model_metrics"]["metric_control"][0]
+    assert "[1, 0.1]" == str(control["histogram_options"]["buckets"])
+    assert 0.1 == to_dict(direct)["sequence_batching"]["direct"]["minimum_slot_utilization"]
+
+
+def test_of_a_oneof_only_what_is_set_is_printed_even_if_it_is_false() -> None:
+    unset = parse_text('model_warmup { inputs { key: "A" value { dims: 1 } } }')
+    is_set = parse_text('model_warmup { inputs { key: "A" value { zero_data: false } } }')
+
+    assert {"data_type": "TYPE_INVALID", "dims": [1]} == to_dict(unset)["model_warmup"][0][
+        "inputs"
+    ]["A"]
+    assert {"data_type": "TYPE_INVALID", "dims": [], "zero_data": False} == to_dict(is_set)[
+        "model_warmup"
+    ][0]["inputs"]["A"]
+
+
+def test_the_text_for_the_log_is_a_configuration_again(tmp_path: Path) -> None:
+    config = load(make_model(tmp_path, "preprocessing", PREPROCESSING))
+
+    text = to_text(config)
+
+    assert text.startswith('name: "preprocessing"\n')
+    assert config == parse_text(text)
+
+
+def test_a_document_can_be_read_back(tmp_path: Path) -> None:
+    config = finished(make_model(tmp_path, "preprocessing", PREPROCESSING))
+
+    again = merge_completion(config, to_json(config))
+
+    assert config == again
+
+
+def test_metadata_has_protocol_names_and_a_batch_dimension_if_the_model_batches() -> None:
+    text = """name: "m" backend: "python" max_batch_size: %d
+        input { name: "A" data_type: TYPE_STRING dims: 3 }
+        output { name: "B" data_type: TYPE_BF16 dims: [ -1, 2 ] }"""
+
+    batching = metadata(parse_text(text % 8), [10, 2])
+    single = metadata(parse_text(text % 0), [1])
+
+    assert {
+        "name": "m",
+        "versions": ["2", "10"],
+        "platform": "python",
+        "inputs": [{"name": "A", "datatype": "BYTES", "shape": [-1, 3]}],
+        "outputs": [{"name": "B", "datatype": "BF16", "shape": [-1, -1, 2]}],
+    } == batching
+    assert [3] == single["inputs"][0]["shape"]
+
+
+def test_the_platform_of_the_metadata_is_the_configured_one_if_there_is_one() -> None:
+    config = parse_text('name: "e" platform: "ensemble"')
+
+    assert "ensemble" == metadata(config, [1])["platform"]
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype"),
+    [("TYPE_STRING", "BYTES"), ("TYPE_FP16", "FP16"), ("TYPE_BOOL", "BOOL"), ("TYPE_INVALID", "")],
+)
+def test_a_type_has_its_protocol_name(name: str, datatype: str) -> None:
+    assert datatype == protocol_datatype(name)

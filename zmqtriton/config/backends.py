@@ -1,0 +1,180 @@
+"""Which backend runs a model, and from which file: detection by configuration, then by content.
+
+Called while a model is loaded; reads names in the model's and the backends' directories, never
+the files. A directory with model.onnx and model.py is an ONNX model, as in Triton, so that the
+order of the tables below is part of the behaviour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.files import file_inside
+
+PYTHON = "python"
+PYTHON_FILE = "model.py"
+ENSEMBLE = "ensemble"
+
+_ANY = "any"
+_FILE = "file"
+_DIRECTORY = "directory"
+
+
+@dataclass(frozen=True)
+class _Framework:
+    """One way to recognise a backend; `platform` is "" where the backend has none."""
+
+    backend: str
+    platform: str
+    filename: str
+    artifact: str = _ANY
+
+
+#: In the order in which they are tried; python is last.
+_FRAMEWORKS = (
+    _Framework("tensorflow", "tensorflow_graphdef", "model.graphdef", _FILE),
+    _Framework("tensorflow", "tensorflow_savedmodel", "model.savedmodel", _DIRECTORY),
+    _Framework("tensorrt", "tensorrt_plan", "model.plan", _FILE),
+    _Framework("onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    _Framework("openvino", "", "model.xml"),
+    _Framework("pytorch", "pytorch_libtorch", "model.pt", _FILE),
+    _Framework("pytorch", "torch_aoti", "model.pt2", _FILE),
+    _Framework(PYTHON, "", PYTHON_FILE),
+)
+
+#: backend -> the platforms that may stand beside it; other backends may name any platform.
+PLATFORMS: dict[str, frozenset[str]] = {
+    backend: frozenset(f.platform for f in _FRAMEWORKS if f.backend == backend)
+    for backend in ("tensorflow", "tensorrt", "onnxruntime", "pytorch")
+}
+
+#: Names that people write for backends whose real name is another.
+_MISNOMERS = {
+    "torchscript": "pytorch",
+    "libtorch": "pytorch",
+    "torch": "pytorch",
+    "onnx_runtime": "onnxruntime",
+    "onnx": "onnxruntime",
+    "py": PYTHON,
+}
+
+
+def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
+    """Fills name, backend, platform and default_model_filename where they can be told."""
+    if not config.name:
+        config.name = model_name
+    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
+        return
+    framework = _configured(config) or _found(config, model_dir)
+    if framework is not None:
+        config.backend = framework.backend
+        config.platform = config.platform or framework.platform
+        config.default_model_filename = config.default_model_filename or framework.filename
+    elif not (config.backend or config.platform or config.default_model_filename):
+        _complete_from_name(config, model_name)
+
+
+def _configured(config: Any) -> _Framework | None:
+    """What backend, platform and file name say; the most specific entry comes first."""
+    candidates = [
+        framework
+        for framework in _FRAMEWORKS
+        if config.backend in ("", framework.backend)
+        and (
+            config.platform == framework.platform
+            if config.platform
+            else config.default_model_filename == framework.filename
+        )
+    ]
+    if candidates:
+        return candidates[0]
+    # TensorFlow alone has no default format: there the directory must tell.
+    if config.backend in ("", "tensorflow"):
+        return None
+    return next((f for f in _FRAMEWORKS if f.backend == config.backend), None)
+
+
+def _found(config: Any, model_dir: Path) -> _Framework | None:
+    if config.platform or config.default_model_filename:
+        return None
+    entries = _first_version_entries(model_dir)
+    for framework in _FRAMEWORKS:
+        if config.backend not in ("", framework.backend) or framework.filename not in entries:
+            continue
+        is_directory = entries[framework.filename]
+        if framework.artifact == _ANY or is_directory == (framework.artifact == _DIRECTORY):
+            return framework
+    return None
+
+
+def _first_version_entries(model_dir: Path) -> dict[str, bool]:
+    """Names -> is it a directory, in the first subdirectory by name, whatever it is."""
+    try:
+        first = min(
+            entry
+            for entry in model_dir.iterdir()
+            if entry.is_dir() and not entry.name.startswith(".")
+        )
+        return {entry.name: entry.is_dir() for entry in first.iterdir()}
+    except ValueError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"failed to open directory {model_dir}: {error.strerror}") from error
+
+
+def _complete_from_name(config: Any, model_name: str) -> None:
+    _, dot, backend = model_name.partition(".")
+    if not dot:
+        raise ConfigError(
+            f"Invalid model name: Could not determine backend for model '{model_name}' with no "
+            "backend in model configuration. Expected model name of the form "
+            "'model.<backend_name>'."
+        )
+    config.backend = backend
+    config.default_model_filename = f"model.{backend}"
+
+
+def find_model_file(
+    config: Any, model_dir: Path, version: int, backend_directories: Sequence[Path]
+) -> Path:
+    """The Python file that runs this model: its own, or that of a backend written in Python."""
+    backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
+    if backend == PYTHON:
+        return _own_file(config, model_dir, version)
+    known = _is_plain_name(backend) and _is_plain_name(runtime)
+    if known and not runtime.startswith("libtriton_"):
+        for directory in backend_directories:
+            candidate = directory / backend / runtime
+            if candidate.is_file():
+                return candidate
+    text = (
+        f"unable to find backend library for backend '{backend}', "
+        "try specifying runtime on the model configuration."
+    )
+    if meant := _MISNOMERS.get(backend):
+        text += f" Did you mean backend '{meant}'?"
+    raise ConfigError(text)
+
+
+def _is_plain_name(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def _own_file(config: Any, model_dir: Path, version: int) -> Path:
+    filename = config.default_model_filename or PYTHON_FILE
+    if not filename.endswith(".py"):
+        raise ConfigError(f"Model name must end with '.py'. Model name is \"{filename}\".")
+    # Models of one repository may share a file by a link, so its root is a boundary too.
+    path = file_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
+    if path is None:
+        raise ConfigError(
+            f"default_model_filename '{filename}' of model '{config.name}' must stay within "
+            "the model repository"
+        )
+    if not path.is_file():
+        raise ConfigError(f"Python model file not found in '{path}'")
+    return path

@@ -1,0 +1,110 @@
+"""A configuration as clients and models read it: JSON of /config, metadata, datatype names.
+
+Called when a model is published and when a stub gets its arguments. Keys stand in the order of
+the .proto file, defaults are printed, enums are names and 64-bit integers are numbers: clients
+compare and parse this, so the form is part of the interface.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import zmqtriton_protos
+from google.protobuf import text_format
+from google.protobuf.descriptor import FieldDescriptor
+
+_DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """The configuration as plain data; only sections and oneof members that are set appear."""
+    return _message(config)
+
+
+def to_json(config: Any) -> str:
+    """The text of the /config endpoint and of the model's `args["model_config"]`."""
+    return json.dumps(to_dict(config), separators=(",", ":"), ensure_ascii=False)
+
+
+def to_text(config: Any) -> str:
+    """The form of config.pbtxt, for the log."""
+    return str(text_format.MessageToString(config))
+
+
+def _message(message: Any) -> dict[str, Any]:
+    document: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        document[field.name] = _field(field, getattr(message, field.name))
+    return document
+
+
+def _field(field: Any, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        item = field.message_type.fields_by_name["value"]
+        return {_key(key): _single(item, value[key]) for key in sorted(value)}
+    if field.is_repeated:
+        return [_single(field, item) for item in value]
+    return _single(field, value)
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else str(key)
+
+
+def _single(field: Any, value: Any) -> Any:
+    if field.message_type is not None:
+        return _message(value)
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return value if known is None else known.name
+    if isinstance(value, float):
+        return _number(value, is_float32=field.type == FieldDescriptor.TYPE_FLOAT)
+    return value
+
+
+def _number(value: float, *, is_float32: bool) -> float | int | str:
+    """Proto JSON's form: 1.0 is 1, a float32 has as few digits as it needs, NaN is a string."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if is_float32:
+        for digits in range(6, 9):
+            short = float(f"{value:.{digits}g}")
+            if struct.unpack("f", struct.pack("f", short))[0] == value:
+                return short
+    return value
+
+
+def protocol_datatype(name: str) -> str:
+    """`TYPE_STRING` -> `BYTES`: what the protocol calls a type of the configuration."""
+    datatype = name.removeprefix("TYPE_")
+    return {"STRING": "BYTES", "INVALID": ""}.get(datatype, datatype)
+
+
+def metadata(config: Any, versions: Iterable[int]) -> dict[str, Any]:
+    """The answer of the model metadata endpoint; shapes begin with -1 if the model batches."""
+    return {
+        "name": config.name,
+        "versions": [str(version) for version in sorted(versions)],
+        "platform": config.platform or config.backend,
+        "inputs": [_tensor_metadata(config, tensor) for tensor in config.input],
+        "outputs": [_tensor_metadata(config, tensor) for tensor in config.output],
+    }
+
+
+def _tensor_metadata(config: Any, tensor: Any) -> dict[str, Any]:
+    batch = [-1] if config.max_batch_size > 0 else []
+    return {
+        "name": tensor.name,
+        "datatype": protocol_datatype(_DATA_TYPES[tensor.data_type].name),
+        "shape": [*batch, *tensor.dims],
+    }

@@ -1,0 +1,64 @@
+"""Paths that a configuration names: each must stay inside the model's own directory.
+
+Called wherever a name out of a configuration becomes a path. Symbolic links are followed before
+the test, because a link is as good as `..` for leaving the repository.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from zmqtriton.config.errors import ConfigError
+
+
+def file_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
+    """`directory`/`name`, or None when it names or leads to a place outside all boundaries."""
+    parts = PurePosixPath(name)
+    if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts:
+        return None
+    path = directory / name
+    return path if leads_inside(path, *boundaries) else None
+
+
+def leads_inside(path: Path, *boundaries: Path) -> bool:
+    """Is the place that `path` leads to, links followed, in or below one of the boundaries?"""
+    try:
+        target = path.resolve()
+        return any(target.is_relative_to(boundary.resolve()) for boundary in boundaries)
+    except (OSError, RuntimeError):
+        # A loop of links leads nowhere, so not inside either.
+        return False
+
+
+def check_paths(config: Any, model_dir: Path) -> None:
+    """Refuses label, warm-up and initial-state files outside the model's directory."""
+    for output in config.output:
+        name = output.label_filename
+        if name and file_inside(model_dir, name, model_dir) is None:
+            raise ConfigError(
+                f"label file path '{name}' for output '{output.name}' in model '{config.name}' "
+                "is outside model directory"
+            )
+    for folder, name in _data_files(config):
+        if file_inside(model_dir / folder, name, model_dir) is None:
+            raise ConfigError(
+                f"data file path '{name}' in model '{config.name}' is outside the directory "
+                f"'{folder}' of the model"
+            )
+
+
+def _data_files(config: Any) -> list[tuple[str, str]]:
+    files = [
+        ("warmup", warmup_input.input_data_file)
+        for warmup in config.model_warmup
+        for warmup_input in warmup.inputs.values()
+        if warmup_input.HasField("input_data_file")
+    ]
+    for state in config.sequence_batching.state:
+        files += [
+            ("initial_state", initial.data_file)
+            for initial in state.initial_state
+            if initial.HasField("data_file")
+        ]
+    return files

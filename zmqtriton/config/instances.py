@@ -1,0 +1,129 @@
+"""Instance groups: their defaults, their checks, and the instances that follow from them.
+
+Called at load, after auto-completion, because a model may be completed without groups. The ids
+of the GPUs that may be used are given by the caller; none means a CPU-only server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zmqtriton_protos
+from zmqtriton_floor.errors import InternalError
+
+from zmqtriton.config.errors import ConfigError
+
+#: One process each; a larger number is a slip of the pen that would bring the machine down.
+MAX_INSTANCES = 1024
+
+_KIND = zmqtriton_protos.message("inference.ModelInstanceGroup")
+#: Backends that run two instances on CPU unless told otherwise, as in Triton.
+_TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One stub to start. The name is Triton's; on several GPUs it repeats, `ordinal` does not."""
+
+    name: str
+    kind: str
+    device_id: int
+    passive: bool
+    ordinal: int
+    host_policy: str = ""
+
+
+def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
+    """Gives each group a name, a kind, a count and its GPUs; makes a group if there is none.
+
+    A group that is made here is called as the model, listed ones get `<model>_<index>`, so that
+    the instance is `m_0` in the one case and `m_0_0` in the other: clients see these names.
+    """
+    if config.HasField("ensemble_scheduling"):
+        return
+    if not config.instance_group:
+        config.instance_group.add(name=config.name)
+    for index, group in enumerate(config.instance_group):
+        group.name = group.name or f"{config.name}_{index}"
+        if group.kind == _KIND.KIND_AUTO:
+            usable = bool(gpus) and set(group.gpus) <= set(gpus)
+            group.kind = _KIND.KIND_GPU if usable else _KIND.KIND_CPU
+        if group.count < 1:
+            two = group.kind == _KIND.KIND_CPU and config.backend in _TWO_ON_CPU
+            group.count = 2 if two else 1
+        if group.kind == _KIND.KIND_GPU and not group.gpus:
+            group.gpus.extend(sorted(gpus))
+
+
+def check_groups(
+    config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
+) -> None:
+    """Refuses groups that cannot run here; the texts are Triton's."""
+    if config.HasField("ensemble_scheduling"):
+        return
+    if not config.instance_group:
+        raise ConfigError(f"must specify one or more 'instance group's for {config.name}")
+    for group in config.instance_group:
+        where = f"instance group {group.name} of model {config.name}"
+        if group.kind == _KIND.KIND_GPU:
+            _check_gpus(group, where, gpus, min_compute_capability)
+        elif group.kind in (_KIND.KIND_CPU, _KIND.KIND_MODEL):
+            if group.gpus:
+                kind = "KIND_CPU" if group.kind == _KIND.KIND_CPU else "KIND_MODEL"
+                raise ConfigError(f"{where} has kind {kind} but specifies one or more GPUs")
+        else:
+            raise InternalError(f"{where} has unexpected kind KIND_AUTO")
+        if group.profile and config.platform != "tensorrt_plan":
+            raise ConfigError(
+                f"{where} and platform {config.platform}specifies profile field which is only "
+                "supported for TensorRT models"
+            )
+    _check_total(config)
+
+
+def _check_gpus(group: Any, where: str, gpus: Sequence[int], min_compute_capability: float) -> None:
+    if not group.gpus:
+        problem = "specifies no GPUs" if gpus else "no GPUs are available"
+        raise ConfigError(f"{where} has kind KIND_GPU but {problem}")
+    for gpu in group.gpus:
+        if gpu not in gpus:
+            raise ConfigError(
+                f"{where} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the "
+                f"minimum required CUDA compute compatibility of {min_compute_capability:f} are: "
+                + ", ".join(str(known) for known in sorted(gpus))
+            )
+
+
+def _check_total(config: Any) -> None:
+    total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+    if total > MAX_INSTANCES:
+        raise ConfigError(
+            f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"
+        )
+
+
+def instance_names(config: Any) -> list[Instance]:
+    """The instances of a completed configuration, in the order in which they are started."""
+    instances: list[Instance] = []
+    for group in config.instance_group:
+        for index in range(group.count):
+            for kind, device_id in _placements(group):
+                instances.append(
+                    Instance(
+                        name=f"{group.name}_{index}",
+                        kind=kind,
+                        device_id=device_id,
+                        passive=group.passive,
+                        ordinal=len(instances),
+                        host_policy=group.host_policy,
+                    )
+                )
+    return instances
+
+
+def _placements(group: Any) -> Iterable[tuple[str, int]]:
+    if group.kind == _KIND.KIND_GPU:
+        return [("GPU", gpu) for gpu in group.gpus]
+    return [("MODEL" if group.kind == _KIND.KIND_MODEL else "CPU", 0)]

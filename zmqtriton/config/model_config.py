@@ -1,0 +1,125 @@
+"""From a model's directory to its finished configuration, step by step.
+
+Called by the supervisor at each load: `load_config`, then, once the first stub has answered,
+`merge_completion`. Both return a new message; every other module of this package does one step
+of their work. Raises ConfigError with the reason that the model's status will show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import zmqtriton_protos
+
+from zmqtriton.config.backends import complete_backend
+from zmqtriton.config.defaults import apply_defaults
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.files import check_paths
+from zmqtriton.config.instances import apply_group_defaults, check_groups
+from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
+from zmqtriton.config.validation import validate, validate_tensors
+
+_UNAFFECTED = ("instance_group", "version_policy")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the machine offers to a model."""
+
+    gpus: Sequence[int] = ()
+    min_compute_capability: float = 6.0
+
+
+def load_config(
+    name: str,
+    model_dir: Path,
+    config_path: Path | None,
+    *,
+    override: str | None = None,
+    auto_complete: bool = True,
+    host: Host | None = None,
+) -> Any:
+    """The configuration of a model that is about to be loaded.
+
+    With `auto_complete` its inputs, outputs and instance groups stay as they are until the model
+    has been asked (`merge_completion`); ensembles have nobody to ask and are finished at once.
+    `override` is the JSON of a load request, which stands in for the file.
+    """
+    config = _read(name, model_dir, config_path, override, auto_complete)
+    complete_backend(config, name, model_dir)
+    apply_defaults(config)
+    validate(config)
+    check_paths(config, model_dir)
+    if not auto_complete or config.HasField("ensemble_scheduling"):
+        _finish(config, host or Host())
+    return config
+
+
+def merge_completion(config: Any, reply: str, *, host: Host | None = None) -> Any:
+    """The finished configuration after `auto_complete_config` answered with a JSON text.
+
+    A model without that function answers with what it was sent, or the reply is "".
+    """
+    merged = zmqtriton_protos.ModelConfig()
+    merged.CopyFrom(config)
+    if reply:
+        _take_completion(merged, parse_json(reply))
+    apply_defaults(merged)
+    validate(merged)
+    _finish(merged, host or Host())
+    return merged
+
+
+def needs_reload(old: Any, new: Any) -> bool:
+    """False if the two differ at most in what can be changed while the model is served."""
+    return bool(_without_unaffected(old) != _without_unaffected(new))
+
+
+def _read(
+    name: str, model_dir: Path, config_path: Path | None, override: str | None, auto_complete: bool
+) -> Any:
+    if override is not None:
+        config = parse_override(override)
+        # The request names the model; the directory is not compared with an override.
+        config.name = name
+        return config
+    if config_path is None:
+        if auto_complete:
+            return zmqtriton_protos.ModelConfig()
+        config_path = model_dir / "config.pbtxt"
+    config = read_config(config_path)
+    if config.name not in ("", name):
+        raise ConfigError(
+            f"unexpected directory name '{name}' for model '{config.name}', directory name must "
+            "equal model name"
+        )
+    return config
+
+
+def _take_completion(config: Any, completed: Any) -> None:
+    """Takes what a model may decide; the rest of its answer is not looked at, as in Triton."""
+    config.max_batch_size = completed.max_batch_size
+    for section in ("input", "output"):
+        config.ClearField(section)
+        getattr(config, section).extend(getattr(completed, section))
+    if completed.HasField("dynamic_batching") and not config.WhichOneof("scheduling_choice"):
+        config.dynamic_batching.CopyFrom(completed.dynamic_batching)
+    if completed.HasField("model_transaction_policy"):
+        config.model_transaction_policy.CopyFrom(completed.model_transaction_policy)
+
+
+def _finish(config: Any, host: Host) -> None:
+    apply_group_defaults(config, host.gpus)
+    validate_tensors(config)
+    check_groups(config, host.gpus, host.min_compute_capability)
+
+
+def _without_unaffected(config: Any) -> Any:
+    copy = zmqtriton_protos.ModelConfig()
+    copy.CopyFrom(config)
+    for section in _UNAFFECTED:
+        copy.ClearField(section)
+    return copy
