@@ -1,0 +1,268 @@
+"""The repository on disk: models, versions, and what counts as a change."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.pbtxt import parse_text
+from zmqtriton.repository.scan import (
+    Changes,
+    ScannedModel,
+    choose_versions,
+    compare,
+    find_config,
+    scan,
+    scan_model,
+)
+
+
+def make_model(repository: Path, name: str, *versions: str) -> Path:
+    model = repository / name
+    for version in versions or ("1",):
+        (model / version).mkdir(parents=True)
+        (model / version / "model.py").write_text("# model")
+    (model / "config.pbtxt").write_text("")
+    return model
+
+
+def one(model: Path) -> ScannedModel:
+    return scan_model(model, model.parent)
+
+
+def test_every_directory_is_a_model_and_hidden_ones_and_files_are_not(tmp_path: Path) -> None:
+    make_model(tmp_path, "b", "1", "3", "2")
+    (tmp_path / "a").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "README").touch()
+
+    models = scan([tmp_path])
+
+    assert ["a", "b"] == list(models)
+    assert ((), None) == (models["a"].versions, models["a"].config_path)
+    assert (1, 2, 3) == models["b"].versions
+    assert tmp_path / "b" / "config.pbtxt" == models["b"].config_path
+    assert ("", ()) == (models["b"].problem, models["b"].warnings)
+
+
+def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match=r"^failed to open directory .*gone: No such file"):
+        scan([tmp_path / "gone"])
+
+
+def test_directories_that_are_no_versions_are_ignored_with_a_warning(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m", "0", "1", "02", "1abc", "python_env", "-1", "9" * 19)
+    for silent in ("warmup", "initial_state", "configs", "__pycache__", ".cache"):
+        (model / silent).mkdir()
+
+    scanned = one(model)
+
+    number = "which fails to convert to integral number"
+    assert (0, 1) == scanned.versions
+    assert (
+        f"ignore version directory '-1' {number}",
+        "ignore version directory '02' which contains leading zeros in its directory name",
+        f"ignore version directory '1abc' {number}",
+        f"ignore version directory '{'9' * 19}' {number}",
+        f"ignore version directory 'python_env' {number}",
+    ) == scanned.warnings
+
+
+def test_a_version_that_leads_outside_the_repository_is_ignored(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    shared = make_model(repository, "shared")
+    model = make_model(repository, "m", "3")
+    (model / "1").symlink_to("/etc")
+    (model / "2").symlink_to(shared / "1")
+    (model / "4").symlink_to(model / "4")
+
+    scanned = one(model)
+
+    assert (2, 3) == scanned.versions
+    assert (
+        "ignore version directory '1' which leads outside the model repository",
+    ) == scanned.warnings
+
+
+def test_a_model_directory_may_itself_be_a_link(tmp_path: Path) -> None:
+    elsewhere = make_model(tmp_path / "elsewhere", "m")
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository" / "n").symlink_to(elsewhere)
+
+    assert (1,) == scan([tmp_path / "repository"])["n"].versions
+
+
+def test_a_model_that_cannot_be_read_does_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = make_model(tmp_path, "closed")
+    make_model(tmp_path, "open")
+    scandir = os.scandir
+
+    def refuse(path: Path) -> Any:
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    models = scan([tmp_path])
+
+    assert f"failed to open directory {closed}: Permission denied" == models["closed"].problem
+    assert ("", (1,)) == (models["open"].problem, models["open"].versions)
+
+
+def test_a_name_in_two_repositories_is_one_model_with_a_problem(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    make_model(first, "m")
+    make_model(second, "m")
+    make_model(second, "n")
+
+    models = scan([first, second])
+
+    assert ["m", "n"] == list(models)
+    assert ("failed to poll model 'm': not unique across all model repositories") == models[
+        "m"
+    ].problem
+    assert "" == models["n"].problem
+    assert first == models["m"].repository
+
+
+def test_the_same_repository_given_twice_is_no_conflict(tmp_path: Path) -> None:
+    make_model(tmp_path, "m")
+
+    assert "" == scan([tmp_path, tmp_path])["m"].problem
+
+
+def test_a_named_configuration_is_taken_if_it_is_there(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m")
+    (model / "configs").mkdir()
+    custom = model / "configs" / "h100.pbtxt"
+    custom.touch()
+
+    assert custom == find_config(model, "h100")
+    assert model / "config.pbtxt" == find_config(model, "a100")
+    assert model / "config.pbtxt" == find_config(model)
+    with pytest.raises(InvalidArgument):
+        find_config(model, "../../h100")
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("", (1, 2, 5)),
+        ("version_policy { all {} }", (1, 2, 5)),
+        ("version_policy { latest { num_versions: 1 } }", (5,)),
+        ("version_policy { latest { num_versions: 2 } }", (2, 5)),
+        ("version_policy { specific { versions: [2, 1] } }", (1, 2)),
+    ],
+)
+def test_the_policy_selects_versions(policy: str, expected: tuple[int, ...]) -> None:
+    choice = choose_versions(parse_text(policy), [5, 1, 2])
+
+    assert expected == choice.versions
+    assert () == choice.warnings
+
+
+def test_a_specific_version_that_is_missing_is_a_warning() -> None:
+    config = parse_text('name: "m" version_policy { specific { versions: [2, 7] } }')
+
+    choice = choose_versions(config, [1, 2])
+
+    assert (2,) == choice.versions
+    assert (
+        "version 7 is specified for model 'm', but the version directory is not present",
+    ) == choice.warnings
+
+
+@pytest.mark.parametrize(
+    "policy",
+    ["latest { num_versions: 1 }", "latest {}", "specific { versions: 7 }", "all {}"],
+)
+def test_a_policy_that_leaves_nothing_is_an_error(policy: str) -> None:
+    config = parse_text(f'name: "m" version_policy {{ {policy} }}')
+    present = [1] if "7" in policy or policy == "latest {}" else []
+
+    with pytest.raises(ConfigError) as error:
+        choose_versions(config, present)
+
+    assert (
+        "at least one version must be available under the version policy of model 'm'"
+    ) == error.value.text
+
+
+def age(path: Path) -> None:
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: age(model / "config.pbtxt"),
+        lambda model: age(model / "1" / "model.py"),
+        lambda model: (model / "1" / "weights").mkdir() or (model / "1" / "weights" / "w").touch(),
+        lambda model: (model / "2").mkdir(),
+        lambda model: (model / "labels.txt").touch(),
+        lambda model: (model / "1" / "model.py").unlink(),
+        lambda model: (model / "config.pbtxt").unlink(),
+        lambda model: (model / "warmup").mkdir() or (model / "warmup" / "w").touch(),
+    ],
+    ids=["config", "model.py", "new file", "version", "labels", "less", "no config", "warmup"],
+)
+def test_a_change_of_the_models_files_is_seen(tmp_path: Path, change: object) -> None:
+    model = make_model(tmp_path, "m")
+    before = one(model).fingerprint
+
+    assert callable(change)
+    change(model)
+
+    assert before != one(model).fingerprint
+
+
+def test_what_running_a_model_leaves_behind_is_no_change(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m")
+    before = one(model).fingerprint
+
+    (model / "1" / "__pycache__").mkdir()
+    (model / "1" / "__pycache__" / "model.pyc").touch()
+    (model / "1" / ".model.py.swp").touch()
+    (model / ".cache").mkdir()
+
+    assert before == one(model).fingerprint
+
+
+def test_the_inside_of_an_environment_is_not_walked(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m")
+    (model / "python_env").mkdir()
+    before = one(model).fingerprint
+
+    (model / "python_env" / "pyvenv.cfg").touch()
+
+    assert before == one(model).fingerprint
+
+
+def test_circles_of_links_end_the_walk(tmp_path: Path) -> None:
+    model = make_model(tmp_path, "m")
+    (model / "1" / "again").symlink_to(model / "1")
+    (model / "1" / "nowhere").symlink_to(model / "gone")
+
+    assert one(model).fingerprint == one(model).fingerprint
+
+
+def test_two_scans_tell_what_was_added_modified_and_removed(tmp_path: Path) -> None:
+    for name in ("same", "edited", "deleted"):
+        make_model(tmp_path, name)
+    before = scan([tmp_path])
+
+    age(tmp_path / "edited" / "1" / "model.py")
+    (tmp_path / "deleted").rename(tmp_path / "added")
+    after = scan([tmp_path])
+
+    assert Changes(added=("added",), modified=("edited",), removed=("deleted",)) == compare(
+        before, after
+    )

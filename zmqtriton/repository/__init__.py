@@ -1,0 +1,1 @@
+"""The model repository on disk: which models and versions there are, and their environments."""

@@ -1,0 +1,241 @@
+"""Directories -> models: which there are, their versions, and what has changed since.
+
+Called by the supervisor at start, at each poll and at each load; reads names, sizes and times,
+and a file's content never. It does not log: what the operator should hear is returned as
+`warnings`. Whether a model can be loaded is decided later, from its configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.files import leads_inside
+
+CONFIG_FILE = "config.pbtxt"
+CONFIG_FOLDER = "configs"
+#: Directories of a model that belong to it without being a version.
+DATA_FOLDERS = ("warmup", "initial_state")
+
+#: What the repository index says of a model whose name two repositories use.
+DUPLICATE_REASON = "model appears in two or more repositories"
+
+_DIGITS = re.compile(r"[0-9]+")
+_MAX_VERSION = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class ScannedModel:
+    """One model directory. `problem` is why it cannot be loaded at all, or ""."""
+
+    name: str
+    path: Path
+    repository: Path
+    config_path: Path | None
+    versions: tuple[int, ...]
+    fingerprint: str
+    warnings: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class VersionChoice:
+    """The versions that the policy selects, ascending."""
+
+    versions: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Names, sorted, by what happened to them between two scans."""
+
+    added: tuple[str, ...]
+    modified: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+def scan(repositories: Sequence[Path], config_name: str = "") -> dict[str, ScannedModel]:
+    """All model directories by name, in the order of their names.
+
+    A name in several repositories is one entry, that of the first, with its `problem` set.
+    """
+    models: dict[str, ScannedModel] = {}
+    for repository in repositories:
+        for path in _subdirectories(repository):
+            model = _scan_or_tell(path, repository, config_name)
+            if model.name not in models:
+                models[model.name] = model
+            elif models[model.name].path.resolve() != path.resolve():
+                models[model.name] = replace(
+                    models[model.name],
+                    problem=f"failed to poll model '{model.name}': "
+                    "not unique across all model repositories",
+                )
+    return dict(sorted(models.items()))
+
+
+def _scan_or_tell(path: Path, repository: Path, config_name: str) -> ScannedModel:
+    """One directory that cannot be read must not keep the others from being served."""
+    try:
+        return scan_model(path, repository, config_name)
+    except InternalError as error:
+        return ScannedModel(path.name, path, repository, None, (), "", problem=error.text)
+
+
+def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedModel:
+    """One model directory as it is now; a directory that vanishes meanwhile is an error."""
+    warnings: list[str] = []
+    versions = _versions(path, repository, warnings)
+    config_path = find_config(path, config_name)
+    return ScannedModel(
+        name=path.name,
+        path=path,
+        repository=repository,
+        config_path=config_path,
+        versions=tuple(sorted(versions)),
+        fingerprint=_fingerprint(path, config_path, versions.values()),
+        warnings=tuple(warnings),
+    )
+
+
+def find_config(model_dir: Path, config_name: str = "") -> Path | None:
+    """`configs/<name>.pbtxt` if asked for and there, else config.pbtxt, else None."""
+    if config_name:
+        if "/" in config_name or "\0" in config_name:
+            raise InvalidArgument(f"invalid model config name '{config_name}'")
+        custom = model_dir / CONFIG_FOLDER / f"{config_name}.pbtxt"
+        if custom.is_file():
+            return custom
+    path = model_dir / CONFIG_FILE
+    return path if path.is_file() else None
+
+
+def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
+    """Applies the version policy; an error if it leaves nothing."""
+    policy = config.version_policy
+    available = set(present)
+    warnings: list[str] = []
+    if policy.HasField("specific"):
+        wanted = set(policy.specific.versions)
+        warnings = [
+            f"version {version} is specified for model '{config.name}', but the version directory "
+            "is not present"
+            for version in sorted(wanted - available)
+        ]
+        chosen = wanted & available
+    elif policy.HasField("latest"):
+        chosen = set(sorted(available, reverse=True)[: policy.latest.num_versions])
+    else:
+        chosen = available
+    if not chosen:
+        raise ConfigError(
+            "at least one version must be available under the version policy of model "
+            f"'{config.name}'"
+        )
+    return VersionChoice(tuple(sorted(chosen)), tuple(warnings))
+
+
+def compare(before: Mapping[str, ScannedModel], after: Mapping[str, ScannedModel]) -> Changes:
+    """What a poll has to act on."""
+    both = before.keys() & after.keys()
+    return Changes(
+        added=tuple(sorted(after.keys() - before.keys())),
+        modified=tuple(sorted(name for name in both if _differs(before[name], after[name]))),
+        removed=tuple(sorted(before.keys() - after.keys())),
+    )
+
+
+def _differs(old: ScannedModel, new: ScannedModel) -> bool:
+    return (old.path, old.fingerprint, old.problem) != (new.path, new.fingerprint, new.problem)
+
+
+def _subdirectories(path: Path) -> list[Path]:
+    """Sorted by name, without hidden ones: those are tools' (.git) or a mount's (..data)."""
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(e.name for e in entries if not _is_ignored(e.name))
+    except OSError as error:
+        raise InternalError(f"failed to open directory {path}: {error.strerror}") from error
+    # A link that leads nowhere is not a directory; DirEntry.is_dir would raise for a circle.
+    return [path / name for name in names if os.path.isdir(path / name)]
+
+
+def _is_ignored(name: str) -> bool:
+    return name.startswith(".") or name == "__pycache__"
+
+
+def _versions(path: Path, repository: Path, warnings: list[str]) -> dict[int, Path]:
+    versions: dict[int, Path] = {}
+    for directory in _subdirectories(path):
+        name = directory.name
+        if name in DATA_FOLDERS or name == CONFIG_FOLDER:
+            continue
+        is_number = _DIGITS.fullmatch(name) is not None
+        if is_number and len(name) > 1 and name.startswith("0"):
+            warnings.append(
+                f"ignore version directory '{name}' which contains leading zeros in its "
+                "directory name"
+            )
+        elif not is_number or int(name) > _MAX_VERSION:
+            warnings.append(
+                f"ignore version directory '{name}' which fails to convert to integral number"
+            )
+        elif not leads_inside(directory, path, repository):
+            warnings.append(
+                f"ignore version directory '{name}' which leads outside the model repository"
+            )
+        else:
+            versions[int(name)] = directory
+    return versions
+
+
+def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path]) -> str:
+    """Changes when a file of the model does.
+
+    Directories themselves are left out, because importing a model creates __pycache__ in one.
+    Of other subdirectories only the name counts: an environment has tens of thousands of files.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    roots = [path / folder for folder in DATA_FOLDERS] + sorted(versions)
+    if config_path is not None:
+        digest.update(f"config {config_path}\n".encode(errors="surrogateescape"))
+        if config_path.parent != path:
+            digest.update(_entry(config_path, path))
+    for directory in _subdirectories(path):
+        digest.update(f"{directory.name}\n".encode(errors="surrogateescape"))
+    for file in _files(path, recursive=False):
+        digest.update(_entry(file, path))
+    for root in roots:
+        for file in _files(root, recursive=True):
+            digest.update(_entry(file, path))
+    return digest.hexdigest()
+
+
+def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
+    """The files in order of their names; linked directories are not entered, they may circle."""
+    for root, directories, names in os.walk(directory):
+        directories[:] = sorted(d for d in directories if recursive and not _is_ignored(d))
+        for name in sorted(names):
+            if not _is_ignored(name):
+                yield Path(root, name)
+
+
+def _entry(file: Path, base: Path) -> bytes:
+    try:
+        stat = file.stat()
+    except OSError:
+        # Deleted since it was listed, or a link to nowhere: that is its state.
+        size, modified = -1, -1
+    else:
+        size, modified = stat.st_size, stat.st_mtime_ns
+    name = file.relative_to(base)
+    return f"{name} {size} {modified}\n".encode(errors="surrogateescape")
