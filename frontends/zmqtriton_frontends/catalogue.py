@@ -68,8 +68,11 @@ class Catalogue:
         self._newest.pop(name, None)
 
     def find(self, name: str, version: str = "") -> ModelVersion:
-        """The version that requests to it go to. Raises InvalidArgument for an unknown model or a
-        version that is no number, NotFound for an unknown version, Unavailable for an unready one."""
+        """The version that requests to it go to.
+
+        Raises InvalidArgument for an unknown model or a version that is no number, NotFound for an
+        unknown version, Unavailable for one that is not loaded.
+        """
         if not version or version == "-1":
             newest = self._newest.get(name)
             if newest is not None:
@@ -112,8 +115,9 @@ class Catalogue:
     def is_model_ready(self, name: str, version: str = "") -> bool:
         """Raises as find() does for what is unknown; False for what is known and not ready."""
         if not version or version == "-1":
+            self._known(name)
             newest = self._newest.get(name)
-            return newest.is_ready if newest else not self._known(name) and False
+            return newest is not None and newest.is_ready
         return self._version(name, version).is_ready
 
     def is_ready(self) -> bool:
@@ -121,8 +125,7 @@ class Catalogue:
         if not self.strict_readiness:
             return True
         return all(
-            versions
-            and all(v.is_ready or v.reason == _UNLOADED for v in versions.values())
+            versions and all(v.is_ready or v.reason == _UNLOADED for v in versions.values())
             for versions in self._models.values()
         )
 

@@ -1,8 +1,8 @@
 """A frontend's only door: inferences to the broker, control calls and news over the lifeline.
 
 Lives on one asyncio loop. Requests that arise in the same turn of the loop travel in one message.
-What a caller gets is a response or a ZmqTritonError; a caller whose task is cancelled has its request
-cancelled at the broker.
+What a caller gets is a response or a ZmqTritonError; a caller whose task is cancelled has its
+request cancelled at the broker.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import asyncio
 import json
 import logging
 import os
-from typing import Any, Callable, Optional
+from collections.abc import Callable
+from typing import Any
 
 import zmq
-
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
+
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 
@@ -34,7 +35,7 @@ class Gateway:
         self._welcomed: asyncio.Future[None]
         self._next_id = 0
         #: What waits for a reply; None where nobody does any more.
-        self._replies: dict[int, Optional[asyncio.Future[bytes]]] = {}
+        self._replies: dict[int, asyncio.Future[bytes] | None] = {}
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._requests: list[wire.Request] = []
         self._bodies: list[bytes] = []
@@ -128,6 +129,8 @@ class Gateway:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
+        if self._socket is None:
+            return
         self._flush_due = False
         requests, bodies, cancels = self._requests, self._bodies, self._cancels
         self._requests, self._bodies, self._cancels = [], [], []
@@ -160,7 +163,7 @@ class Gateway:
         if kind is wire.Replies:
             if len(bodies) != len(message.replies):
                 raise ProtocolError("Replies: as many bodies as replies are needed")
-            for row, body in zip(message.replies, bodies):
+            for row, body in zip(message.replies, bodies, strict=True):
                 self._take_reply(row, body)
         elif kind is wire.Statistics:
             self._settle(message)
@@ -229,6 +232,7 @@ class Gateway:
         elif kind is wire.Forget:
             self.catalogue.forget(message.model)
         elif kind is wire.Sync:
+            self._flush()  # what was checked against older news goes before the word
             self._tell(wire.Seen(message.number))
         elif kind is wire.Answer:
             self._settle(message)

@@ -5,10 +5,11 @@ HTTP and gRPC both end here, so that no check can be missing from one of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from zmqtriton_floor.check import Admission
 from zmqtriton_floor.wire import RequestBody
+
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
 
 
@@ -19,7 +20,7 @@ class Options(NamedTuple):
     priority: int = 0
     timeout_us: int = 0
     deadline_ns: int = 0
-    correlation: Union[int, str] = 0
+    correlation: int | str = 0
 
 
 class CheckedRequest(NamedTuple):

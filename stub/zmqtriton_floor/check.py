@@ -1,4 +1,4 @@
-"""Whether a request fits its model: names, datatypes, shapes, batch, bytes. A size is never believed.
+"""Whether a request fits its model: names, datatypes, shapes, batch, bytes. No size is believed.
 
 Frontends run it on what clients send; the receiving stub on what other models send. Knows nothing
 of who asks; raises InvalidArgument with Triton's texts.
@@ -7,7 +7,7 @@ of who asks; raises InvalidArgument with Triton's texts.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Sequence
 
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
@@ -27,10 +27,10 @@ class Input(NamedTuple):
     name: str
     datatype: int
     #: With a leading -1 where the model batches.
-    dims: Tuple[int, ...]
+    dims: tuple[int, ...]
     optional: bool
     #: Bytes of one batch element where all dimensions are fixed, else None.
-    fixed_size: Optional[int]
+    fixed_size: int | None
 
 
 class Admission(NamedTuple):
@@ -47,15 +47,15 @@ def _list(dims: Sequence[int]) -> str:
 class Signature:
     """One model's inputs and outputs, ready for checking; made of its configuration as JSON."""
 
-    def __init__(self, config: Dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self.model: str = config["name"]
         self.max_batch_size: int = config.get("max_batch_size", 0)
         policy = config.get("model_transaction_policy") or {}
         self.is_decoupled: bool = bool(policy.get("decoupled", False))
-        self.inputs: Dict[str, Input] = {}
+        self.inputs: dict[str, Input] = {}
         for entry in config.get("input", []):
             self.inputs[entry["name"]] = self._input(entry)
-        self.outputs: Dict[str, int] = {
+        self.outputs: dict[str, int] = {
             entry["name"]: BY_CONFIG_NAME[entry["data_type"]].number
             for entry in config.get("output", [])
         }
@@ -65,7 +65,7 @@ class Signature:
             i.fixed_size is not None and not i.optional for i in self.inputs.values()
         )
 
-    def _input(self, entry: Dict[str, Any]) -> Input:
+    def _input(self, entry: dict[str, Any]) -> Input:
         datatype = BY_CONFIG_NAME[entry["data_type"]]
         dims = tuple(entry["dims"])
         fixed = None if datatype.size == 0 or -1 in dims else count_elements(dims) * datatype.size
@@ -89,25 +89,8 @@ class Signature:
                     f"unexpected inference output '{name}' for model '{self.model}'"
                 )
         given = body.inputs
-        if not self._required <= len(given) <= len(self.inputs):
-            self._refuse_count([tensor.name for tensor in given])
-        seen = set()
-        batch_size = 0
-        for position, tensor in enumerate(given):
-            wanted = self.inputs.get(tensor.name)
-            if wanted is None:
-                allowed = ", ".join(sorted(self.inputs))
-                raise InvalidArgument(
-                    f"unexpected inference input '{tensor.name}' for model '{self.model}', "
-                    f"allowed inputs are: {allowed}"
-                )
-            if tensor.name in seen:
-                raise InvalidArgument(f"input '{tensor.name}' already exists in request")
-            seen.add(tensor.name)
-            if self.max_batch_size:
-                batch_size = self._batch_of(tensor, batch_size if position else None)
-        if len(given) < len(self.inputs):
-            self._refuse_missing(seen)
+        self._check_names(given)
+        batch_size = self._batch_size(given) if self.max_batch_size else 0
         if batch_size > self.max_batch_size:
             raise InvalidArgument(
                 f"inference request batch-size must be <= {self.max_batch_size} for '{self.model}'"
@@ -116,17 +99,42 @@ class Signature:
             self._check_tensor(tensor, self.inputs[tensor.name])
         return Admission(batch_size, self._key(given))
 
-    def _batch_of(self, tensor: Tensor, others: Optional[int]) -> int:
-        if not tensor.shape:
-            raise InvalidArgument(
-                f"input '{tensor.name}' has no shape but model requires batch dimension for "
-                f"'{self.model}'"
-            )
-        if others is not None and tensor.shape[0] != others:
-            raise InvalidArgument(
-                f"input '{tensor.name}' batch size does not match other inputs for '{self.model}'"
-            )
-        return tensor.shape[0]
+    def _check_names(self, given: list[Tensor]) -> None:
+        if not self._required <= len(given) <= len(self.inputs):
+            self._refuse_count([tensor.name for tensor in given])
+        seen = set()
+        for tensor in given:
+            name = tensor.name
+            if name not in self.inputs:
+                allowed = ", ".join(sorted(self.inputs))
+                raise InvalidArgument(
+                    f"unexpected inference input '{name}' for model '{self.model}', "
+                    f"allowed inputs are: {allowed}"
+                )
+            if name in seen:
+                raise InvalidArgument(f"input '{name}' already exists in request")
+            seen.add(name)
+        if len(given) < len(self.inputs):
+            for wanted in self.inputs.values():
+                if not wanted.optional and wanted.name not in seen:
+                    self._refuse_count([tensor.name for tensor in given])
+
+    def _batch_size(self, given: list[Tensor]) -> int:
+        size = None
+        for tensor in given:
+            if not tensor.shape:
+                raise InvalidArgument(
+                    f"input '{tensor.name}' has no shape but model requires batch dimension for "
+                    f"'{self.model}'"
+                )
+            if size is None:
+                size = tensor.shape[0]
+            elif tensor.shape[0] != size:
+                raise InvalidArgument(
+                    f"input '{tensor.name}' batch size does not match other inputs for "
+                    f"'{self.model}'"
+                )
+        return size or 0
 
     def _check_tensor(self, tensor: Tensor, wanted: Input) -> None:
         if tensor.datatype != wanted.datatype:
@@ -157,7 +165,7 @@ class Signature:
                 f"Expected {size}, got {len(tensor.data)}"
             )
 
-    def _refuse_count(self, given: List[str]) -> None:
+    def _refuse_count(self, given: list[str]) -> None:
         total, required = len(self.inputs), self._required
         expected = (
             f"expected {total} inputs but got {len(given)} inputs"
@@ -176,11 +184,6 @@ class Signature:
             )
         raise InvalidArgument(f"{expected} for model '{self.model}'.{tail}")
 
-    def _refuse_missing(self, given: Any) -> None:
-        for wanted in self.inputs.values():
-            if not wanted.optional and wanted.name not in given:
-                self._refuse_count(list(given))
-
     def _key(self, given: Sequence[Tensor]) -> int:
         if not self._is_batching or self._constant_key:
             return 0
@@ -191,7 +194,7 @@ class Signature:
 
 
 def check_elements(tensor: Tensor, model: str) -> None:
-    """Raises InvalidArgument unless a BYTES tensor's data are as many elements as its shape says."""
+    """Raises InvalidArgument unless a BYTES tensor holds as many elements as its shape says."""
     expected, data = count_elements(tensor.shape), tensor.data
     position, end, found = 0, len(data), 0
     where = f"for inference input '{tensor.name}' for model '{model}'"

@@ -7,7 +7,7 @@ one thread at a time.
 from __future__ import annotations
 
 import os
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 import zmq
 
@@ -59,7 +59,7 @@ def has_input(socket: Socket) -> bool:
     return bool(socket.get(_EVENTS) & _POLLIN)
 
 
-def receive(socket: Socket) -> List[bytes]:
+def receive(socket: Socket) -> list[bytes]:
     """All frames of one message; call it after has_input() only."""
     frame = socket.recv(_LAST, False)
     frames = [frame.bytes]

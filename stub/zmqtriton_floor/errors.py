@@ -18,8 +18,6 @@ A frontend needs one `except ZmqTritonError`.
 
 from __future__ import annotations
 
-from typing import Dict, Type
-
 
 class ZmqTritonError(Exception):
     """Base of all errors with a status; its only argument is the text that the client reads."""
@@ -86,7 +84,7 @@ class ProtocolError(ZmqTritonError):
     """Raised when a message between our processes does not decode; names kind and field."""
 
 
-_BY_NUMBER: Dict[int, Type[ZmqTritonError]] = {
+_BY_NUMBER: dict[int, type[ZmqTritonError]] = {
     cls.number: cls
     for cls in (
         UnknownError,
@@ -99,7 +97,7 @@ _BY_NUMBER: Dict[int, Type[ZmqTritonError]] = {
         Cancelled,
     )
 }
-BY_CODE: Dict[str, Type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.values()}
+BY_CODE: dict[str, type[ZmqTritonError]] = {cls.code: cls for cls in _BY_NUMBER.values()}
 
 
 def from_number(number: int, text: str) -> ZmqTritonError:

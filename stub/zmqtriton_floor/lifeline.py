@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import Any, Deque, List, Optional, Tuple
+from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
@@ -23,7 +23,7 @@ _PART, _LAST = b"\x00", b"\x01"
 _MAX_DESCRIPTORS = 16
 
 
-def pair() -> Tuple[socket.socket, socket.socket]:
+def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected ends."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -34,9 +34,9 @@ class Lifeline:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
-        self._outgoing: Deque[Tuple[bytes, Optional[int]]] = deque()
+        self._outgoing: deque[tuple[bytes, int | None]] = deque()
         self._incoming = bytearray()
-        self._descriptors: List[int] = []
+        self._descriptors: list[int] = []
         self._lock = threading.Lock()
         #: Messages that did not decode.
         self.malformed = 0
@@ -44,7 +44,7 @@ class Lifeline:
         self.ended = False
 
     @classmethod
-    def inherited(cls, descriptor: int) -> "Lifeline":
+    def inherited(cls, descriptor: int) -> Lifeline:
         """The end that a child was started with; its own children shall not have it."""
         os.set_inheritable(descriptor, False)
         return cls(socket.socket(fileno=descriptor))
@@ -58,8 +58,8 @@ class Lifeline:
         while self._outgoing:
             self._drop(self._outgoing.popleft()[1])
 
-    def send(self, message: Any, descriptor: Optional[int] = None) -> None:
-        """Queues a message, with a duplicate of a descriptor if given; lost if the end is closed."""
+    def send(self, message: Any, descriptor: int | None = None) -> None:
+        """Queues a message and a duplicate of the descriptor; lost if the end is closed."""
         data = memoryview(wire.encode(message))
         packets = [bytes(data[i : i + _PACKET]) for i in range(0, len(data), _PACKET)]
         with self._lock:
@@ -96,14 +96,14 @@ class Lifeline:
             self._drop(descriptor)
 
     @staticmethod
-    def _drop(descriptor: Optional[int]) -> None:
+    def _drop(descriptor: int | None) -> None:
         if descriptor is not None:
             os.close(descriptor)
 
-    def receive(self) -> List[Tuple[Any, List[int]]]:
+    def receive(self) -> list[tuple[Any, list[int]]]:
         """All whole messages that are here, each with the descriptors that came along, which the
         caller owns. What does not decode is counted and left out."""
-        messages: List[Tuple[Any, List[int]]] = []
+        messages: list[tuple[Any, list[int]]] = []
         room = socket.CMSG_SPACE(_MAX_DESCRIPTORS * 4)
         while not self.ended:
             try:
@@ -126,7 +126,7 @@ class Lifeline:
                 self._take(messages)
         return messages
 
-    def _take(self, messages: List[Tuple[Any, List[int]]]) -> None:
+    def _take(self, messages: list[tuple[Any, list[int]]]) -> None:
         data, descriptors = bytes(self._incoming), self._descriptors
         self._incoming, self._descriptors = bytearray(), []
         try:
@@ -136,7 +136,7 @@ class Lifeline:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def wait(self, timeout_s: Optional[float] = None) -> bool:
+    def wait(self, timeout_s: float | None = None) -> bool:
         """Blocks until receive() has something, or the end; flushes meanwhile. False: timed out."""
         poller = select.poll()
         while True:

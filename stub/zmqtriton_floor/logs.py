@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from typing import IO, Optional
+from typing import IO
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -72,11 +72,11 @@ class Formatter(logging.Formatter):
             text += "\n" + self.formatException(record.exc_info)
         level = _LEVELS.get(record.levelno, "I")
         whole = line(level, pid, file, number, text, record.created, self.form)
-        raw: Optional[str] = getattr(record, "raw", None)
+        raw: str | None = getattr(record, "raw", None)
         return whole if raw is None else f"{whole}\n{raw}"
 
 
-def configure(form: str = "default", verbose: int = 0, stream: Optional[IO[str]] = None) -> None:
+def configure(form: str = "default", verbose: int = 0, stream: IO[str] | None = None) -> None:
     """Sends all of this process's records to the stream (stderr), VERBOSE ones if asked for."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Formatter(form))

@@ -7,7 +7,7 @@ A datatype has four names: the protocol's (FP32), the configuration's (TYPE_FP32
 from __future__ import annotations
 
 import struct
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import numpy as np
 
@@ -45,10 +45,10 @@ DATATYPES: Sequence[Datatype] = (
     Datatype("BYTES", "TYPE_STRING", BYTES, 0, np.object_),
     Datatype("BF16", "TYPE_BF16", BF16, 2, None),
 )
-BY_NAME: Dict[str, Datatype] = {d.name: d for d in DATATYPES}
-BY_CONFIG_NAME: Dict[str, Datatype] = {d.config_name: d for d in DATATYPES}
-BY_NUMBER: Dict[int, Datatype] = {d.number: d for d in DATATYPES}
-_BY_NUMPY: Dict[Any, Datatype] = {np.dtype(d.numpy): d for d in DATATYPES if d.numpy is not None}
+BY_NAME: dict[str, Datatype] = {d.name: d for d in DATATYPES}
+BY_CONFIG_NAME: dict[str, Datatype] = {d.config_name: d for d in DATATYPES}
+BY_NUMBER: dict[int, Datatype] = {d.number: d for d in DATATYPES}
+_BY_NUMPY: dict[Any, Datatype] = {np.dtype(d.numpy): d for d in DATATYPES if d.numpy is not None}
 
 
 def datatype_of(array: Any) -> Datatype:
@@ -66,7 +66,7 @@ def encode_bytes(elements: Any) -> bytes:
     return b"".join(pieces)
 
 
-def decode_bytes(data: bytes) -> List[bytes]:
+def decode_bytes(data: bytes) -> list[bytes]:
     """The elements; ValueError where a length does not fit."""
     elements = []
     position, end = 0, len(data)

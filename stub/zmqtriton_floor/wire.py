@@ -31,8 +31,14 @@ from __future__ import annotations
 
 import itertools
 import sys
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple, Type
-from typing import Union
+from typing import (
+    Any,
+    Callable,
+    List,
+    NamedTuple,
+    Sequence,
+    Union,
+)
 
 import msgpack
 
@@ -113,7 +119,7 @@ class Work(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One response of a request; its body is a ResponseBody, or empty with an error or a bare end."""
+    """One response of a request; its body is a ResponseBody, or empty with an error."""
 
     peer: Count
     id: Count
@@ -161,7 +167,7 @@ class Hello(NamedTuple):
 class Infer(NamedTuple):
     """The requests of one turn of a frontend's loop. Bodies: one for each."""
 
-    requests: List[Request]
+    requests: list[Request]
 
 
 class Cancel(NamedTuple):
@@ -181,8 +187,8 @@ class AskStatistics(NamedTuple):
 class Results(NamedTuple):
     """What a stub has to say since its last message. Bodies: one for each outcome."""
 
-    outcomes: List[Outcome]
-    executed: List[Executed]
+    outcomes: list[Outcome]
+    executed: list[Executed]
 
 
 class Expect(NamedTuple):
@@ -238,13 +244,13 @@ class Gone(NamedTuple):
 class Execute(NamedTuple):
     """Batches to run, in this order. Bodies: one for each row."""
 
-    works: List[Work]
+    works: list[Work]
 
 
 class Abandon(NamedTuple):
     """The askers of these were cancelled: is_cancelled() turns true."""
 
-    routes: List[Route]
+    routes: list[Route]
 
 
 class Load(NamedTuple):
@@ -319,7 +325,7 @@ class Welcome(NamedTuple):
 class Replies(NamedTuple):
     """Bodies: one for each."""
 
-    replies: List[Reply]
+    replies: list[Reply]
 
 
 class Statistics(NamedTuple):
@@ -418,7 +424,7 @@ class Overdue(NamedTuple):
     text: Text
 
 
-KINDS: Dict[int, Type[Any]] = dict(
+KINDS: dict[int, type[Any]] = dict(
     enumerate(
         (
             *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove),
@@ -430,7 +436,7 @@ KINDS: Dict[int, Type[Any]] = dict(
     )
 )
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
-ROWS: Tuple[Type[Any], ...] = (Request, Work, Outcome, Executed, Reply, Route)
+ROWS: tuple[type[Any], ...] = (Request, Work, Outcome, Executed, Reply, Route)
 
 
 # ------------------------------------------------------------------- bodies
@@ -441,7 +447,7 @@ class Tensor(NamedTuple):
 
     name: Name
     datatype: Count  # TRITONSERVER_DataType, see tensors.py
-    shape: List[int]
+    shape: list[int]
     data: Any  # bytes; C order, little endian
 
 
@@ -449,16 +455,16 @@ class RequestBody(NamedTuple):
     """What a model sees of a request."""
 
     request_id: Name
-    parameters: Dict[str, Any]  # bool, int, float, str
-    outputs: List[str]  # requested names; empty: all
-    inputs: List[Tensor]
+    parameters: dict[str, Any]  # bool, int, float, str
+    outputs: list[str]  # requested names; empty: all
+    inputs: list[Tensor]
 
 
 class ResponseBody(NamedTuple):
     """What a client sees of a response."""
 
-    parameters: Dict[str, Any]
-    outputs: List[Tensor]
+    parameters: dict[str, Any]
+    outputs: list[Tensor]
 
 
 # ------------------------------------------------------- encode and decode
@@ -478,21 +484,22 @@ def encode(message: Any) -> bytes:
 class _Form:
     """How one class's array must look: which types where, and the bounds of each field."""
 
-    def __init__(self, cls: Type[Any]) -> None:
+    def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
-        self.fields: Tuple[str, ...] = cls._fields
-        self.kinds = [getattr(t, "__forward_arg__", t) for t in cls.__annotations__.values()]
-        self.types: FrozenSet[Tuple[type, ...]] = frozenset(
+        self.fields: tuple[str, ...] = cls._fields
+        # Annotations are text here; NamedTuple wraps them.
+        self.kinds: list[str] = [t.__forward_arg__ for t in cls.__annotations__.values()]
+        self.types: frozenset[tuple[type, ...]] = frozenset(
             itertools.product(*(self._types(kind) for kind in self.kinds))
         )
         self.integers = [(i, *_INTEGERS[k]) for i, k in enumerate(self.kinds) if k in _INTEGERS]
         self.lengths = [(i, *_LENGTHS[k][1:]) for i, k in enumerate(self.kinds) if k in _LENGTHS]
         self.correlations = [i for i, k in enumerate(self.kinds) if k == "Correlation"]
         self.ids = [i for i, k in enumerate(self.kinds) if k == "Ids"]
-        self.rows = [(i, k[5:-1]) for i, k in enumerate(self.kinds) if k.startswith("List[")]
+        self.rows = [(i, k[5:-1]) for i, k in enumerate(self.kinds) if k.startswith("list[")]
 
     @staticmethod
-    def _types(kind: str) -> Tuple[type, ...]:
+    def _types(kind: str) -> tuple[type, ...]:
         if kind in _INTEGERS:
             return (int,)
         if kind in _LENGTHS:
@@ -517,7 +524,7 @@ class _Form:
             row = self._nested(list(row))
         return self.cls(*row)
 
-    def _nested(self, row: List[Any]) -> List[Any]:
+    def _nested(self, row: list[Any]) -> list[Any]:
         for i in self.ids:
             if len(row[i]) > MAX_ROWS or any(type(x) is not int or x < 0 for x in row[i]):
                 raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} holds no list of ids")
@@ -528,12 +535,14 @@ class _Form:
             try:
                 row[i] = [read(entry) for entry in row[i]]
             except TypeError:
-                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} holds no rows") from None
+                raise ProtocolError(
+                    f"{self.cls.__name__}: {self.fields[i]} holds no rows"
+                ) from None
         return row
 
 
-_FORMS: Dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
-_BY_KIND: Dict[int, _Form] = {number: _FORMS[cls.__name__] for number, cls in KINDS.items()}
+_FORMS: dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
+_BY_KIND: dict[int, _Form] = {number: _FORMS[cls.__name__] for number, cls in KINDS.items()}
 
 
 def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
@@ -554,12 +563,12 @@ def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
     return form.read(array[2:])
 
 
-def encode_body(body: Union[RequestBody, ResponseBody]) -> bytes:
+def encode_body(body: RequestBody | ResponseBody) -> bytes:
     """The frame of a body; tensors' data may be any buffer."""
     return _pack(body)
 
 
-def _tensors(rows: Any) -> List[Tensor]:
+def _tensors(rows: Any) -> list[Tensor]:
     tensors = []
     for row in rows:
         name, datatype, shape, data = row
@@ -598,7 +607,7 @@ def decode_response(body: bytes) -> ResponseBody:
 # -------------------------------------------------------------------- docs
 
 
-def _document(cls: Type[Any], number: Optional[int]) -> List[str]:
+def _document(cls: type[Any], number: int | None) -> list[str]:
     title = f"### {cls.__name__}" + ("" if number is None else f" ({number})")
     lines = [title, "", " ".join((cls.__doc__ or "").split()), ""]
     form = _FORMS[cls.__name__]

@@ -1,0 +1,293 @@
+"""What the broker does with one event after the other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    Cancelled,
+    InternalError,
+    InvalidArgument,
+    ProtocolError,
+    Unavailable,
+)
+
+from tests.broker.world import TOKEN, World, request
+from zmqtriton.broker.core import MAX_UNANSWERED
+
+F, S, S2 = 1, 2, 3
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.serve()
+    world.frontend(F)
+    return world
+
+
+def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: World) -> None:
+    world.stub(S)
+
+    world.infer(F, request(7))
+    batch = world.finish(S)
+
+    assert [(F, 7)] == [(w.peer, w.id) for w in batch]
+    assert [wire.Reply(7, 0, "", wire.FINAL)] == world.finals(F, 7)
+
+
+def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: World) -> None:
+    world.infer(F, request(1))
+    world.core.expect(wire.Expect(S, TOKEN, "stub", "m_0", 0))
+    world.core.attach(wire.Attach(1, S, "m_0"), world.now)
+    world.take()
+    assert {} == world.works
+
+    world.core.connected(S, world.now)
+    world.take()
+
+    assert [1] == [w.id for w in world.works[S]]
+
+
+def test_without_a_batcher_each_request_is_a_batch_of_its_own(world: World) -> None:
+    world.stub(S)
+
+    world.infer(F, request(1), request(2), request(3))
+
+    assert [1] == [w.id for w in world.works[S]]
+    assert [1, 2, 3] == [world.finish(S)[0].id for _ in range(3)]
+
+
+def test_two_stubs_share_the_queue(world: World) -> None:
+    world.stub(S)
+    world.stub(S2)
+
+    world.infer(F, request(1), request(2), request(3))
+
+    assert {1, 2} == {w.id for works in world.works.values() for w in works}
+
+
+def test_a_busy_stub_that_dies_fails_what_it_executed_and_nothing_else(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2))
+
+    world.gone(S)
+
+    text = (
+        "Failed to process the request(s) for model instance 'm_2', message: "
+        "Stub process 'm_2' is not healthy. (killed by SIGKILL)"
+    )
+    assert [wire.Reply(1, Unavailable.number, text, wire.FINAL)] == world.finals(F, 1)
+    assert [] == world.finals(F, 2)
+    world.stub(S2)
+    assert [2] == [w.id for w in world.finish(S2)]
+
+
+def test_an_idle_stub_that_dies_is_given_nothing(world: World) -> None:
+    world.stub(S)
+    world.stub(S2)
+    world.gone(S2)
+
+    world.infer(F, request(1))
+
+    assert [1] == [w.id for w in world.works[S]]
+
+
+def test_a_cancelled_queued_request_is_answered_and_never_executed(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2), request(3))
+
+    world.cancel(F, 2)
+
+    assert [Cancelled.number] == [r.code for r in world.finals(F, 2)]
+    assert [1, 3] == [world.finish(S)[0].id for _ in range(2)]
+
+
+def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1))
+
+    world.cancel(F, 1)
+    world.cancel(F, 1)
+
+    assert [(S, wire.Route(F, 1))] == world.abandoned
+    assert [] == world.finals(F, 1)
+    world.finish(S)
+    assert 1 == len(world.finals(F, 1))
+
+
+def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2, deadline_ns=5_000))
+    assert 5_000 == world.core.next_timer_ns()
+
+    world.tick(3_999)
+    assert [] == world.finals(F, 2)
+    world.tick(1)
+
+    expected = wire.Reply(2, Unavailable.number, "Request timeout expired", wire.FINAL)
+    assert [expected] == world.finals(F, 2)
+    assert world.core.next_timer_ns() is None
+
+
+def test_a_deadline_that_passes_in_execution_cancels(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1, deadline_ns=5_000))
+
+    world.tick(10_000)
+
+    assert [(S, wire.Route(F, 1))] == world.abandoned
+
+
+def test_a_frontend_that_dies_has_its_requests_cancelled(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2))
+
+    world.gone(F)
+
+    assert [(S, wire.Route(F, 1))] == world.abandoned
+    world.finish(S)
+    assert {} == {k: v for k, v in world.works.items() if v}
+    assert 0 == world.core.unanswered
+
+
+def test_a_retired_generation_is_drained_when_its_last_answer_is_out(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2))
+
+    world.core.retire(wire.Retire(1))
+    world.finish(S)
+    assert [] == world.told
+    world.finish(S)
+
+    assert [wire.Drained(1)] == world.told
+
+
+def test_a_generation_without_requests_drains_at_once(world: World) -> None:
+    world.core.retire(wire.Retire(1))
+    world.take()
+
+    assert [wire.Drained(1)] == world.told
+
+
+def test_a_straggler_for_a_drained_generation_goes_to_its_successor(world: World) -> None:
+    world.serve(generation=2)
+    world.stub(S, generation=2)
+    world.core.retire(wire.Retire(1))
+    world.core.remove(wire.Remove(1, "unloaded"), world.now)
+
+    world.infer(F, request(1, generation=1))
+
+    assert [1] == [w.id for w in world.finish(S)]
+
+
+def test_a_straggler_is_refused_where_the_successor_has_another_interface(world: World) -> None:
+    world.serve(generation=2, config={"name": "m", "max_batch_size": 8})
+    world.core.remove(wire.Remove(1, "unloaded"), world.now)
+
+    world.infer(F, request(1, generation=1))
+
+    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+
+
+def test_removing_a_generation_answers_what_is_left_of_it(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2))
+
+    world.core.remove(wire.Remove(1, "gave up"), world.now)
+    world.take()
+
+    assert ["gave up", "gave up"] == [world.finals(F, i)[0].text for i in (1, 2)]
+    assert 0 == world.core.unanswered
+
+
+def test_a_model_may_be_asked_by_name(world: World) -> None:
+    world.serve(generation=2, version=3)
+    world.stub(S, generation=2)
+
+    world.infer(F, request(1, generation=0, model="m"), request(2, generation=0, model="x"))
+
+    assert [1] == [w.id for w in world.works[S]]
+    assert [InvalidArgument.number] == [r.code for r in world.finals(F, 2)]
+
+
+def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() -> None:
+    world = World()
+    parameters = {"MAX_execution_seconds": {"string_value": "0.5"}}
+    world.serve(config={"name": "m", "parameters": parameters})
+    world.frontend(F)
+    world.stub(S)
+    world.infer(F, request(1), request(2))
+
+    world.tick(500_000_000)
+
+    assert [S] == [m.serial for m in world.told if type(m) is wire.Overdue]
+    world.finish(S)  # it returned after all, before the kill
+    assert not world.works[S]
+    assert 1 == len(world.finals(F, 1))
+
+
+def test_a_model_that_forgets_a_request_of_its_batch_has_it_failed(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1))
+    batch = world.works[S][0].batch
+
+    world.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], world.now)
+    world.take()
+
+    assert [InternalError.number] == [r.code for r in world.finals(F, 1)]
+
+
+def test_results_that_were_not_asked_for_are_refused(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1))
+    answer = wire.Outcome(F, 2, 0, "", wire.FINAL)
+
+    with pytest.raises(ProtocolError, match="not open"):
+        world.core.results(S, wire.Results([answer], []), [b""], world.now)
+    with pytest.raises(ProtocolError, match="not executing"):
+        world.core.results(S, wire.Results([], [wire.Executed(99, 0, 0, 0)]), [], world.now)
+    with pytest.raises(ProtocolError, match="bodies"):
+        world.core.results(S, wire.Results([answer], []), [], world.now)
+
+
+def test_a_token_opens_only_its_own_door(world: World) -> None:
+    with pytest.raises(ProtocolError, match="not expected"):
+        world.core.recognise(wire.Hello(F, b"x" * 16, 1))
+    with pytest.raises(ProtocolError, match="not expected"):
+        world.core.recognise(wire.Hello(99, TOKEN, 1))
+
+
+def test_beyond_the_bound_requests_are_refused(world: World) -> None:
+    world.core.unanswered = MAX_UNANSWERED
+
+    world.infer(F, request(1))
+
+    assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 1)]
+
+
+def test_statistics_count_requests_elements_and_executions(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1, batch_size=4), request(2))
+    world.now += 10
+    world.finish(S)
+    world.finish(S, code=InternalError.number)
+
+    world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0)
+    world.take()
+
+    (entry,) = json.loads(world.told[-1].result)["model_stats"]
+    assert (4, 2) == (entry["inference_count"], entry["execution_count"])
+    assert 1 == entry["inference_stats"]["success"]["count"]
+    assert 1 == entry["inference_stats"]["fail"]["count"]
+    assert 1 == entry["zmqtriton"]["failures"]["BACKEND"]
+    assert [1, 4] == [b["batch_size"] for b in entry["batch_stats"]]
+
+
+def test_statistics_of_an_unknown_model_are_an_error(world: World) -> None:
+    world.core.ask_statistics(F, wire.AskStatistics(5, "x", -1), 0)
+    world.take()
+
+    assert InvalidArgument.number == world.told[-1].code

@@ -1,0 +1,142 @@
+"""Random lives of a broker, seeded: whatever dies, each admitted request gets one final answer."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from zmqtriton_floor import wire
+
+from tests.broker.world import World, request
+
+
+class Day:
+    """Frontends, stubs and models that come, ask, cancel, answer, hang and die at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.world = World()
+        self.serials = iter(range(1, 1_000_000))
+        self.generations = iter(range(1, 1_000_000))
+        self.ids = iter(range(1, 1_000_000))
+        self.frontends: list[int] = []
+        self.stubs: dict[int, int] = {}
+        self.living: list[int] = []
+        self.asked: set[tuple[int, int]] = set()
+        self.orphans: set[tuple[int, int]] = set()
+        self.executed: Counter[tuple[int, int]] = Counter()
+        self.trace: list[str] = []
+        self.load()
+        self.new_frontend()
+
+    def load(self) -> None:
+        number = next(self.generations)
+        limit = {"max_execution_seconds": {"string_value": self.random.choice(["0", "0.000001"])}}
+        self.world.serve(number, config={"name": "m", "parameters": limit})
+        self.living.append(number)
+
+    def unload(self) -> None:
+        if len(self.living) > 1:
+            number = self.living.pop(0)
+            self.world.core.retire(wire.Retire(number))
+            if self.random.random() < 0.5:
+                self.world.core.remove(wire.Remove(number, "unloaded"), self.world.now)
+                self.stubs = {s: g for s, g in self.stubs.items() if g != number}
+            self.world.take()
+
+    def new_frontend(self) -> None:
+        serial = next(self.serials)
+        self.world.frontend(serial)
+        self.frontends.append(serial)
+
+    def new_stub(self) -> None:
+        if len(self.stubs) < 5:
+            serial, generation = next(self.serials), self.random.choice(self.living)
+            self.world.stub(serial, generation)
+            self.stubs[serial] = generation
+
+    def ask(self) -> None:
+        peer = self.random.choice(self.frontends)
+        rows = []
+        for _ in range(self.random.randint(1, 4)):
+            deadline = self.random.choice([0, self.world.now + self.random.randint(1, 3_000)])
+            generation = self.random.choice([*self.living, 999_999])
+            rows.append(request(next(self.ids), generation, deadline_ns=deadline))
+            self.asked.add((peer, rows[-1].id))
+        self.world.infer(peer, *rows)
+
+    def cancel(self) -> None:
+        peer, own_id = self.random.choice(sorted(self.asked)) if self.asked else (0, 0)
+        if peer in self.frontends:
+            self.world.cancel(peer, own_id)
+
+    def answer(self) -> None:
+        busy = [s for s, works in self.world.works.items() if works and s in self.stubs]
+        if busy:
+            for work in self.world.finish(
+                self.random.choice(busy), code=self.random.choice([0, 2])
+            ):
+                self.executed[work.peer, work.id] += 1
+
+    def kill_stub(self) -> None:
+        if self.stubs:
+            serial = self.random.choice(sorted(self.stubs))
+            for work in self.world.works.get(serial, []):
+                self.executed[work.peer, work.id] += 1
+            del self.stubs[serial]
+            self.world.gone(serial)
+
+    def kill_frontend(self) -> None:
+        if len(self.frontends) > 1:
+            peer = self.frontends.pop(self.random.randrange(len(self.frontends)))
+            self.orphans |= {route for route in self.asked if route[0] == peer}
+            self.world.gone(peer)
+
+    def run(self, steps: int) -> None:
+        moves = [self.ask] * 6 + [self.answer] * 6 + [self.cancel] * 2 + [self.new_stub] * 2
+        moves += [self.kill_stub, self.kill_frontend, self.new_frontend, self.load, self.unload]
+        for _ in range(steps):
+            move = self.random.choice(moves)
+            move()
+            self.trace.append(f"{move.__name__} {sorted(self.world.replies)[-1:]}")
+            self.world.tick(self.random.randint(0, 500))
+            self.check()
+
+    def check(self) -> None:
+        for route, replies in self.world.replies.items():
+            finals = [r for r in replies if r.flags & wire.FINAL]
+            assert 1 == len(finals), (route, replies)
+        assert all(count == 1 for count in self.executed.values())
+        waiting = [i for i in self.world.core.instances.values() if i.is_idle]
+        for instance in waiting:
+            assert not self.world.core.generations[instance.generation].queued()
+
+    def end(self) -> None:
+        """Every model is removed, so everything must be answered now."""
+        for number in list(self.world.core.generations):
+            self.world.core.remove(wire.Remove(number, "the end"), self.world.now)
+        self.world.take()
+        self.check()
+        answered = set(self.world.replies)
+        assert self.asked - self.orphans <= answered
+        assert 0 == self.world.core.unanswered
+        assert all(not peer.requests for peer in self.world.core.peers.values())
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_each_admitted_request_gets_exactly_one_final_answer(seed: int) -> None:
+    day = Day(seed)
+
+    day.run(200)
+
+    day.end()
+
+
+def test_the_same_seed_is_the_same_day() -> None:
+    first, second = Day(5), Day(5)
+
+    first.run(100)
+    second.run(100)
+
+    assert first.trace == second.trace

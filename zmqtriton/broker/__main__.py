@@ -1,0 +1,29 @@
+"""`python -m zmqtriton.broker --lifeline FD`, started by the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import signal
+import sys
+
+from zmqtriton_floor.lifeline import Lifeline
+
+from zmqtriton.broker.service import Service
+
+_PR_SET_NAME = 15
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="zmqtriton.broker")
+    parser.add_argument("--lifeline", type=int, required=True)
+    arguments = parser.parse_args()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"zmqtriton-broker", 0, 0, 0)
+    # It ends when the supervisor says so or is dead, never by a signal meant for the whole group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return Service(Lifeline.inherited(arguments.lifeline)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,406 @@
+"""The broker's brain: what came in and what time it is → what goes out. Does no I/O.
+
+`service.py` hands it decoded messages and empties `outbox`. Each admitted request gets exactly one
+final answer, whatever dies: every way out of a request leads through `_finish`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import hmac
+import itertools
+import json
+from typing import Any, NamedTuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    Cancelled,
+    InternalError,
+    InvalidArgument,
+    ProtocolError,
+    Unavailable,
+    ZmqTritonError,
+)
+
+from zmqtriton.broker import statistics
+from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.instances import Batch, Instance, InstanceState
+from zmqtriton.broker.queues import Generation
+
+#: Requests that may be unanswered at once; the next one is refused.
+MAX_UNANSWERED = 100_000
+
+_EXPIRED = Unavailable("Request timeout expired")
+_GONE = Cancelled("request was cancelled")
+
+
+class Peer:
+    """A process that may say hello, told of by the supervisor."""
+
+    def __init__(self, expected: wire.Expect) -> None:
+        self.token = expected.token
+        self.role = expected.role
+        self.label = expected.label
+        #: A stub is ready for work once it is connected and attached, in whichever order.
+        self.is_connected = False
+        #: Its requests that are unanswered.
+        self.requests: dict[int, Inflight] = {}
+
+
+class Outbox:
+    """What is to be sent; the service takes it at the end of each turn, which is what coalesces."""
+
+    def __init__(self) -> None:
+        self.works: dict[int, list[tuple[wire.Work, bytes]]] = {}
+        self.abandons: dict[int, list[wire.Route]] = {}
+        self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
+        self.statistics: list[tuple[int, wire.Statistics]] = []
+        self.supervisor: list[Any] = []
+
+
+class _Timer(NamedTuple):
+    at_ns: int
+    order: int  # so that equal times never compare what follows
+    request: Inflight | None  # its deadline passes, or
+    instance: Instance | None  # its batch runs out of time
+    batch: int
+
+
+class Core:
+    """All of the broker's state."""
+
+    def __init__(self) -> None:
+        self.outbox = Outbox()
+        self.peers: dict[int, Peer] = {}
+        self.generations: dict[int, Generation] = {}
+        self.instances: dict[int, Instance] = {}
+        #: Dropped because they did not decode or came from where they may not.
+        self.malformed = 0
+        self.unanswered = 0
+        self._by_name: dict[tuple[str, int], Generation] = {}
+        #: Generations that are gone, and the one that takes what was still on its way to them.
+        self._successors: dict[int, Generation] = {}
+        self._timers: list[_Timer] = []
+        self._order = itertools.count()
+        self._batch_numbers = itertools.count(1)
+
+    # ------------------------------------------------------- peers and models
+
+    def expect(self, message: wire.Expect) -> None:
+        self.peers[message.serial] = Peer(message)
+
+    def recognise(self, message: wire.Hello) -> None:
+        """Raises ProtocolError for a stranger."""
+        peer = self.peers.get(message.serial)
+        if peer is None or not hmac.compare_digest(peer.token, message.token):
+            raise ProtocolError(f"Hello: {message.serial} is not expected, or not with this token")
+
+    def connected(self, serial: int, now_ns: int) -> None:
+        """A stub said hello where stubs do."""
+        self.peers[serial].is_connected = True
+        instance = self.instances.get(serial)
+        if instance is not None:
+            self._arrive(instance, now_ns)
+
+    def serve(self, message: wire.Serve) -> None:
+        generation = Generation(message.generation, message.model, message.version, message.config)
+        self.generations[generation.number] = generation
+        old = self._by_name.get((generation.model, generation.version))
+        if old is not None and old.takes_what_fits(generation):
+            self._successors[old.number] = generation
+        self._by_name[generation.model, generation.version] = generation
+
+    def attach(self, message: wire.Attach, now_ns: int) -> None:
+        generation = self.generations.get(message.generation)
+        peer = self.peers.get(message.serial)
+        if generation is None or peer is None:
+            return  # removed, or dead, before the news of it were out
+        instance = Instance(message.serial, message.instance, message.generation)
+        generation.instances[instance.serial] = instance
+        self.instances[instance.serial] = instance
+        if peer.is_connected:
+            self._arrive(instance, now_ns)
+
+    def _arrive(self, instance: Instance, now_ns: int) -> None:
+        instance.arrive()
+        generation = self.generations[instance.generation]
+        generation.become_idle(instance)
+        self._dispatch(generation, now_ns)
+
+    def retire(self, message: wire.Retire) -> None:
+        generation = self.generations.get(message.generation)
+        if generation is None:
+            self.outbox.supervisor.append(wire.Drained(message.generation))
+            return
+        generation.is_retired = True
+        self._check_drained(generation)
+
+    def remove(self, message: wire.Remove, now_ns: int) -> None:
+        generation = self.generations.pop(message.generation, None)
+        if generation is None:
+            return
+        generation.is_retired = True
+        error = Unavailable(message.reason)
+        for request in generation.queued():
+            self._refuse(request, error, statistics.OTHER, now_ns)
+        for instance in generation.instances.values():
+            self.instances.pop(instance.serial, None)
+            for request in instance.die():
+                self._refuse(request, error, statistics.OTHER, now_ns)
+        if self._by_name.get((generation.model, generation.version)) is generation:
+            del self._by_name[generation.model, generation.version]
+        for number, successor in list(self._successors.items()):
+            if successor is generation:
+                del self._successors[number]
+
+    def gone(self, message: wire.Gone, now_ns: int) -> None:
+        """A process is dead: what it executed fails, what it asked for is cancelled."""
+        instance = self.instances.pop(message.serial, None)
+        if instance is not None:
+            generation = self.generations[instance.generation]
+            generation.instances.pop(instance.serial, None)
+            name = instance.name
+            error = Unavailable(
+                f"Failed to process the request(s) for model instance '{name}', message: "
+                f"Stub process '{name}' is not healthy. ({message.reason})"
+            )
+            for request in instance.die():
+                self._refuse(request, error, statistics.BACKEND, now_ns)
+        peer = self.peers.get(message.serial)
+        if peer is not None:
+            self.cancel(message.serial, list(peer.requests), now_ns)
+            del self.peers[message.serial]
+
+    # ------------------------------------------------------------- requests
+
+    def infer(
+        self, serial: int, rows: list[wire.Request], bodies: list[bytes], now_ns: int
+    ) -> None:
+        """Admits each request, or refuses it at once."""
+        peer = self.peers[serial]
+        if len(bodies) != len(rows):
+            raise ProtocolError("Infer: as many bodies as requests are needed")
+        for row, body in zip(rows, bodies, strict=True):
+            if row.id in peer.requests:
+                raise ProtocolError(f"Infer: {row.id} is unanswered and asked again")
+            try:
+                generation = self._find(row)
+            except ZmqTritonError as error:
+                self._reply(serial, row.id, error)
+                continue
+            request = Inflight(serial, row, body, generation, now_ns)
+            peer.requests[row.id] = request
+            self.unanswered += 1
+            generation.unanswered += 1
+            generation.statistics.last_arrival_ns = now_ns
+            generation.enqueue(request)
+            if row.deadline_ns:
+                self._start_timer(_Timer(row.deadline_ns, next(self._order), request, None, 0))
+            self._dispatch(generation, now_ns)
+
+    def _find(self, row: wire.Request) -> Generation:
+        if self.unanswered >= MAX_UNANSWERED:
+            raise Unavailable("Exceeds maximum queue size")
+        if row.generation:
+            generation = self.generations.get(row.generation)
+            if generation is None or generation.is_drained:
+                # A frontend that had not heard of a reload yet may still name the old one.
+                generation = self._successors.get(row.generation)
+            if generation is None:
+                raise Unavailable("the model was unloaded while the request was on its way")
+            return generation
+        versions = [v for name, v in self._by_name if name == row.model]
+        if not versions:
+            raise InvalidArgument(f"Request for unknown model: '{row.model}' is not found")
+        version = max(versions) if row.version == -1 else row.version
+        found = self._by_name.get((row.model, version))
+        if found is None or found.is_retired:
+            raise Unavailable(
+                f"Request for unknown model: '{row.model}' version {version} is not at ready state"
+            )
+        return found
+
+    def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
+        """A queued request is never executed; an executing one's stub is told."""
+        requests = self.peers[serial].requests
+        for own_id in ids:
+            request = requests.get(own_id)
+            if request is not None and not request.is_cancelled:
+                self._abandon(request, _GONE, statistics.CANCELED, now_ns)
+
+    def _abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+        request.is_cancelled = True
+        if request.state is RequestState.QUEUED:
+            self._refuse(request, error, reason, now_ns)
+        elif request.instance is not None:
+            routes = self.outbox.abandons.setdefault(request.instance.serial, [])
+            routes.append(wire.Route(*request.route))
+
+    def _dispatch(self, generation: Generation, now_ns: int) -> None:
+        while True:
+            chosen = generation.next_dispatch()
+            if chosen is None:
+                return
+            instance, requests = chosen
+            number = next(self._batch_numbers)
+            works = self.outbox.works.setdefault(instance.serial, [])
+            for request in requests:
+                row = request.row
+                work = wire.Work(
+                    number,
+                    request.peer,
+                    row.id,
+                    row.flags,
+                    row.correlation,
+                    row.priority,
+                    row.timeout_us,
+                )
+                works.append((work, request.body))
+            instance.dispatch(Batch(number, requests, now_ns))
+            if generation.max_execution_ns:
+                at_ns = now_ns + generation.max_execution_ns
+                self._start_timer(_Timer(at_ns, next(self._order), None, instance, number))
+
+    # ------------------------------------------------------------- results
+
+    def results(self, serial: int, message: wire.Results, bodies: list[bytes], now_ns: int) -> None:
+        """What a stub sent: answers to pass on, and that it is free again."""
+        instance = self.instances.get(serial)
+        if instance is None:
+            raise ProtocolError(f"Results: {serial} has no instance")
+        if len(bodies) != len(message.outcomes):
+            raise ProtocolError("Results: as many bodies as outcomes are needed")
+        generation = self.generations[instance.generation]
+        for outcome, body in zip(message.outcomes, bodies, strict=True):
+            self._take_outcome(instance, generation, outcome, body, now_ns)
+        for executed in message.executed:
+            if executed.batch not in instance.batches:
+                raise ProtocolError(f"Results: batch {executed.batch} is not executing")
+            batch = instance.execute(executed.batch)
+            generation.statistics.executed(batch, executed)
+            if not generation.is_decoupled:
+                self._finish_forgotten(batch, now_ns)
+            if instance.is_idle:
+                generation.become_idle(instance)
+        self._dispatch(generation, now_ns)
+
+    def _take_outcome(
+        self,
+        instance: Instance,
+        generation: Generation,
+        outcome: wire.Outcome,
+        body: bytes,
+        now_ns: int,
+    ) -> None:
+        request = instance.open.get((outcome.peer, outcome.id))
+        if request is None:
+            raise ProtocolError(f"Results: {outcome.peer}/{outcome.id} is not open")
+        if outcome.code:
+            request.has_failed = True
+        replies = self.outbox.replies.setdefault(outcome.peer, [])
+        replies.append((wire.Reply(outcome.id, outcome.code, outcome.text, outcome.flags), body))
+        if outcome.flags & wire.FINAL:
+            if request.has_failed:
+                generation.statistics.failed(request, statistics.BACKEND, now_ns)
+            else:
+                generation.statistics.succeeded(request, now_ns)
+            self._finish(request)
+
+    def _finish_forgotten(self, batch: Batch, now_ns: int) -> None:
+        for request in batch.requests:
+            if request.state is RequestState.EXECUTING:
+                error = InternalError("the model returned without an answer to this request")
+                self._refuse(request, error, statistics.BACKEND, now_ns)
+
+    def _refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+        """The final answer is an error of the broker's own."""
+        generation = request.generation
+        generation.statistics.failed(request, reason, now_ns)
+        self._reply(request.peer, request.row.id, error)
+        if request.state is RequestState.QUEUED:
+            generation.leave_queue()
+        self._finish(request)
+
+    def _reply(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
+        replies = self.outbox.replies.setdefault(peer, [])
+        replies.append((wire.Reply(own_id, error.number, error.text, wire.FINAL), b""))
+
+    def _finish(self, request: Inflight) -> None:
+        generation = request.generation
+        if request.instance is not None:
+            request.instance.open.pop(request.route, None)
+        request.answer()
+        self.unanswered -= 1
+        generation.unanswered -= 1
+        peer = self.peers.get(request.peer)
+        if peer is not None:
+            del peer.requests[request.row.id]
+        if generation.is_retired:
+            self._check_drained(generation)
+
+    def _check_drained(self, generation: Generation) -> None:
+        if not generation.unanswered and not generation.is_drained:
+            generation.is_drained = True
+            self.outbox.supervisor.append(wire.Drained(generation.number))
+
+    # --------------------------------------------------------------- timers
+
+    def _start_timer(self, timer: _Timer) -> None:
+        heapq.heappush(self._timers, timer)
+        # Timers of what is over stay until their time; more of them than live ones are dropped.
+        if len(self._timers) > 1024 + 2 * (self.unanswered + len(self.instances)):
+            self._timers = [t for t in self._timers if self._is_running(t)]
+            heapq.heapify(self._timers)
+
+    @staticmethod
+    def _is_running(timer: _Timer) -> bool:
+        if timer.request is not None:
+            return timer.request.state is not RequestState.ANSWERED
+        return timer.instance is not None and timer.batch in timer.instance.batches
+
+    def next_timer_ns(self) -> int | None:
+        """When tick() has something to do, unless something else comes first."""
+        while self._timers and not self._is_running(self._timers[0]):
+            heapq.heappop(self._timers)
+        return self._timers[0].at_ns if self._timers else None
+
+    def tick(self, now_ns: int) -> None:
+        """Everything whose time has come."""
+        while True:
+            at_ns = self.next_timer_ns()
+            if at_ns is None or at_ns > now_ns:
+                return
+            timer = heapq.heappop(self._timers)
+            if timer.request is not None:
+                if not timer.request.is_cancelled:
+                    self._abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
+            elif timer.instance is not None:
+                self._run_out(timer.instance)
+
+    def _run_out(self, instance: Instance) -> None:
+        if instance.state is not InstanceState.BUSY:
+            return
+        instance.run_out()
+        allowed = self.generations[instance.generation].max_execution_ns / 1e9
+        text = f"execute() took longer than max_execution_seconds ({allowed:g})"
+        self.outbox.supervisor.append(wire.Overdue(instance.serial, text))
+
+    # ----------------------------------------------------------- statistics
+
+    def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
+        """Answers with the counters, or with Triton's error for what is unknown."""
+        chosen = [
+            g
+            for (name, version), g in sorted(self._by_name.items())
+            if message.model in ("", name) and message.version in (-1, version)
+        ]
+        if message.model and not chosen:
+            text = f"Request for unknown model: '{message.model}' is not found"
+            answer = wire.Statistics(message.id, InvalidArgument.number, text, "")
+        else:
+            entries = [
+                g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen
+            ]
+            document = {"model_stats": entries, "zmqtriton": {"malformed": self.malformed}}
+            answer = wire.Statistics(message.id, 0, "", json.dumps(document))
+        self.outbox.statistics.append((serial, answer))

@@ -1,0 +1,78 @@
+"""A request while the broker has it: who asked, where it is, and its one final answer.
+
+QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued one may be answered directly.
+`state` is written by the methods here and by nobody else. Knows neither clocks nor sockets.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from zmqtriton_floor.wire import Request
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.instances import Instance
+    from zmqtriton.broker.queues import Generation
+
+
+class RequestState(enum.Enum):
+    QUEUED = "queued"
+    EXECUTING = "executing"
+    ANSWERED = "answered"
+
+
+class Inflight:
+    """One admitted request. Ends in ANSWERED, once."""
+
+    __slots__ = (
+        "arrived_ns",
+        "body",
+        "dispatched_ns",
+        "generation",
+        "has_failed",
+        "instance",
+        "is_cancelled",
+        "peer",
+        "row",
+        "state",
+    )
+
+    def __init__(
+        self, peer: int, row: Request, body: bytes, generation: Generation, now_ns: int
+    ) -> None:
+        self.peer = peer
+        self.row = row
+        self.body = body
+        self.generation = generation
+        self.arrived_ns = now_ns
+        self.dispatched_ns = 0
+        self.instance: Instance | None = None
+        self.state = RequestState.QUEUED
+        #: Whoever asked does not want it any more; it still gets its final answer.
+        self.is_cancelled = False
+        #: One of its responses was an error.
+        self.has_failed = False
+
+    @property
+    def route(self) -> tuple[int, int]:
+        """Names it everywhere."""
+        return self.peer, self.row.id
+
+    @property
+    def elements(self) -> int:
+        """How many inferences it counts for."""
+        return self.row.batch_size or 1
+
+    def dispatch(self, instance: Instance, now_ns: int) -> None:
+        assert self.state is RequestState.QUEUED, self.state
+        self.state = RequestState.EXECUTING
+        self.instance = instance
+        self.dispatched_ns = now_ns
+        self.body = b""  # it belongs to the message to the stub now
+
+    def answer(self) -> None:
+        assert self.state is not RequestState.ANSWERED
+        self.state = RequestState.ANSWERED
+        self.instance = None
+        self.body = b""

@@ -1,0 +1,116 @@
+"""The stubs of a generation, as the broker sees them: who is idle, who executes what.
+
+    event           ABSENT   IDLE    BUSY     OVERDUE
+    arrived         IDLE
+    dispatched               BUSY
+    executed                         IDLE     OVERDUE
+    ran out                          OVERDUE
+    died            GONE     GONE    GONE     GONE
+
+Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from zmqtriton_floor.errors import ZmqTritonError
+
+from zmqtriton.broker.inflight import Inflight
+
+
+class InstanceState(enum.Enum):
+    ABSENT = "absent"  # announced by the supervisor or by its hello, not yet by both
+    IDLE = "idle"
+    BUSY = "busy"
+    OVERDUE = "overdue"  # executing for longer than its model allows; its end is on the way
+    GONE = "gone"
+
+
+class Event(enum.Enum):
+    ARRIVED = "arrived"
+    DISPATCHED = "dispatched"
+    EXECUTED = "executed"
+    RAN_OUT = "ran out"
+    DIED = "died"
+
+
+TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
+    (InstanceState.ABSENT, Event.ARRIVED): InstanceState.IDLE,
+    (InstanceState.IDLE, Event.DISPATCHED): InstanceState.BUSY,
+    (InstanceState.BUSY, Event.EXECUTED): InstanceState.IDLE,
+    (InstanceState.BUSY, Event.RAN_OUT): InstanceState.OVERDUE,
+    # Its kill is on the way: what it were given now would die with it.
+    (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
+    **{
+        (state, Event.DIED): InstanceState.GONE
+        for state in InstanceState
+        if state is not InstanceState.GONE
+    },
+}
+
+
+class ImpossibleTransition(ZmqTritonError):
+    """Raised for a pair that TRANSITIONS does not have: a defect of the broker."""
+
+
+class Batch(NamedTuple):
+    """What one call of execute() was given."""
+
+    number: int
+    requests: list[Inflight]
+    dispatched_ns: int
+
+
+class Instance:
+    """One stub. It may be given work when it has said hello and the supervisor has attached it."""
+
+    __slots__ = ("batches", "generation", "name", "open", "serial", "state")
+
+    def __init__(self, serial: int, name: str, generation: int) -> None:
+        self.serial = serial
+        self.name = name
+        self.generation = generation
+        self.state = InstanceState.ABSENT
+        #: Batches whose execute() has not returned.
+        self.batches: dict[int, Batch] = {}
+        #: Requests that it has and that lack their final answer.
+        self.open: dict[tuple[int, int], Inflight] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return self.state is InstanceState.IDLE
+
+    def _enter(self, event: Event) -> None:
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise ImpossibleTransition(f"{self.name} {event.value} while {self.state.value}")
+        self.state = state
+
+    def arrive(self) -> None:
+        self._enter(Event.ARRIVED)
+
+    def dispatch(self, batch: Batch) -> None:
+        self._enter(Event.DISPATCHED)
+        self.batches[batch.number] = batch
+        for request in batch.requests:
+            request.dispatch(self, batch.dispatched_ns)
+            self.open[request.route] = request
+
+    def execute(self, batch: int) -> Batch:
+        """execute() has returned. KeyError for a batch that it was never given."""
+        executed = self.batches.pop(batch)
+        self._enter(Event.EXECUTED)
+        return executed
+
+    def run_out(self) -> None:
+        self._enter(Event.RAN_OUT)
+
+    def die(self) -> list[Inflight]:
+        """The requests that die with it."""
+        self._enter(Event.DIED)
+        lost = list(self.open.values())
+        self.open.clear()
+        self.batches.clear()
+        return lost

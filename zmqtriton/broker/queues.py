@@ -1,0 +1,87 @@
+"""One generation of a model: its queue, its stubs, and which request goes next to whom.
+
+The default scheduler: first come, first served, one request per execute(), any idle stub.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.statistics import ModelStatistics
+
+#: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
+_MAX_EXECUTION = "max_execution_seconds"
+
+
+def _max_execution_ns(config: dict[str, Any]) -> int:
+    for key, value in config.get("parameters", {}).items():
+        if key.lower() == _MAX_EXECUTION:
+            try:
+                return max(0, int(float(value.get("string_value", "0")) * 1e9))
+            except (ValueError, OverflowError):
+                return 0
+    return 0
+
+
+class Generation:
+    """What the broker keeps of one loading of one version."""
+
+    def __init__(self, number: int, model: str, version: int, config: str) -> None:
+        document: dict[str, Any] = json.loads(config) if config else {}
+        policy = document.get("model_transaction_policy") or {}
+        self._interface = [document.get(k) for k in ("max_batch_size", "input", "output")]
+        self.number = number
+        self.model = model
+        self.version = version
+        self.is_decoupled = bool(policy.get("decoupled", False))
+        self.max_execution_ns = _max_execution_ns(document)
+        self.statistics = ModelStatistics()
+        self.instances: dict[int, Instance] = {}
+        #: Takes no more requests; the last answer ends it.
+        self.is_retired = False
+        #: Retired, and the supervisor was told that nothing is left: its stubs are ending.
+        self.is_drained = False
+        #: Admitted and not yet answered.
+        self.unanswered = 0
+        self._queue: deque[Inflight] = deque()
+        #: The one that became idle last has the warmest caches and goes first.
+        self._idle: list[Instance] = []
+        #: In the queue and still wanted; answered ones stay in the deque until they reach its head.
+        self.pending = 0
+
+    def takes_what_fits(self, other: Generation) -> bool:
+        """Whether a request that was checked against this one fits the other too."""
+        return self._interface == other._interface
+
+    def enqueue(self, request: Inflight) -> None:
+        self._queue.append(request)
+        self.pending += 1
+
+    def leave_queue(self) -> None:
+        """A queued request was answered without being executed."""
+        self.pending -= 1
+        if len(self._queue) > 2 * self.pending + 64:
+            self._queue = deque(self.queued())
+
+    def become_idle(self, instance: Instance) -> None:
+        self._idle.append(instance)
+
+    def next_dispatch(self) -> tuple[Instance, list[Inflight]] | None:
+        """Which stub gets what now; None while nobody waits or nobody is idle."""
+        idle, queue = self._idle, self._queue
+        while idle and not idle[-1].is_idle:
+            idle.pop()
+        while queue and queue[0].state is not RequestState.QUEUED:
+            queue.popleft()
+        if not idle or not queue:
+            return None
+        self.pending -= 1
+        return idle.pop(), [queue.popleft()]
+
+    def queued(self) -> list[Inflight]:
+        """All that wait, oldest first."""
+        return [r for r in self._queue if r.state is RequestState.QUEUED]

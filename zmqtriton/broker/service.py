@@ -1,0 +1,271 @@
+"""The broker's process: two ROUTERs, the lifeline and the clock around `core.Core`.
+
+One thread, one poll. Whatever arrives in one turn is answered at its end, so that messages to the
+same destination travel together. The only file of the broker that knows ZeroMQ.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import select
+import shutil
+import signal
+import time
+from typing import Any
+
+import zmq
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.lifeline import Lifeline
+
+from zmqtriton.broker.core import Core, Outbox
+
+_log = logging.getLogger(__name__)
+
+#: Messages taken from one socket before the other one and the answers get their turn.
+_MESSAGES_A_TURN = 64
+
+
+def _cut(rows: list[Any]) -> list[list[Any]]:
+    """In pieces of what one header may carry."""
+    if len(rows) <= wire.MAX_ROWS:
+        return [rows]
+    return [rows[i : i + wire.MAX_ROWS] for i in range(0, len(rows), wire.MAX_ROWS)]
+
+
+class _Router:
+    """One bound socket and who is behind its connections."""
+
+    def __init__(self, context: Any, address: str) -> None:
+        self.socket = endpoints.open_router(context, address)
+        self.serials: dict[bytes, int] = {}
+        self.identities: dict[int, bytes] = {}
+
+    def introduce(self, identity: bytes, serial: int) -> None:
+        self.serials[identity] = serial
+        self.identities[serial] = identity
+
+    def forget(self, serial: int) -> None:
+        identity = self.identities.pop(serial, None)
+        if identity is not None:
+            del self.serials[identity]
+
+    def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
+        """Drops what is for a peer that is gone: the supervisor tells of its death."""
+        identity = self.identities.get(serial)
+        if identity is None:
+            return
+        try:
+            endpoints.send(self.socket, [identity, wire.encode(message), *bodies])
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+
+    def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
+        for some in _cut(rows):
+            self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
+
+
+class Service:
+    """Runs until its lifeline ends or the supervisor says Stop."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._core = Core()
+        self._is_over = False
+        self._directory = ""
+        self._epoch = 0
+        #: Process groups, to be killed if the supervisor dies without having done it.
+        self._groups: dict[int, int] = {}
+        self._requests: _Router
+        self._workers: _Router
+        self._poller = select.poll()
+
+    def run(self) -> int:
+        """The exit status."""
+        self._lifeline.wait()
+        self._read_lifeline()  # the Birth opens the sockets
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        while not self._is_over:
+            self._wait()
+            self._turn()
+            if self._lifeline.ended:
+                self._bury()
+                return 1
+        return 0
+
+    def _turn(self) -> None:
+        """Everything that is here, then everything that follows from it."""
+        more = True
+        while more and not self._is_over:
+            self._read_lifeline()
+            more = self._read(self._workers)
+            more = self._read(self._requests) or more
+            self._core.tick(time.monotonic_ns())
+            self._flush()
+            # A send may have consumed a descriptor's edge.
+            more = more or endpoints.has_input(self._workers.socket)
+            more = more or endpoints.has_input(self._requests.socket)
+
+    def _wait(self) -> None:
+        timer_ns = self._core.next_timer_ns()
+        timeout_ms = None
+        if timer_ns is not None:
+            timeout_ms = max(0, (timer_ns - time.monotonic_ns() + 999_999) // 1_000_000)
+        writable = select.POLLOUT if self._lifeline.is_backed_up else 0
+        self._poller.register(self._lifeline.fileno(), select.POLLIN | writable)
+        self._poller.poll(timeout_ms)
+        if writable:
+            self._lifeline.flush()
+
+    # -------------------------------------------------------------- incoming
+
+    def _read(self, router: _Router) -> bool:
+        """Takes some messages; True if there may be more."""
+        socket = router.socket
+        for _ in range(_MESSAGES_A_TURN):
+            if not endpoints.has_input(socket):
+                return False
+            frames = endpoints.receive(socket)
+            try:
+                self._take(router, frames)
+            except ProtocolError as error:
+                self._core.malformed += 1
+                _log.debug("dropped a message: %s", error.text)
+        return True
+
+    def _take(self, router: _Router, frames: list[bytes]) -> None:
+        if len(frames) < 2:
+            raise ProtocolError("a message without a header")
+        message = wire.decode(frames[1])
+        serial = router.serials.get(frames[0])
+        kind = type(message)
+        now_ns = time.monotonic_ns()
+        if serial is None:
+            self._hello(router, frames[0], message, now_ns)
+        elif kind is wire.Infer and router is self._requests:
+            self._core.infer(serial, message.requests, frames[2:], now_ns)
+        elif kind is wire.Results and router is self._workers:
+            self._core.results(serial, message, frames[2:], now_ns)
+        elif kind is wire.Cancel and router is self._requests:
+            self._core.cancel(serial, message.ids, now_ns)
+        elif kind is wire.AskStatistics and router is self._requests:
+            self._core.ask_statistics(serial, message, time.time_ns() - now_ns)
+        else:
+            raise ProtocolError(f"{kind.__name__} is no message for this socket")
+
+    def _hello(self, router: _Router, identity: bytes, message: Any, now_ns: int) -> None:
+        if type(message) is not wire.Hello or message.epoch != self._epoch:
+            raise ProtocolError("the first message was no Hello of this epoch")
+        if message.serial not in self._core.peers:
+            self._read_lifeline()  # it may have been announced in this very moment
+        self._core.recognise(message)
+        if message.serial in router.identities:
+            raise ProtocolError(f"Hello: {message.serial} is connected already")
+        router.introduce(identity, message.serial)
+        router.send(message.serial, wire.Welcome(self._epoch), [])
+        if router is self._workers:
+            self._core.connected(message.serial, now_ns)
+
+    def _read_lifeline(self) -> None:
+        for message, _ in self._lifeline.receive():
+            try:
+                self._hear(message)
+            except ProtocolError as error:
+                self._core.malformed += 1
+                _log.warning("dropped a message of the supervisor: %s", error.text)
+
+    def _hear(self, message: Any) -> None:
+        core, now_ns = self._core, time.monotonic_ns()
+        kind = type(message)
+        if kind is wire.Expect:
+            core.expect(message)
+            if message.pid:
+                self._groups[message.serial] = message.pid
+        elif kind is wire.Serve:
+            core.serve(message)
+        elif kind is wire.Attach:
+            core.attach(message, now_ns)
+        elif kind is wire.Retire:
+            core.retire(message)
+        elif kind is wire.Remove:
+            core.remove(message, now_ns)
+        elif kind is wire.Gone:
+            self._part(message, now_ns)
+        elif kind is wire.Sync:
+            self._flush()
+            self._lifeline.send(wire.Seen(message.number))
+        else:
+            self._hear_of_itself(message)
+
+    def _hear_of_itself(self, message: Any) -> None:
+        if type(message) is wire.Birth:
+            self._be_born(message)
+        elif type(message) is wire.Stop:
+            self._is_over = True
+        else:
+            raise ProtocolError(f"{type(message).__name__} is no message for the broker")
+
+    def _be_born(self, birth: wire.Birth) -> None:
+        self._directory, self._epoch = birth.directory, birth.epoch
+        context: Any = zmq.Context.instance()
+        requests = endpoints.requests_address(birth.directory, birth.epoch)
+        self._requests = _Router(context, requests)
+        workers = endpoints.workers_address(birth.directory, birth.epoch)
+        self._workers = _Router(context, workers)
+        for router in (self._requests, self._workers):
+            self._poller.register(router.socket.get(zmq.FD), select.POLLIN)
+
+    def _part(self, message: wire.Gone, now_ns: int) -> None:
+        # What the dead one still sent is delivered first.
+        while self._read(self._workers):
+            pass
+        self._core.gone(message, now_ns)
+        self._groups.pop(message.serial, None)
+        self._requests.forget(message.serial)
+        self._workers.forget(message.serial)
+
+    # -------------------------------------------------------------- outgoing
+
+    def _flush(self) -> None:
+        outbox = self._core.outbox
+        if outbox.works or outbox.abandons:
+            self._flush_workers(outbox)
+        if outbox.replies or outbox.statistics:
+            self._flush_requests(outbox)
+        if outbox.supervisor:
+            messages, outbox.supervisor = outbox.supervisor, []
+            for message in messages:
+                self._lifeline.send(message)
+
+    def _flush_workers(self, outbox: Outbox) -> None:
+        works, outbox.works = outbox.works, {}
+        for serial, rows in works.items():
+            self._workers.send_rows(serial, wire.Execute, rows)
+        abandons, outbox.abandons = outbox.abandons, {}
+        for serial, routes in abandons.items():
+            for some in _cut(routes):
+                self._workers.send(serial, wire.Abandon(some), [])
+
+    def _flush_requests(self, outbox: Outbox) -> None:
+        replies, outbox.replies = outbox.replies, {}
+        for serial, answers in replies.items():
+            self._requests.send_rows(serial, wire.Replies, answers)
+        statistics, outbox.statistics = outbox.statistics, []
+        for serial, answer in statistics:
+            self._requests.send(serial, answer, [])
+
+    # ------------------------------------------------------------------- end
+
+    def _bury(self) -> None:
+        """The supervisor is dead: nothing of the server may outlive it."""
+        for pid in self._groups.values():
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # PDEATHSIG was faster
+        shutil.rmtree(self._directory, ignore_errors=True)

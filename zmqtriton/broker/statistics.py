@@ -1,0 +1,108 @@
+"""Triton's counters of one model version, kept where every request passes.
+
+Durations are in nanoseconds and count per request: each of a batch adds the whole batch's time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor.wire import Executed
+
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.instances import Batch
+
+#: Why a request failed, as the metrics call it.
+REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
+
+
+class Duration:
+    """How often, and how long in all."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ns = 0
+
+    def add(self, count: int, ns: int) -> None:
+        self.count += count
+        self.ns += ns
+
+    def as_dict(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+class ModelStatistics:
+    """Cumulative since the generation was loaded."""
+
+    def __init__(self) -> None:
+        self.inference_count = 0
+        self.execution_count = 0
+        self.last_arrival_ns = 0
+        self.success = Duration()
+        self.fail = Duration()
+        self.queue = Duration()
+        self.compute_input = Duration()
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
+        self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
+
+    def succeeded(self, request: Inflight, now_ns: int) -> None:
+        self.success.add(1, now_ns - request.arrived_ns)
+        self.inference_count += request.elements
+
+    def failed(self, request: Inflight, reason: str, now_ns: int) -> None:
+        self.fail.add(1, now_ns - request.arrived_ns)
+        self.failures[reason] += 1
+
+    def executed(self, batch: Batch, times: Executed) -> None:
+        requests = batch.requests
+        count = len(requests)
+        self.execution_count += 1
+        self.queue.add(count, sum(r.dispatched_ns - r.arrived_ns for r in requests))
+        self.compute_input.add(count, count * times.input_ns)
+        self.compute_infer.add(count, count * times.infer_ns)
+        self.compute_output.add(count, count * times.output_ns)
+        size = sum(r.elements for r in requests)
+        per_size = self.batches.get(size)
+        if per_size is None:
+            per_size = self.batches[size] = (Duration(), Duration(), Duration())
+        per_size[0].add(1, times.input_ns)
+        per_size[1].add(1, times.infer_ns)
+        per_size[2].add(1, times.output_ns)
+
+    def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
+        """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
+        nothing = Duration().as_dict()
+        last = self.last_arrival_ns
+        return {
+            "name": name,
+            "version": str(version),
+            "last_inference": (last + wall_offset_ns) // 1_000_000 if last else 0,
+            "inference_count": self.inference_count,
+            "execution_count": self.execution_count,
+            "inference_stats": {
+                "success": self.success.as_dict(),
+                "fail": self.fail.as_dict(),
+                "queue": self.queue.as_dict(),
+                "compute_input": self.compute_input.as_dict(),
+                "compute_infer": self.compute_infer.as_dict(),
+                "compute_output": self.compute_output.as_dict(),
+                "cache_hit": nothing,
+                "cache_miss": nothing,
+            },
+            "response_stats": {},
+            "batch_stats": [
+                {
+                    "batch_size": size,
+                    "compute_input": durations[0].as_dict(),
+                    "compute_infer": durations[1].as_dict(),
+                    "compute_output": durations[2].as_dict(),
+                }
+                for size, durations in sorted(self.batches.items())
+            ],
+            "memory_usage": [],
+            "zmqtriton": {"failures": dict(self.failures), "pending": pending},
+        }
