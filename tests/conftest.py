@@ -1,0 +1,54 @@
+"""What all tests share: the search for what they leave behind, and tools that may be missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import leaks
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_mark() -> Iterator[str]:
+    """The mark of this session's processes; at its end none may be left."""
+    mark = leaks.mark_session()
+    before = leaks.belongings(mark)
+
+    yield mark
+
+    left = [line for line in leaks.leaks(before, mark) if line.startswith("process")]
+    assert left == []
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest, session_mark: str) -> Iterator[None]:
+    """Fails a test with real processes that leaves any of them, or memory, or descriptors."""
+    if request.node.get_closest_marker("system") is None:
+        yield
+        return
+    before = leaks.belongings(session_mark)
+
+    yield
+
+    assert leaks.leaks(before, session_mark) == []
+
+
+def missing(tool: str) -> None:
+    """Skips the test that needs this tool; where everything must run, fails it."""
+    if os.environ.get("ZT_CI"):
+        pytest.fail(f"{tool} is missing, and ZT_CI says that everything must run")
+    pytest.skip(f"{tool} is missing")
+
+
+@pytest.fixture
+def python_with_protobuf7() -> Path:
+    """An interpreter with the server and protobuf 7; made by `make test`."""
+    python = ROOT / ".venv-protobuf7" / "bin" / "python"
+    if not python.exists():
+        missing(str(python.relative_to(ROOT)))
+    return python

@@ -1,0 +1,33 @@
+"""Reads what the model `journal` wrote about its executions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Record(NamedTuple):
+    """The start or the end of one execution."""
+
+    event: str
+    id: str
+    pid: int
+    #: On the clock that time.monotonic_ns() reads, which all processes share.
+    ns: int
+
+
+def read_journal(path: Path) -> list[Record]:
+    """All records in order; none if nothing was executed yet."""
+    if not path.exists():
+        return []
+    return [Record(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
+
+
+def executions(path: Path) -> dict[str, int]:
+    """How often each id was begun."""
+    counts: dict[str, int] = {}
+    for record in read_journal(path):
+        if record.event == "start":
+            counts[record.id] = counts.get(record.id, 0) + 1
+    return counts

@@ -1,0 +1,249 @@
+"""A real server for a test: started as users start it, on loopback, over models of tests/models.
+
+    with Server(tmp_path, models=["add_sub"]) as server:
+        httpx.get(f"{server.url}/v2/health/ready")
+
+Knows nothing of the server's inside but what its processes are called.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from tests.waiting import eventually
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ROOT / "tests" / "models"
+
+#: How a process of each role shows itself on its command line; the first that fits counts.
+_ROLES = (
+    ("stub", re.compile(r"zmqtriton_stub")),
+    ("broker", re.compile(r"zmqtriton[./]broker")),
+    ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
+    ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
+    ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
+)
+#: Outside the range that the kernel takes for outgoing connections (ip_local_port_range).
+_PORTS = range(15000, 32000)
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports on which nobody listens now; taken at random, so that sessions seldom meet."""
+    found: list[int] = []
+    while len(found) < number:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            if port not in found:
+                found.append(port)
+    return found
+
+
+class Server:
+    """`zmqtriton` over a repository of its own; running between `start` and `stop`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        models: Sequence[str | Path] = (),
+        *,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: str | Path = sys.executable,
+        ready_within_s: float = 60.0,
+    ) -> None:
+        """models are names in tests/models or directories; options win over the usual ones."""
+        self.directory = directory
+        self.repository = directory / "models"
+        #: Where models may write; not in the repository, which would look like a change of it.
+        self.scratch = directory / "scratch"
+        self.log = directory / "server.log"
+        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.url = f"http://127.0.0.1:{self.http_port}"
+        self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        self.grpc_address = f"127.0.0.1:{self.grpc_port}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._options = options
+        self._environment = environment or {}
+        self._python = python
+        self._ready_within_s = ready_within_s
+        self.repository.mkdir(parents=True)
+        self.scratch.mkdir()
+        for model in models:
+            self.add_model(model)
+
+    def add_model(self, model: str | Path, name: str = "") -> Path:
+        """Copies a model into the repository, as `name` if given; returns its directory."""
+        source = MODELS / model
+        target = self.repository / (name or source.name)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        for config in target.rglob("*.pbtxt"):
+            text = config.read_text("utf-8")
+            config.write_text(text.replace("@SCRATCH@", str(self.scratch)), "utf-8")
+        return target
+
+    @property
+    def journal(self) -> Path:
+        """What the model `journal` writes."""
+        return self.scratch / "journal"
+
+    @property
+    def command(self) -> list[str]:
+        return [
+            str(self._python),
+            "-m",
+            "zmqtriton",
+            f"--model-repository={self.repository}",
+            "--http-address=127.0.0.1",
+            f"--http-port={self.http_port}",
+            "--grpc-address=127.0.0.1",
+            f"--grpc-port={self.grpc_port}",
+            f"--metrics-port={self.metrics_port}",
+            # One of each is enough to test with, and quick to start.
+            "--http-workers=1",
+            "--grpc-processes=1",
+            *self._options,
+        ]
+
+    def launch(self) -> None:
+        """Starts the server and does not wait."""
+        assert self.process is None, "already started"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env=_environment(self._environment),
+            )
+
+    def start(self) -> Server:
+        """Starts the server and waits until it is ready; stops it again if it never is."""
+        self.launch()
+        try:
+            eventually(
+                self._is_ready_or_dead, self._ready_within_s, f"server ready\n{self.log_text()}"
+            )
+            if self.returncode is not None:
+                raise AssertionError(f"server ended with {self.returncode}\n{self.log_text()}")
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def _is_ready_or_dead(self) -> bool:
+        return self.returncode is not None or self.is_ready()
+
+    def is_ready(self) -> bool:
+        return self.status("/v2/health/ready") == 200
+
+    def status(self, path: str) -> int:
+        """The HTTP status of a GET; 0 if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    @property
+    def returncode(self) -> int | None:
+        """None while the server runs."""
+        return self.process.poll() if self.process else None
+
+    def log_text(self) -> str:
+        return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+
+    def pids(self) -> dict[str, list[int]]:
+        """The living processes by role: supervisor, broker, http, grpc, metrics, stub, other."""
+        assert self.process is not None, "not started"
+        found: dict[str, list[int]] = {"supervisor": [self.process.pid]}
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if child.status() != psutil.STATUS_ZOMBIE:
+                        found.setdefault(_role(child.cmdline()), []).append(child.pid)
+        return found
+
+    def stubs(self, model: str) -> list[int]:
+        """The processes of a model's instances."""
+        instance = re.compile(rf"{re.escape(model)}_\d+(_\d+)?")
+        return [
+            pid
+            for pid in self.pids().get("stub", [])
+            if any(instance.fullmatch(word) for word in _words(pid))
+        ]
+
+    def stop(self, within_s: float = 60.0) -> int:
+        """Asks the server to end, and returns its exit code; kills it if it does not."""
+        assert self.process is not None, "not started"
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"still there after {within_s} s\n{self.log_text()}") from None
+
+    def kill(self) -> None:
+        """Kills the server alone: what it started must end by itself."""
+        if self.process is not None and self.returncode is None:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.returncode is None:
+            self.stop()
+
+
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+    environment = {**os.environ, **extra}
+    if not _is_installed():
+        # Set only where it must be: models inherit it, and should see no code of the server.
+        roots = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends"))
+        environment["PYTHONPATH"] = roots
+    return environment
+
+
+def _is_installed() -> bool:
+    try:
+        importlib.metadata.version("zmqtriton")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _role(command: Sequence[str]) -> str:
+    line = " ".join(command)
+    return next((role for role, pattern in _ROLES if pattern.search(line)), "other")
+
+
+def _words(pid: int) -> Iterator[str]:
+    with suppress(psutil.NoSuchProcess):
+        yield from psutil.Process(pid).cmdline()

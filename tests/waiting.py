@@ -1,0 +1,24 @@
+"""Waiting for what another process will do, without guessing how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def eventually(predicate: Callable[[], T], within_s: float, message: str = "") -> T:
+    """The first true value of predicate; an AssertionError if there is none in that time."""
+    deadline = time.monotonic() + within_s
+    pause = 0.005
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within_s} s: {message or predicate}")
+        time.sleep(pause)
+        # Quick at first, then seldom enough not to disturb what is waited for.
+        pause = min(pause * 1.5, 0.2)
