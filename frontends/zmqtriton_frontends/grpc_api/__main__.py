@@ -1,0 +1,83 @@
+"""The gRPC process: `python -m zmqtriton_frontends.grpc_api --lifeline FD`.
+
+Started by the supervisor, which tells it over the lifeline who it is, when to listen and when to
+stop. Ends with status 0 once it was told to stop; the end of the lifeline ends it at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import logging
+import sys
+from collections.abc import Sequence
+from typing import TypeVar
+
+import uvloop
+
+from zmqtriton_floor import logs
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.server import Server
+
+_log = logging.getLogger(__name__)
+
+_SERVICE = "GRPCInferenceService"
+_PR_SET_NAME = 15
+_T = TypeVar("_T")
+
+
+async def serve(gateway: Gateway) -> None:
+    """From birth to stop. Raises RuntimeError where the port cannot be listened on."""
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[None] = loop.create_future()
+    stopped: asyncio.Future[int] = loop.create_future()
+    gateway.on_open = lambda: _settle(opened, None)
+    gateway.on_stop = lambda within_ms: _settle(stopped, within_ms)
+    await gateway.start()
+    settings = gateway.settings
+    logs.configure(settings["log_format"], settings["log_verbose"])
+    await asyncio.wait((opened, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if stopped.done():
+        return
+    host, port = settings["grpc_address"], settings["grpc_port"]
+    server = Server(gateway)
+    port = await server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    # What exists now lives as long as the process; the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
+    gateway.listening(_SERVICE, f"{host}:{port}")
+    await server.stop(await stopped / 1000)
+
+
+def _settle(future: asyncio.Future[_T], result: _T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+async def run(descriptor: int) -> None:
+    gateway = Gateway(Lifeline.inherited(descriptor))
+    try:
+        await serve(gateway)
+    finally:
+        gateway.close()
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="zmqtriton_frontends.grpc_api")
+    parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
+    descriptor: int = parser.parse_args(arguments).lifeline
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"zmqtriton-grpc", 0, 0, 0)
+    logs.configure()
+    try:
+        uvloop.run(run(descriptor))
+    except RuntimeError as error:
+        _log.error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

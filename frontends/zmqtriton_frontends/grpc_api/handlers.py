@@ -1,0 +1,70 @@
+"""The table of RPCs: for each its restriction category and what answers it.
+
+Whoever serves it brings the transport; this file and what it imports know none. An RPC that is not
+in the table is not offered, and the transport says UNIMPLEMENTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import NamedTuple
+
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.health import Health
+from zmqtriton_frontends.grpc_api.infer import Inference
+from zmqtriton_frontends.grpc_api.models import Models
+from zmqtriton_frontends.grpc_api.repository import Repository
+
+Unary = Callable[[bytes, Call], Awaitable[bytes]]
+Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
+
+_INFERENCE = "inference.GRPCInferenceService"
+_HEALTH = "grpc.health.v1.Health"
+
+#: What --grpc-restricted-protocol can close off.
+CATEGORIES = frozenset(
+    {
+        "health",
+        "metadata",
+        "inference",
+        "shared-memory",
+        "model-config",
+        "model-repository",
+        "statistics",
+        "trace",
+        "logging",
+    }
+)
+
+
+class Rpc(NamedTuple):
+    """One row; exactly one of unary and stream answers it."""
+
+    service: str
+    method: str
+    category: str
+    unary: Unary | None = None
+    #: One request, many responses.
+    stream: Stream | None = None
+
+
+def table(gateway: Gateway) -> list[Rpc]:
+    """All RPCs, answered through this gateway."""
+    health, models = Health(gateway), Models(gateway)
+    repository, inference = Repository(gateway), Inference(gateway)
+    return [
+        Rpc(_INFERENCE, "ServerLive", "health", health.live),
+        Rpc(_INFERENCE, "ServerReady", "health", health.ready),
+        Rpc(_INFERENCE, "ModelReady", "health", health.model_ready),
+        Rpc(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
+        Rpc(_INFERENCE, "ModelMetadata", "metadata", models.metadata),
+        Rpc(_INFERENCE, "ModelInfer", "inference", inference.infer),
+        Rpc(_INFERENCE, "ModelConfig", "model-config", models.config),
+        Rpc(_INFERENCE, "ModelStatistics", "statistics", models.statistics),
+        Rpc(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
+        Rpc(_INFERENCE, "RepositoryModelLoad", "model-repository", repository.load),
+        Rpc(_INFERENCE, "RepositoryModelUnload", "model-repository", repository.unload),
+        Rpc(_HEALTH, "Check", "health", health.check),
+        Rpc(_HEALTH, "Watch", "health", stream=health.watch),
+    ]

@@ -1,0 +1,44 @@
+"""The inference RPC: bytes in, the gateway's one response as bytes out.
+
+In the table of handlers.py. Knows no transport; cancelling the task that awaits it cancels the
+request.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_floor.errors import Unsupported
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options
+from zmqtriton_frontends.grpc_api.response import encode_response
+from zmqtriton_frontends.kserve import CheckedRequest, prepare
+from zmqtriton_protos import message
+
+_REQUEST = message("inference.ModelInferRequest")
+
+
+class Inference:
+    """ModelInfer."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def infer(self, data: bytes, call: Call) -> bytes:
+        checked = self._read(data, call)
+        response = await self._gateway.infer(checked)
+        model = checked.model
+        return encode_response(model.name, model.version, checked.body.request_id, response)
+
+    def _read(self, data: bytes, call: Call) -> CheckedRequest:
+        # A function of its own, so that the message is freed before the response is awaited.
+        request = parse(_REQUEST, data)
+        name, version = request.model_name, request.model_version
+        catalogue = self._gateway.catalogue
+        # The model first, as in Triton: what is wrong besides matters only where it exists.
+        if catalogue.find(name, version).signature.is_decoupled:
+            raise Unsupported(
+                "ModelInfer RPC doesn't support models with decoupled transaction policy"
+            )
+        parameters, options = read_options(request, call.deadline_ns)
+        body = read_body(request, parameters)
+        return prepare(catalogue, name, version, body, options)

@@ -1,0 +1,78 @@
+"""What the server and its models are, and their counters.
+
+In the table of handlers.py. The catalogue knows all but the counters, which are the broker's.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import ParseDict
+
+from zmqtriton_frontends.catalogue import parse_version
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.response import field
+from zmqtriton_protos import message
+
+#: In Triton's order; clients look for names in it.
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+_SERVER_METADATA = message("inference.ServerMetadataResponse")
+_METADATA_REQUEST = message("inference.ModelMetadataRequest")
+_METADATA = message("inference.ModelMetadataResponse")
+_CONFIG_REQUEST = message("inference.ModelConfigRequest")
+_STATISTICS_REQUEST = message("inference.ModelStatisticsRequest")
+_STATISTICS = message("inference.ModelStatisticsResponse")
+#: ModelConfigResponse.config: field 1, a message.
+_CONFIG = b"\x0a"
+
+
+class Models:
+    """ServerMetadata, ModelMetadata, ModelConfig, ModelStatistics."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def server_metadata(self, _data: bytes, _call: Call) -> bytes:
+        settings = self._gateway.settings
+        return serialize(
+            _SERVER_METADATA(
+                name=settings["id"], version=settings["server_version"], extensions=EXTENSIONS
+            )
+        )
+
+    async def metadata(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_METADATA_REQUEST, data)
+        return serialize(
+            _METADATA(**self._gateway.catalogue.metadata(request.name, request.version))
+        )
+
+    async def config(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_CONFIG_REQUEST, data)
+        found = self._gateway.catalogue.find(request.name, request.version)
+        return field(_CONFIG, found.config_proto)
+
+    async def statistics(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_STATISTICS_REQUEST, data)
+        version = -1
+        if request.name:
+            # Unknown models end here, with the text that they have everywhere.
+            self._gateway.catalogue.is_model_ready(request.name, request.version)
+            if request.version not in ("", "-1"):
+                version = parse_version(request.version)
+        found = await self._gateway.statistics(request.name, version)
+        return serialize(ParseDict(found, _STATISTICS(), ignore_unknown_fields=True))

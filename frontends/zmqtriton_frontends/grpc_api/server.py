@@ -1,0 +1,197 @@
+"""Serves the table of RPCs with grpc.aio; the only file of this frontend that knows grpc.
+
+Bytes pass through unread. Everything that goes wrong becomes a status here, and nothing a client
+sends ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.handlers import Rpc, table
+from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
+
+_log = logging.getLogger(__name__)
+
+_STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+_STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+
+#: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
+#: their own; a traceback must not become that.
+_MAX_DETAILS_BYTES = 6000
+#: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
+_FAR_S = 1e9
+#: For sending the last responses once all RPCs are answered.
+_LINGER_S = 1.0
+
+#: grpc's channel arguments and the settings they come from.
+_KEEPALIVE = {
+    "grpc.keepalive_time_ms": "grpc_keepalive_time",
+    "grpc.keepalive_timeout_ms": "grpc_keepalive_timeout",
+    "grpc.keepalive_permit_without_calls": "grpc_keepalive_permit_without_calls",
+    "grpc.http2.max_pings_without_data": "grpc_http2_max_pings_without_data",
+    "grpc.http2.min_ping_interval_without_data_ms": (
+        "grpc_http2_min_recv_ping_interval_without_data"
+    ),
+    "grpc.http2.max_ping_strikes": "grpc_http2_max_ping_strikes",
+}
+#: The same, where 0 is "no limit" and says nothing to grpc.
+_AGES = {
+    "grpc.max_connection_age_ms": "grpc_max_connection_age",
+    "grpc.max_connection_age_grace_ms": "grpc_max_connection_age_grace",
+}
+
+
+def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
+    """What grpc is to be told of the server's settings."""
+    arguments = [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        # Several processes serve one port; that nobody else does is the supervisor's business.
+        ("grpc.so_reuseport", 1),
+    ]
+    arguments += [(name, int(settings[key])) for name, key in _KEEPALIVE.items()]
+    arguments += [(name, int(settings[key])) for name, key in _AGES.items() if settings[key]]
+    return arguments
+
+
+class _Call:
+    """Call over grpc.aio's context."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    @property
+    def deadline_ns(self) -> int:
+        left_s = self._context.time_remaining()
+        if left_s is None or left_s > _FAR_S:
+            return 0
+        return time.monotonic_ns() + int(left_s * 1e9)
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        pairs: Sequence[tuple[str, str | bytes]] = self._context.invocation_metadata()
+        return pairs
+
+    @property
+    def is_cancelled(self) -> bool:
+        return bool(self._context.cancelled())
+
+
+class Server:
+    """One listening port. Its RPCs end with a status, whatever a handler does."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._server: Any = None
+        #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
+        self._active = 0
+        #: Set by the last of them once stop() waits for it.
+        self._last_answered: asyncio.Event | None = None
+
+    async def start(self, address: str) -> int:
+        """The port that is served; RuntimeError where the address cannot be listened on."""
+        self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings))
+        self._server.add_generic_rpc_handlers(self._services())
+        port: int = self._server.add_insecure_port(address)
+        await self._server.start()
+        return port
+
+    async def stop(self, within_s: float) -> None:
+        """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
+        called when the gateway is stopping: new RPCs are refused until the last one has ended."""
+        end = time.monotonic() + within_s
+        if self._active:
+            self._last_answered = asyncio.Event()
+            try:
+                await asyncio.wait_for(self._last_answered.wait(), within_s)
+            except asyncio.TimeoutError:
+                _log.warning("%d RPCs were not answered in time", self._active)
+        await self._server.stop(0 if self._active else max(_LINGER_S, end - time.monotonic()))
+
+    # ------------------------------------------------------------------- RPCs
+
+    def _services(self) -> list[Any]:
+        methods: dict[str, dict[str, Any]] = {}
+        for rpc in table(self._gateway):
+            methods.setdefault(rpc.service, {})[rpc.method] = self._method(rpc)
+        return [grpc.method_handlers_generic_handler(name, rows) for name, rows in methods.items()]
+
+    def _method(self, rpc: Rpc) -> Any:
+        # No (de)serializer: grpc hands over bytes.
+        if rpc.unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary(rpc, rpc.unary))
+        assert rpc.stream is not None
+        return grpc.unary_stream_rpc_method_handler(self._stream(rpc, rpc.stream))
+
+    def _unary(
+        self, rpc: Rpc, handle: Callable[[bytes, Any], Awaitable[bytes]]
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        gateway = self._gateway
+
+        async def serve(data: bytes, context: Any) -> bytes:
+            if gateway.is_stopping:
+                await _abort(context, Unavailable(_STOPPING))
+            self._active += 1
+            try:
+                return await handle(data, _Call(context))
+            except ZmqTritonError as known:
+                error = known
+            except Exception:  # noqa: BLE001 - an edge: whatever it is, the client gets an answer
+                _log.exception("%s failed", rpc.method)
+                error = InternalError("the server failed to answer; its log says why")
+            finally:
+                self._active -= 1
+                if not self._active and self._last_answered is not None:
+                    self._last_answered.set()
+            await _abort(context, error)
+
+        return serve
+
+    def _stream(
+        self, rpc: Rpc, handle: Callable[[bytes, Any], AsyncIterator[bytes]]
+    ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
+        async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
+            if self._gateway.is_stopping:
+                await _abort(context, Unavailable(_STOPPING))
+            try:
+                async for response in handle(data, _Call(context)):
+                    yield response
+                return
+            except ZmqTritonError as known:
+                error = known
+            except Exception:  # noqa: BLE001 - an edge, as above
+                _log.exception("%s failed", rpc.method)
+                error = InternalError("the server failed to answer; its log says why")
+            await _abort(context, error)
+
+        return serve
+
+
+async def _abort(context: Any, error: ZmqTritonError) -> NoReturn:
+    await context.abort(_STATUS[error.grpc_status], details_of(error.text))
+    raise AssertionError("abort always raises")
+
+
+def details_of(text: str) -> str:
+    """The text, cut where it would not fit the trailers in gRPC's percent-encoding."""
+    if len(text) * 3 <= _MAX_DETAILS_BYTES and text.isascii():
+        return text
+    size = 0
+    for position, character in enumerate(text):
+        is_plain = " " <= character <= "~" and character != "%"
+        size += 1 if is_plain else 3 * len(character.encode("utf-8", "replace"))
+        if size > _MAX_DETAILS_BYTES:
+            return text[:position] + " [...]"
+    return text
