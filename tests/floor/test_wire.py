@@ -1,0 +1,185 @@
+"""The protocol: what encodes decodes, and nothing else does."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError
+
+_TOKEN = b"0123456789abcdef"
+_TENSOR = wire.Tensor("INPUT0", 11, [1, 4], b"\0" * 16)
+
+#: One of each kind.
+SAMPLES: tuple[Any, ...] = (
+    wire.Hello(7, _TOKEN, 1),
+    wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s")]),
+    wire.Cancel([1, 2]),
+    wire.AskStatistics(4, "m", -1),
+    wire.Results([wire.Outcome(1, 5, 0, "", 1)], [wire.Executed(3, 1, 2, 3)]),
+    wire.Expect(7, _TOKEN, "stub", "m_0", 99),
+    wire.Serve(7, "m", 1, "{}"),
+    wire.Attach(7, 8, "m_0"),
+    wire.Retire(7),
+    wire.Remove(7, "why"),
+    wire.Gone(7, "why"),
+    wire.Execute([wire.Work(1, 3, 5, 0, 0, 0, 0)]),
+    wire.Abandon([wire.Route(3, 2**63 - 1)]),
+    wire.Load("m_0", "m", 1, "CPU", 0, "/r/m", "/r/m/1/model.py", "{}", 1),
+    wire.Initialize("{}"),
+    wire.Finish(),
+    wire.Birth(7, _TOKEN, "stub", "/run", 1, "{}"),
+    wire.News(7, "m", 1, "READY", "", 1, "{}", b"\x08"),
+    wire.Forget("m"),
+    wire.Sync(9),
+    wire.Welcome(1),
+    wire.Replies([wire.Reply(5, 0, "", 1)]),
+    wire.Statistics(4, 0, "", "{}"),
+    wire.Answer(4, 3, "no", ""),
+    wire.Open(),
+    wire.Stop(30_000),
+    wire.Seen(9),
+    wire.Call(4, "index", "{}"),
+    wire.Listening("HTTPService", "0.0.0.0:8000"),
+    wire.Branch(42),
+    wire.Completed("{}"),
+    wire.Loaded(),
+    wire.Failed("why"),
+    wire.Said("I", "model.py", 5, "hi"),
+    wire.Drained(7),
+    wire.Overdue(7, "why"),
+)
+GOLDEN = Path(__file__).parent / "golden.txt"
+
+
+def test_there_is_a_sample_of_each_kind() -> None:
+    assert list(wire.KINDS.values()) == [type(message) for message in SAMPLES]
+
+
+def test_each_kind_has_the_bytes_that_this_version_gives_it() -> None:
+    golden = dict(line.split() for line in GOLDEN.read_text().splitlines())
+
+    assert golden == {type(m).__name__: wire.encode(m).hex() for m in SAMPLES}
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
+def test_what_is_encoded_decodes_to_the_same(message: Any) -> None:
+    assert message == wire.decode(wire.encode(message))
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda m: type(m).__name__)
+def test_any_field_of_another_type_or_count_is_refused(message: Any) -> None:
+    array = msgpack.unpackb(wire.encode(message))
+
+    for position in range(2, len(array)):
+        for wrong in (None, 1.5, {}, True):
+            bad = [*array[:position], wrong, *array[position + 1 :]]
+            with pytest.raises(ProtocolError):
+                wire.decode(msgpack.packb(bad))
+    with pytest.raises(ProtocolError):
+        wire.decode(msgpack.packb([*array, 0]))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        [],
+        [1],
+        {"a": 1},
+        7,
+        [wire.VERSION + 1, 1, 7, _TOKEN, 1],
+        [wire.VERSION, 0],
+        [wire.VERSION, 999],
+        [wire.VERSION, "1"],
+        [wire.VERSION, 1, 7, b"short", 1],
+        [wire.VERSION, 1, -1, _TOKEN, 1],
+        [wire.VERSION, 1, 2**63, _TOKEN, 1],
+        [wire.VERSION, 2, [[5]]],
+        [wire.VERSION, 2, [7]],
+        [wire.VERSION, 2, [[5, 7, "x" * 1025, -1, 0, 0, 0, 0, 1, 8, 0]]],
+        [wire.VERSION, 2, [[5, 7, "", -1, 0, 0, 0, 0, 1, 8, -1]]],
+        [wire.VERSION, 2, [[5, 7, "", -1, 0, 0, 0, 0, 1, 8, "x" * 1025]]],
+        [wire.VERSION, 3, [-1]],
+        [wire.VERSION, 3, ["1"]],
+        [wire.VERSION, 3, list(range(wire.MAX_ROWS + 1))],
+        [wire.VERSION, 13, [[1, 1]] * (wire.MAX_ROWS + 1)],
+    ],
+)
+def test_what_is_no_message_is_refused(array: Any) -> None:
+    with pytest.raises(ProtocolError):
+        wire.decode(msgpack.packb(array))
+
+
+def test_a_header_above_the_limit_is_refused_unread() -> None:
+    with pytest.raises(ProtocolError, match="bytes"):
+        wire.decode(b"\xc1" * (wire.MAX_HEADER_BYTES + 1))
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        wire.decode(b"\x91" * 100_000)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_refused_or_decode_and_never_do_worse(data: bytes) -> None:
+    for read in (wire.decode, wire.decode_request, wire.decode_response):
+        try:
+            read(data)
+        except ProtocolError:
+            continue
+
+
+def test_mutated_messages_are_refused_or_decode_and_never_do_worse() -> None:
+    chance = random.Random(1)
+    frames = [wire.encode(m) for m in SAMPLES]
+    frames.append(wire.encode_body(wire.RequestBody("id", {"a": 1}, ["O"], [_TENSOR])))
+    refused = 0
+    for _ in range(20_000):
+        data = bytearray(chance.choice(frames))
+        for _ in range(chance.randint(1, 3)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        for read in (wire.decode, wire.decode_request, wire.decode_response):
+            try:
+                read(bytes(data[: chance.choice([len(data), chance.randrange(len(data))])]))
+            except ProtocolError:
+                refused += 1
+    assert refused > 20_000
+
+
+def test_bodies_go_there_and_back() -> None:
+    request = wire.RequestBody("id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR])
+    response = wire.ResponseBody({"a": 1}, [_TENSOR])
+
+    assert request == wire.decode_request(wire.encode_body(request))
+    assert response == wire.decode_response(wire.encode_body(response))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        ["id", {}, [], [["T", 11, [1]]]],
+        ["id", {}, [], [["T", 11, [-1], b""]]],
+        ["id", {}, [], [["T", 11, [1.0], b""]]],
+        ["id", {}, [], [["T", 11, [1] * 33, b""]]],
+        ["id", {}, [], [["T", 11, [1], "text"]]],
+        ["id", {}, [], [[7, 11, [1], b""]]],
+        ["id", [], [], []],
+        [7, {}, [], []],
+    ],
+)
+def test_what_is_no_request_is_refused(body: Any) -> None:
+    with pytest.raises(ProtocolError):
+        wire.decode_request(msgpack.packb(body))
+
+
+def test_the_documentation_is_what_the_protocol_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "protocol.md"
+
+    assert wire.describe() == page.read_text()
