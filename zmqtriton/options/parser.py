@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from zmqtriton_floor import __version__
-
 from zmqtriton.options.help import help_text
 from zmqtriton.options.kinds import Option, Sense, Shape
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import BY_NAME
 from zmqtriton.options.trace import trace_options
 from zmqtriton.options.values import BadValue, Restriction, Setting
+from zmqtriton_floor import __version__
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}

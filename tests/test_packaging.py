@@ -1,0 +1,127 @@
+"""The wheel holds every file that the packages have, and starts every command."""
+
+from __future__ import annotations
+
+import configparser
+import email
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from zmqtriton_floor import __version__
+
+PATH_ROOTS = (ROOT, ROOT / "stub", ROOT / "frontends")
+COMMANDS = {
+    "zmqtriton": "zmqtriton.main:main",
+    "tritonserver": "zmqtriton.main:main",
+    "zmqtriton-ctl": "zmqtriton.ctl.main:main",
+}
+
+
+def shipped_files() -> Iterator[tuple[Path, str]]:
+    """Every file of every package: where it is, and its name in the wheel."""
+    for root in PATH_ROOTS:
+        for package in root.glob("zmqtriton*/"):
+            if package.suffix == ".egg-info" or package.name == "zmqtriton-demo":
+                continue
+            for path in package.rglob("*"):
+                # Hidden files are editors' and tools'.
+                hidden = any(part.startswith(".") for part in path.relative_to(root).parts)
+                if path.is_file() and "__pycache__" not in path.parts and not hidden:
+                    yield path, path.relative_to(root).as_posix()
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    """Built from a copy, since setuptools packs what an earlier build left in the tree too."""
+    directory = tmp_path_factory.mktemp("wheel")
+    source = directory / "source"
+    source.mkdir()
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, source)
+    for path, _ in shipped_files():
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    result = subprocess.run(
+        [
+            *(sys.executable, "-m", "build", "--wheel", "--no-isolation"),
+            *("--outdir", str(directory), str(source)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        # The roots would be searched for packages of the build itself.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    (path,) = directory.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> None:
+    packed = set(wheel.namelist())
+
+    assert [] == sorted(name for _, name in shipped_files() if name not in packed)
+
+
+def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
+    shipped = {name for _, name in shipped_files()}
+
+    assert [] == [
+        name for name in wheel.namelist() if name not in shipped and ".dist-info/" not in name
+    ]
+
+
+def test_each_package_is_in_the_wheel_under_its_own_name(wheel: zipfile.ZipFile) -> None:
+    packages = {"zmqtriton", "zmqtriton_floor", "zmqtriton_frontends", "zmqtriton_protos"}
+
+    assert [] == sorted(packages - {name.partition("/")[0] for name in wheel.namelist()})
+    assert "zmqtriton_protos/descriptors.pb" in wheel.namelist()
+
+
+def test_commands_start_where_they_should(wheel: zipfile.ZipFile) -> None:
+    parser = configparser.ConfigParser(delimiters=("=",))
+    parser.read_string(wheel.read(f"zmqtriton-{__version__}.dist-info/entry_points.txt").decode())
+
+    assert COMMANDS == dict(parser["console_scripts"])
+
+
+def test_the_metadata_names_version_licence_and_python(wheel: zipfile.ZipFile) -> None:
+    text = wheel.read(f"zmqtriton-{__version__}.dist-info/METADATA").decode()
+    metadata = email.message_from_string(text)
+
+    assert ("zmqtriton", __version__) == (metadata["Name"], metadata["Version"])
+    assert "Apache-2.0" == metadata["License-Expression"]
+    assert ">=3.10" == metadata["Requires-Python"]
+    assert {"gpu", "env", "test", "dev"} <= set(metadata.get_all("Provides-Extra", []))
+    assert f"zmqtriton-{__version__}.dist-info/licenses/LICENSE" in wheel.namelist()
+
+
+def test_both_worlds_of_protobuf_are_allowed_and_no_client_is_needed() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+
+    required = config["options"]["install_requires"].split()
+
+    assert "protobuf>=6.31,<8" in required
+    # Their bounds on protobuf would shut the other world out.
+    refused = ("tritonclient", "grpcio-health-checking", "grpcio-reflection", "grpcio-status")
+    assert [] == [line for line in required if line.startswith(refused)]
+
+
+def test_the_packages_say_that_they_are_typed() -> None:
+    packages = [path.parent for path, name in shipped_files() if name.count("/") == 1]
+
+    assert [] == sorted(
+        {str(path.relative_to(ROOT)) for path in packages if not (path / "py.typed").exists()}
+    )
