@@ -81,7 +81,9 @@ class Service:
         self._groups: dict[int, int] = {}
         self._requests: _Router
         self._workers: _Router
+        self._control = lifeline.fileno()
         self._poller = select.poll()
+        self._poller.register(lifeline, select.POLLIN)
 
     def run(self) -> int:
         """The exit status."""
@@ -98,38 +100,40 @@ class Service:
                 return 1
         return 0
 
-    def _turn(self) -> None:
-        """Everything that is here, then everything that follows from it."""
-        more = True
-        while more and not self._is_over:
-            self._read_lifeline()
-            more = self._read(self._workers)
-            more = self._read(self._requests) or more
-            self._core.tick(time.monotonic_ns())
-            self._flush()
-            # A send may have consumed a descriptor's edge.
-            more = more or endpoints.has_input(self._workers.socket)
-            more = more or endpoints.has_input(self._requests.socket)
-
     def _wait(self) -> None:
         timer_ns = self._core.next_timer_ns()
         timeout_ms = None
         if timer_ns is not None:
             timeout_ms = max(0, (timer_ns - time.monotonic_ns() + 999_999) // 1_000_000)
-        writable = select.POLLOUT if self._lifeline.is_backed_up else 0
-        self._poller.register(self._lifeline.fileno(), select.POLLIN | writable)
-        self._poller.poll(timeout_ms)
-        if writable:
-            self._lifeline.flush()
+        if self._lifeline.is_backed_up:
+            self._poller.register(self._lifeline, select.POLLIN | select.POLLOUT)
+        for descriptor, _ in self._poller.poll(timeout_ms):
+            if descriptor == self._control:
+                self._lifeline.flush()
+                self._poller.register(self._lifeline, select.POLLIN)
+                self._read_lifeline()
+
+    def _turn(self) -> None:
+        """Everything that is here, and everything that follows from it.
+
+        The sockets' descriptors are edge-triggered, and a send may consume the edge: so both are
+        asked again after the last send, until neither has anything.
+        """
+        while True:
+            took = self._read(self._workers)
+            took = self._read(self._requests) or took
+            self._core.tick(time.monotonic_ns())
+            if not self._flush() and not took:
+                return
 
     # -------------------------------------------------------------- incoming
 
     def _read(self, router: _Router) -> bool:
-        """Takes some messages; True if there may be more."""
+        """Takes some messages; False if there was none."""
         socket = router.socket
-        for _ in range(_MESSAGES_A_TURN):
+        for taken in range(_MESSAGES_A_TURN):
             if not endpoints.has_input(socket):
-                return False
+                return taken > 0
             frames = endpoints.receive(socket)
             try:
                 self._take(router, frames)
@@ -231,16 +235,20 @@ class Service:
 
     # -------------------------------------------------------------- outgoing
 
-    def _flush(self) -> None:
+    def _flush(self) -> bool:
+        """Sends what the core decided; False if that was nothing for the sockets."""
         outbox = self._core.outbox
-        if outbox.works or outbox.abandons:
-            self._flush_workers(outbox)
-        if outbox.replies or outbox.statistics:
-            self._flush_requests(outbox)
         if outbox.supervisor:
             messages, outbox.supervisor = outbox.supervisor, []
             for message in messages:
                 self._lifeline.send(message)
+        has_work = bool(outbox.works or outbox.abandons)
+        if has_work:
+            self._flush_workers(outbox)
+        has_replies = bool(outbox.replies or outbox.statistics)
+        if has_replies:
+            self._flush_requests(outbox)
+        return has_work or has_replies
 
     def _flush_workers(self, outbox: Outbox) -> None:
         works, outbox.works = outbox.works, {}
