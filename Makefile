@@ -31,7 +31,7 @@ clean:
 	rm -rf .venv .venv-protobuf7 build *.egg-info
 
 .venv/bin/uv: setup.cfg
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --clear .venv
 	.venv/bin/python -m pip install --quiet uv
 	touch $@
 
