@@ -417,6 +417,12 @@ class Drained(NamedTuple):
     generation: Count
 
 
+class Proved(NamedTuple):
+    """A stub has finished its first execution; if it dies now, that is no failure to start."""
+
+    serial: Count
+
+
 class Overdue(NamedTuple):
     """A stub has been executing for longer than its model allows."""
 
@@ -430,7 +436,7 @@ KINDS: dict[int, type[Any]] = dict(
             *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove),
             *(Gone, Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome),
             *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
-            *(Loaded, Failed, Said, Drained, Overdue),
+            *(Loaded, Failed, Said, Drained, Proved, Overdue),
         ),
         start=1,
     )

@@ -159,10 +159,20 @@ def test_a_retired_generation_is_drained_when_its_last_answer_is_out(world: Worl
 
     world.core.retire(wire.Retire(1))
     world.finish(S)
-    assert [] == world.told
+    assert wire.Drained(1) not in world.told
     world.finish(S)
 
-    assert [wire.Drained(1)] == world.told
+    assert wire.Drained(1) == world.told[-1]
+
+
+def test_a_stub_proves_itself_once(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1), request(2))
+
+    world.finish(S)
+    world.finish(S)
+
+    assert [wire.Proved(S)] == world.told
 
 
 def test_a_generation_without_requests_drains_at_once(world: World) -> None:

@@ -53,6 +53,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Failed("why"),
     wire.Said("I", "model.py", 5, "hi"),
     wire.Drained(7),
+    wire.Proved(7),
     wire.Overdue(7, "why"),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -277,6 +277,9 @@ class Core:
             if executed.batch not in instance.batches:
                 raise ProtocolError(f"Results: batch {executed.batch} is not executing")
             batch = instance.execute(executed.batch)
+            if not instance.has_executed:
+                instance.has_executed = True
+                self.outbox.supervisor.append(wire.Proved(serial))
             generation.statistics.executed(batch, executed)
             if not generation.is_decoupled:
                 self._finish_forgotten(batch, now_ns)

@@ -66,13 +66,14 @@ class Batch(NamedTuple):
 class Instance:
     """One stub. It may be given work when it has said hello and the supervisor has attached it."""
 
-    __slots__ = ("batches", "generation", "name", "open", "serial", "state")
+    __slots__ = ("batches", "generation", "has_executed", "name", "open", "serial", "state")
 
     def __init__(self, serial: int, name: str, generation: int) -> None:
         self.serial = serial
         self.name = name
         self.generation = generation
         self.state = InstanceState.ABSENT
+        self.has_executed = False
         #: Batches whose execute() has not returned.
         self.batches: dict[int, Batch] = {}
         #: Requests that it has and that lack their final answer.

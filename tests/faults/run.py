@@ -1,0 +1,82 @@
+"""`make faults`: kills what can be killed, 20 rounds each, and prints medians and maxima.
+
+What must hold in each round is asserted; how long it took is printed, beside its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests import leaks
+from tests.faults import stub_death, supervisor_death
+from tests.faults.load import Load
+from tests.server import Server
+
+
+def _print(name: str, values: Sequence[float], bound: float, unit: str = "ms") -> None:
+    median = statistics.median(values)
+    verdict = "met" if median <= bound else "MISSED"
+    print(
+        f"{name:58} median {median:8.1f} {unit}  max {max(values):8.1f} {unit}  "
+        f"bound {bound:.0f} {verdict}  ({len(values)} rounds)",
+        flush=True,
+    )
+
+
+def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", models=["journal"])
+        with server:
+            # The model's own initialize is a few milliseconds; what loading costs is counted in.
+            with Load(
+                server.http_port,
+                clients=clients,
+                milliseconds=stub_death.EXECUTION_MS,
+                pause_s=pause_s,
+            ) as load:
+                deaths = []
+                while len(deaths) < rounds:
+                    death = stub_death.die(server, load)
+                    if death is not None:
+                        deaths.append(death)
+                    # Below the rate at which an instance counts as a crash loop.
+                    time.sleep(stub_death.PAUSE_S)
+            stub_death.check(server, load.outcomes, rounds)
+        _print(f"stub killed, {name}: error after", [d.error_ms for d in deaths], 200)
+        _print(f"stub killed, {name}: executing again after", [d.back_ms for d in deaths], 1000)
+
+
+def _supervisor_deaths(rounds: int) -> None:
+    gone, again = [], []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            death = supervisor_death.die(Path(folder))
+            gone.append(death.gone_ms)
+            again.append(death.ready_ms)
+    _print("supervisor killed under load: everything gone after", gone, 2000)
+    _print("supervisor killed under load: a new start ready after", again, 60_000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
+    mark = leaks.mark_session()
+    before = leaks.belongings(mark)
+    half_s = stub_death.EXECUTION_MS / 1000
+    _stub_deaths(rounds, 1, half_s, "half load")
+    _stub_deaths(rounds, 8, 0.0, "full load")
+    _supervisor_deaths(rounds)
+    left = leaks.leaks(before, mark)
+    print("left behind:", left or "nothing")
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
