@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
-
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 

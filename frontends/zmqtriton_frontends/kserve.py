@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from zmqtriton_floor.check import Admission
 from zmqtriton_floor.wire import RequestBody
-
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
 
 

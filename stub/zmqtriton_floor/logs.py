@@ -39,9 +39,10 @@ _SEPARATORS = {c: f"\\u{c:04x}" for c in (0x85, 0x2028, 0x2029, *range(0x80, 0xA
 
 
 def line(
-    level: str, pid: int, file: str, number: int, text: str, now_s: float, form: str = "default"
+    level: str, origin: tuple[int, str, int], text: str, now_s: float, form: str = "default"
 ) -> str:
-    """One record, without the newline."""
+    """One record, without the newline; its origin is (pid, file, line)."""
+    pid, file, number = origin
     moment = time.localtime(now_s)
     if form == "json":
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
@@ -64,14 +65,13 @@ class Formatter(logging.Formatter):
         self.form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        pid, file, number = getattr(
-            record, "origin", (os.getpid(), os.path.basename(record.pathname), record.lineno)
-        )
+        here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
+        origin: tuple[int, str, int] = getattr(record, "origin", here)
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         level = _LEVELS.get(record.levelno, "I")
-        whole = line(level, pid, file, number, text, record.created, self.form)
+        whole = line(level, origin, text, record.created, self.form)
         raw: str | None = getattr(record, "raw", None)
         return whole if raw is None else f"{whole}\n{raw}"
 

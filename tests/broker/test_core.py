@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+
+from tests.broker.world import TOKEN, World, request
+from zmqtriton.broker.core import MAX_UNANSWERED
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
@@ -13,9 +16,6 @@ from zmqtriton_floor.errors import (
     ProtocolError,
     Unavailable,
 )
-
-from tests.broker.world import TOKEN, World, request
-from zmqtriton.broker.core import MAX_UNANSWERED
 
 F, S, S2 = 1, 2, 3
 

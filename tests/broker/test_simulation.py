@@ -6,9 +6,9 @@ import random
 from collections import Counter
 
 import pytest
-from zmqtriton_floor import wire
 
 from tests.broker.world import World, request
+from zmqtriton_floor import wire
 
 
 class Day:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from zmqtriton_floor import wire
-
 from zmqtriton.broker.core import Core
+from zmqtriton_floor import wire
 
 TOKEN = b"t" * 16
 

@@ -31,9 +31,7 @@ class Load:
 
     _sessions = itertools.count()
 
-    def __init__(
-        self, port: int, *, clients: int, milliseconds: int, pause_s: float = 0.0
-    ) -> None:
+    def __init__(self, port: int, *, clients: int, milliseconds: int, pause_s: float = 0.0) -> None:
         self.outcomes: list[Outcome] = []
         self._port = port
         self._milliseconds = milliseconds

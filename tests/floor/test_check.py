@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes

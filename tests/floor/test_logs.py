@@ -11,19 +11,19 @@ from zmqtriton_floor import logs
 
 
 def test_a_line_has_tritons_form() -> None:
-    line = logs.line("I", 42, "core.py", 7, "loading: m:1", 1_700_000_000.25)
+    line = logs.line("I", (42, "core.py", 7), "loading: m:1", 1_700_000_000.25)
 
     assert re.fullmatch(r'I\d{4} \d\d:\d\d:\d\d\.250000 42 core\.py:7\] "loading: m:1"', line)
 
 
 def test_the_iso_form_is_in_universal_time() -> None:
-    line = logs.line("W", 42, "core.py", 7, "x", 1_700_000_000.25, "ISO8601")
+    line = logs.line("W", (42, "core.py", 7), "x", 1_700_000_000.25, "ISO8601")
 
     assert '2023-11-14T22:13:20Z W 42 core.py:7] "x"' == line
 
 
 def test_the_json_form_is_json() -> None:
-    record = json.loads(logs.line("E", 42, "core.py", 7, 'a "b"\n', 1_700_000_000.25, "json"))
+    record = json.loads(logs.line("E", (42, "core.py", 7), 'a "b"\n', 1_700_000_000.25, "json"))
 
     assert ("E", 42, "core.py:7", 'a "b"\n') == tuple(
         record[k] for k in ("level", "pid", "at", "text")
@@ -34,7 +34,7 @@ def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:
     evil = "a\nI0101 00:00:00.000000 1 x.py:1] forged\r\x1b[2J\x85\u2028\x9b\x7f"
 
     for form in logs.FORMS:
-        line = logs.line("I", 1, "x.py", 1, evil, 0.0, form)
+        line = logs.line("I", (1, "x.py", 1), evil, 0.0, form)
         assert [line] == line.splitlines()
         assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
 

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
 

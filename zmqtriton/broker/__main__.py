@@ -7,9 +7,8 @@ import ctypes
 import signal
 import sys
 
-from zmqtriton_floor.lifeline import Lifeline
-
 from zmqtriton.broker.service import Service
+from zmqtriton_floor.lifeline import Lifeline
 
 _PR_SET_NAME = 15
 

@@ -6,12 +6,16 @@ final answer, whatever dies: every way out of a request leads through `_finish`.
 
 from __future__ import annotations
 
-import heapq
 import hmac
 import itertools
 import json
-from typing import Any, NamedTuple
 
+from zmqtriton.broker import statistics
+from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.instances import Batch, Instance, InstanceState
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.queues import Generation
+from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
@@ -21,11 +25,6 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
-
-from zmqtriton.broker import statistics
-from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import Batch, Instance, InstanceState
-from zmqtriton.broker.queues import Generation
 
 #: Requests that may be unanswered at once; the next one is refused.
 MAX_UNANSWERED = 100_000
@@ -47,25 +46,6 @@ class Peer:
         self.requests: dict[int, Inflight] = {}
 
 
-class Outbox:
-    """What is to be sent; the service takes it at the end of each turn, which is what coalesces."""
-
-    def __init__(self) -> None:
-        self.works: dict[int, list[tuple[wire.Work, bytes]]] = {}
-        self.abandons: dict[int, list[wire.Route]] = {}
-        self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
-        self.statistics: list[tuple[int, wire.Statistics]] = []
-        self.supervisor: list[Any] = []
-
-
-class _Timer(NamedTuple):
-    at_ns: int
-    order: int  # so that equal times never compare what follows
-    request: Inflight | None  # its deadline passes, or
-    instance: Instance | None  # its batch runs out of time
-    batch: int
-
-
 class Core:
     """All of the broker's state."""
 
@@ -80,8 +60,7 @@ class Core:
         self._by_name: dict[tuple[str, int], Generation] = {}
         #: Generations that are gone, and the one that takes what was still on its way to them.
         self._successors: dict[int, Generation] = {}
-        self._timers: list[_Timer] = []
-        self._order = itertools.count()
+        self._timers = Timers()
         self._batch_numbers = itertools.count(1)
 
     # ------------------------------------------------------- peers and models
@@ -195,7 +174,7 @@ class Core:
             generation.statistics.last_arrival_ns = now_ns
             generation.enqueue(request)
             if row.deadline_ns:
-                self._start_timer(_Timer(row.deadline_ns, next(self._order), request, None, 0))
+                self._timers.start(row.deadline_ns, request=request)
             self._dispatch(generation, now_ns)
 
     def _find(self, row: wire.Request) -> Generation:
@@ -259,7 +238,7 @@ class Core:
             instance.dispatch(Batch(number, requests, now_ns))
             if generation.max_execution_ns:
                 at_ns = now_ns + generation.max_execution_ns
-                self._start_timer(_Timer(at_ns, next(self._order), None, instance, number))
+                self._timers.start(at_ns, instance=instance, batch=number)
 
     # ------------------------------------------------------------- results
 
@@ -348,32 +327,16 @@ class Core:
 
     # --------------------------------------------------------------- timers
 
-    def _start_timer(self, timer: _Timer) -> None:
-        heapq.heappush(self._timers, timer)
-        # Timers of what is over stay until their time; more of them than live ones are dropped.
-        if len(self._timers) > 1024 + 2 * (self.unanswered + len(self.instances)):
-            self._timers = [t for t in self._timers if self._is_running(t)]
-            heapq.heapify(self._timers)
-
-    @staticmethod
-    def _is_running(timer: _Timer) -> bool:
-        if timer.request is not None:
-            return timer.request.state is not RequestState.ANSWERED
-        return timer.instance is not None and timer.batch in timer.instance.batches
-
     def next_timer_ns(self) -> int | None:
         """When tick() has something to do, unless something else comes first."""
-        while self._timers and not self._is_running(self._timers[0]):
-            heapq.heappop(self._timers)
-        return self._timers[0].at_ns if self._timers else None
+        return self._timers.next_ns()
 
     def tick(self, now_ns: int) -> None:
         """Everything whose time has come."""
         while True:
-            at_ns = self.next_timer_ns()
-            if at_ns is None or at_ns > now_ns:
+            timer = self._timers.pop_due(now_ns)
+            if timer is None:
                 return
-            timer = heapq.heappop(self._timers)
             if timer.request is not None:
                 if not timer.request.is_cancelled:
                     self._abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)

@@ -15,9 +15,8 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from zmqtriton_floor.errors import ZmqTritonError
-
 from zmqtriton.broker.inflight import Inflight
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 class InstanceState(enum.Enum):

@@ -16,11 +16,12 @@ import time
 from typing import Any
 
 import zmq
+
+from zmqtriton.broker.core import Core
+from zmqtriton.broker.outbox import Outbox
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
-
-from zmqtriton.broker.core import Core, Outbox
 
 _log = logging.getLogger(__name__)
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton_floor.wire import Executed
-
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Batch
+from zmqtriton_floor.wire import Executed
 
 #: Why a request failed, as the metrics call it.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"

@@ -1,0 +1,18 @@
+"""What the core wants sent. The service takes it at the end of each turn, which is what coalesces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor import wire
+
+
+class Outbox:
+    """By destination's serial, in the order in which it arose."""
+
+    def __init__(self) -> None:
+        self.works: dict[int, list[tuple[wire.Work, bytes]]] = {}
+        self.abandons: dict[int, list[wire.Route]] = {}
+        self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
+        self.statistics: list[tuple[int, wire.Statistics]] = []
+        self.supervisor: list[Any] = []

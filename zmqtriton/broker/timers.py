@@ -1,0 +1,65 @@
+"""What is to happen at which time, soonest first; the only heap. Knows no clock."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import NamedTuple
+
+from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.instances import Instance
+
+
+class Timer(NamedTuple):
+    """Runs until its request is answered or its batch has returned."""
+
+    at_ns: int
+    order: int  # so that equal times never compare what follows
+    request: Inflight | None  # its deadline passes, or
+    instance: Instance | None  # this one's batch has had its time
+    batch: int
+
+    @property
+    def is_running(self) -> bool:
+        if self.request is not None:
+            return self.request.state is not RequestState.ANSWERED
+        return self.instance is not None and self.batch in self.instance.batches
+
+
+class Timers:
+    """Started, never stopped: those whose reason is over are skipped."""
+
+    #: Below this number nothing is cleaned up.
+    _FEW = 1024
+
+    def __init__(self) -> None:
+        self._heap: list[Timer] = []
+        self._order = itertools.count()
+        self._clean_at = self._FEW
+
+    def start(
+        self,
+        at_ns: int,
+        *,
+        request: Inflight | None = None,
+        instance: Instance | None = None,
+        batch: int = 0,
+    ) -> None:
+        heapq.heappush(self._heap, Timer(at_ns, next(self._order), request, instance, batch))
+        if len(self._heap) > self._clean_at:
+            self._heap = [timer for timer in self._heap if timer.is_running]
+            heapq.heapify(self._heap)
+            self._clean_at = max(self._FEW, 2 * len(self._heap))
+
+    def next_ns(self) -> int | None:
+        """When pop_due() will have something, unless something else comes first."""
+        while self._heap and not self._heap[0].is_running:
+            heapq.heappop(self._heap)
+        return self._heap[0].at_ns if self._heap else None
+
+    def pop_due(self, now_ns: int) -> Timer | None:
+        """The next one whose time has come."""
+        at_ns = self.next_ns()
+        if at_ns is None or at_ns > now_ns:
+            return None
+        return heapq.heappop(self._heap)
