@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(predicate: Callable[[], T], within_s: float, message: str = "") -> T:
+def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
     """The first true value of predicate; an AssertionError if there is none in that time."""
     deadline = time.monotonic() + within_s
     pause = 0.005

@@ -40,7 +40,7 @@ def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
                 milliseconds=stub_death.EXECUTION_MS,
                 pause_s=pause_s,
             ) as load:
-                deaths = []
+                deaths: list[stub_death.Death] = []
                 while len(deaths) < rounds:
                     death = stub_death.die(server, load)
                     if death is not None:

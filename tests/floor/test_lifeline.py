@@ -94,10 +94,12 @@ def test_the_end_of_the_other_side_is_seen() -> None:
 
 def test_threads_may_send_at_once() -> None:
     left, right = _two()
-    senders = [
-        threading.Thread(target=lambda: [left.send(wire.Sync(5)) for _ in range(200)])
-        for _ in range(4)
-    ]
+
+    def send() -> None:
+        for _ in range(200):
+            left.send(wire.Sync(5))
+
+    senders = [threading.Thread(target=send) for _ in range(4)]
 
     for thread in senders:
         thread.start()

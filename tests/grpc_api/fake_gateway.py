@@ -1,0 +1,120 @@
+"""A gateway without a server behind it: a real catalogue, answers made in the process.
+
+Shared by the tests of this directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import News, ResponseBody, Tensor
+from zmqtriton_frontends.catalogue import Catalogue
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_protos import ModelConfig
+
+SETTINGS: dict[str, Any] = {
+    "id": "triton",
+    "server_version": "0.1.0",
+    "log_format": "default",
+    "log_verbose": 0,
+    "grpc_address": "127.0.0.1",
+    "grpc_port": 0,
+    "grpc_keepalive_time": 7_200_000,
+    "grpc_keepalive_timeout": 20_000,
+    "grpc_keepalive_permit_without_calls": False,
+    "grpc_http2_max_pings_without_data": 2,
+    "grpc_http2_min_recv_ping_interval_without_data": 300_000,
+    "grpc_http2_max_ping_strikes": 2,
+    "grpc_max_connection_age": 0,
+    "grpc_max_connection_age_grace": 0,
+}
+
+Echo = Callable[[CheckedRequest], ResponseBody]
+
+
+def echo(request: CheckedRequest) -> ResponseBody:
+    """Each input INPUTn comes back as OUTPUTn."""
+    outputs = [
+        Tensor(name.replace("INPUT", "OUTPUT"), datatype, shape, data)
+        for name, datatype, shape, data in request.body.inputs
+    ]
+    return ResponseBody({}, outputs)
+
+
+def news(name: str, version: int = 1, **fields: Any) -> News:
+    """A ready model with one FP32 input and output of any length, unless the fields say else."""
+    config: dict[str, Any] = {
+        "name": name,
+        "backend": "python",
+        "max_batch_size": fields.pop("max_batch_size", 0),
+        "input": fields.pop("input", [_tensor("INPUT0", fields.get("datatype", "FP32"))]),
+        "output": fields.pop("output", [_tensor("OUTPUT0", fields.pop("datatype", "FP32"))]),
+    }
+    if fields.pop("decoupled", False):
+        config["model_transaction_policy"] = {"decoupled": True}
+    proto = ModelConfig(name=name, backend="python")
+    return News(
+        generation=fields.pop("generation", version),
+        model=name,
+        version=version,
+        state=fields.pop("state", "READY"),
+        reason=fields.pop("reason", ""),
+        ready_instances=fields.pop("ready_instances", 1),
+        config=json.dumps(config),
+        config_proto=proto.SerializeToString(),
+    )
+
+
+def _tensor(name: str, datatype: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "data_type": f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}",
+        "dims": [-1],
+    }
+
+
+class FakeGateway(Gateway):
+    """Answers inferences by a function and the rest from what the test put into its fields."""
+
+    def __init__(self, *models: News, settings: dict[str, Any] | None = None) -> None:
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.catalogue = Catalogue()
+        self.is_stopping = False
+        for model in models:
+            self.catalogue.update(model)
+        self.answer: Echo = echo
+        #: Inferences wait for it where a test sets one.
+        self.gate: asyncio.Event | None = None
+        self.requests: list[CheckedRequest] = []
+        self.cancelled = 0
+        #: Verb -> result or error of a control call, and the calls that came.
+        self.answers: dict[str, Any] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.counters: dict[str, Any] = {"model_stats": []}
+        self.asked: list[tuple[str, int]] = []
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        self.requests.append(request)
+        if self.gate is not None:
+            try:
+                await self.gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        return self.answer(request)
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        self.calls.append((verb, arguments))
+        answer = self.answers[verb]
+        if isinstance(answer, ZmqTritonError):
+            raise answer
+        return answer
+
+    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
+        self.asked.append((model, version))
+        return self.counters
