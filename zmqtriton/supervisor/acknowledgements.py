@@ -1,0 +1,71 @@
+"""Waits until processes have said that they have seen everything sent to them so far.
+
+A load or unload is answered after that, so that whoever hears the answer finds it true everywhere.
+A process that dies counts as having seen; so does one that says nothing for very long, because it
+does not serve anybody either.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton_floor import wire
+
+PATIENCE_S = 30.0
+
+
+class _Wait:
+    def __init__(self, peers: set[int], then: Callable[[], None]) -> None:
+        self.peers = peers
+        self.then = then
+        self.timer: Timer | None = None
+
+
+class Acknowledgements:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._numbers = itertools.count(1)
+        self._waits: dict[int, _Wait] = {}
+
+    def ask(self, peers: Iterable[int], then: Callable[[], None]) -> None:
+        """Calls `then` when all have seen; at once if there is nobody to ask."""
+        number = next(self._numbers)
+        wait = _Wait(set(peers), then)
+        if not wait.peers:
+            then()
+            return
+        self._waits[number] = wait
+        wait.timer = self._plan.after(PATIENCE_S, lambda: self._lose_patience(number))
+        self._plan.do(*(Send(peer, wire.Sync(number)) for peer in sorted(wait.peers)))
+
+    def seen(self, peer: int, number: int) -> None:
+        """One answer covers the earlier questions to the same process too: they came before."""
+        for earlier in [n for n in self._waits if n <= number]:
+            self._strike(earlier, peer)
+
+    def gone(self, peer: int) -> None:
+        for number in list(self._waits):
+            self._strike(number, peer)
+
+    def _strike(self, number: int, peer: int) -> None:
+        wait = self._waits.get(number)
+        if wait is None:
+            return
+        wait.peers.discard(peer)
+        if not wait.peers:
+            self._finish(number, wait)
+
+    def _finish(self, number: int, wait: _Wait) -> None:
+        del self._waits[number]
+        if wait.timer is not None:
+            wait.timer.cancel()
+        wait.then()
+
+    def _lose_patience(self, number: int) -> None:
+        wait = self._waits[number]
+        silent = ", ".join(map(str, sorted(wait.peers)))
+        self._plan.log("W", f"processes {silent} have not confirmed a change; going on")
+        self._finish(number, wait)

@@ -1,0 +1,92 @@
+"""What the core decides: imperatives for the service, which performs them in this order.
+
+Nothing here has a result; what comes of an action returns to the core as an event.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Spawn(NamedTuple):
+    """Start a process that knows its serial number from its lifeline alone."""
+
+    serial: int
+    role: str
+
+
+class SpawnStub(NamedTuple):
+    """The same for a model's instance, in the model's interpreter."""
+
+    serial: int
+    python: str
+    model: str
+    instance: str
+
+
+class Send(NamedTuple):
+    """A message over the lifeline of a process, or to a caller on the control socket."""
+
+    serial: int
+    message: Any
+
+
+class Signal(NamedTuple):
+    """A signal to the process; with `group`, to everything that it started too."""
+
+    serial: int
+    number: int
+    group: bool = False
+
+
+class ReadModel(NamedTuple):
+    """Look up a model in the repositories; the answer is `model_read`."""
+
+    model: str
+    #: JSON of a configuration that stands in for the file.
+    override: str | None
+
+
+class ListRepository(NamedTuple):
+    """Name what the repositories hold; the answer is `repository_listed` with this ticket."""
+
+    ticket: int
+
+
+class Log(NamedTuple):
+    """One record. The level is Triton's letter: I, W, E, V."""
+
+    level: str
+    text: str
+
+
+class ShowTables(NamedTuple):
+    """Print what was loaded: (model, version, status), and the options."""
+
+    models: list[tuple[str, str, str]]
+
+
+class Complain(NamedTuple):
+    """A line on stderr for whoever started the server, log options or not."""
+
+    text: str
+
+
+class Exit(NamedTuple):
+    """End what is left and leave with this status."""
+
+    status: int
+
+
+Action = (
+    Spawn
+    | SpawnStub
+    | Send
+    | Signal
+    | ReadModel
+    | ListRepository
+    | Log
+    | ShowTables
+    | Complain
+    | Exit
+)

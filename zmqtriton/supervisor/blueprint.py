@@ -1,0 +1,64 @@
+"""What the repository says of a model, ready to be built: made by `reading`, used by the core.
+
+Plain data, with one question that needs no disk: what the configuration becomes once the model has
+been asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from zmqtriton.supervisor.instance import Place
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A configuration that is served: as JSON and protobuf, and the instances that it asks for."""
+
+    config: str
+    proto: bytes
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version directory; `problem` is why it cannot be loaded, or ""."""
+
+    path: str
+    problem: str = ""
+    #: The code of the problem, a number of ZmqTritonError.
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """One model as it stands on disk now."""
+
+    name: str
+    directory: str
+    fingerprint: str
+    #: The interpreter that runs it.
+    python: str
+    #: As JSON, before the model is asked.
+    config: str
+    #: The instance that asks it.
+    first: Place
+    versions: Mapping[int, Version]
+    #: Final already, where nothing is auto-completed.
+    finished: Finished | None
+    #: Makes it final of what the model said; raises ConfigError.
+    finish: Callable[[str], Finished]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why there is no blueprint of a model."""
+
+    reason: str
+    code: int
+    #: Of what was found anyway; "": there is no such directory.
+    fingerprint: str = ""
+    #: Several repositories have it.
+    is_duplicate: bool = False

@@ -1,0 +1,146 @@
+"""Control calls of frontends and of zmqtriton-ctl: their arguments, their answers, Triton's texts.
+
+Hands well-formed calls to the core and turns what comes of them into answers. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.loading import Done
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
+
+NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
+_MAX_TEXT = 1 << 16
+
+
+class Served(Protocol):
+    """What control calls are about."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Nothing new may begin."""
+
+    def load(self, model: str, override: str | None, done: Done) -> None:
+        """`done` hears how it went."""
+
+    def unload(self, model: str, done: Done) -> None:
+        """`done` hears when nobody can ask for it any more."""
+
+    def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+        """`done` gets the entries of the repository index."""
+
+    def status(self) -> dict[str, Any]:
+        """Every process."""
+
+
+class Control:
+    def __init__(self, plan: Plan, served: Served, *, is_explicit: bool) -> None:
+        self._plan = plan
+        self._served = served
+        self._is_explicit = is_explicit
+
+    def handle(self, caller: int, call: wire.Call) -> None:
+        """Answers the caller, now or later, exactly once."""
+        try:
+            arguments = _parse(call.arguments)
+            if call.verb == "index":
+                self._index(caller, call.id, arguments)
+            elif call.verb == "load":
+                self._load(caller, call.id, arguments)
+            elif call.verb == "unload":
+                self._unload(caller, call.id, arguments)
+            elif call.verb == "status":
+                self._succeed(caller, call.id, self._served.status())
+            else:
+                raise InvalidArgument(f"unknown control call '{call.verb}'")
+        except ZmqTritonError as error:
+            self._fail(caller, call.id, error)
+
+    def _index(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        only_ready = bool(arguments.get("ready", False))
+
+        def answer(entries: list[dict[str, Any]]) -> None:
+            wanted = [e for e in entries if not only_ready or e.get("state") == "READY"]
+            self._succeed(caller, call_id, wanted)
+
+        self._served.index(answer)
+
+    def _load(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        self._check_allowed()
+        model = _model_name(arguments)
+        override = _override(arguments.get("parameters") or {})
+        self._served.load(model, override, self._done(caller, call_id))
+
+    def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        self._check_allowed()
+        dependents = arguments.get("unload_dependents", False)
+        if not isinstance(dependents, bool):
+            raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
+        self._served.unload(_model_name(arguments), self._done(caller, call_id))
+
+    def _check_allowed(self) -> None:
+        if self._served.is_stopping:
+            raise Unavailable("Server exiting")
+        if not self._is_explicit:
+            raise Unavailable(NOT_EXPLICIT)
+
+    def _done(self, caller: int, call_id: int) -> Done:
+        def answer(error: ZmqTritonError | None) -> None:
+            if error is None:
+                self._succeed(caller, call_id, None)
+            else:
+                self._fail(caller, call_id, error)
+
+        return answer
+
+    def _succeed(self, caller: int, call_id: int, result: Any) -> None:
+        self._plan.do(Send(caller, wire.Answer(call_id, 0, "", json.dumps(result))))
+
+    def _fail(self, caller: int, call_id: int, error: ZmqTritonError) -> None:
+        answer = wire.Answer(call_id, error.number, error.text[:_MAX_TEXT], "null")
+        self._plan.do(Send(caller, answer))
+
+
+def _parse(document: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(document)
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidArgument("the arguments of a control call must be a JSON object")
+    return arguments
+
+
+def _model_name(arguments: dict[str, Any]) -> str:
+    name = arguments.get("model")
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
+    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        raise InvalidArgument(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
+    return name
+
+
+def _override(parameters: Any) -> str | None:
+    """The configuration that stands in for the file, or None."""
+    if not isinstance(parameters, dict):
+        raise InvalidArgument("the parameters of a load must be an object")
+    files = [key for key in parameters if key.startswith("file:")]
+    for key in parameters:
+        if key != "config" and key not in files:
+            raise InvalidArgument(f"unrecognized load parameter '{key}'.")
+    override = parameters.get("config")
+    if files and override is None:
+        raise InvalidArgument("Load parameter 'config' must be specified for model file override")
+    if files:
+        raise Unsupported("overriding the files of a model at load is not supported yet")
+    if override is not None and not isinstance(override, str):
+        raise InvalidArgument("Invalid config override: it must be a string of JSON")
+    return override

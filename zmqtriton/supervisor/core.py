@@ -1,0 +1,270 @@
+"""The brain of the server: what should run, what does, and what is to be done about it.
+
+The service tells it what has happened and performs the actions that it then takes out of the plan.
+Does no I/O, knows no clock, and blocks on nothing, so every race can be replayed in a test.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.actions import Action, ListRepository
+from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.control import Control
+from zmqtriton.supervisor.generation import Generation, stub_message
+from zmqtriton.supervisor.instance import Instance
+from zmqtriton.supervisor.introductions import Introductions, Server
+from zmqtriton.supervisor.loading import Done
+from zmqtriton.supervisor.model import Model
+from zmqtriton.supervisor.peers import Peers
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.startup import Startup
+from zmqtriton.supervisor.states import GenerationState
+from zmqtriton.supervisor.status import describe
+from zmqtriton.supervisor.stopping import Phase, Stopping
+from zmqtriton.supervisor.surroundings import Slots, Surroundings
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the options say about loading and stopping."""
+
+    #: none, poll or explicit
+    control_mode: str = "none"
+    #: Names, or "*" alone; read in mode explicit.
+    startup_models: tuple[str, ...] = ()
+    poll_s: float = 0.0
+    load_slots: int = 4
+    #: A load that takes longer does not hold up others.
+    load_patience_s: float = 30.0
+    load_retries: int = 0
+    exit_on_error: bool = True
+    exit_timeout_s: int = 30
+    early_liveness: bool = False
+    #: Frontends' roles, one for each process.
+    roles: tuple[str, ...] = ()
+
+
+class Core:
+    """Call a method for what has happened, then take the plan's actions."""
+
+    def __init__(self, policy: Policy, server: Server, *, pid: int = 0, now_s: float = 0.0) -> None:
+        self.plan = plan = Plan(now_s)
+        self._policy = policy
+        self._pid = pid
+        self.models: dict[str, Model] = {}
+        self.generations: dict[int, Generation] = {}
+        self._started_s: dict[int, float] = {}
+        self._tickets = itertools.count(1)
+        self._listings: dict[int, Callable[[dict[str, str] | ZmqTritonError], None]] = {}
+        self._introductions = Introductions(plan, server)
+        self._acknowledgements = Acknowledgements(plan)
+        self._peers = Peers(plan, self._introductions, self._acknowledgements, policy.roles)
+        self._peers.news = self._all_news
+        self._peers.on_broker_lost = self._broker_lost
+        self._stopping = Stopping(plan, self._peers, self.generations.values, policy.exit_timeout_s)
+        self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
+        self._startup = Startup(plan, policy, self)
+        self._around = Surroundings(
+            plan=plan,
+            introductions=self._introductions,
+            acknowledgements=self._acknowledgements,
+            slots=Slots(plan, policy.load_slots, policy.load_patience_s),
+            frontends=self._peers.serving,
+            publish=self._peers.publish,
+            generations=self.generations,
+            retries=policy.load_retries,
+        )
+
+    def actions(self) -> list[Action]:
+        """What is to be done now, in this order."""
+        self._forget_the_ended()
+        if self._stopping.has_begun:
+            self._stopping.proceed()
+        return self.plan.take()
+
+    # ---------------------------------------------------------- what happens
+
+    def start(self, started_s: float) -> None:
+        """The first call; `started_s` is the wall clock."""
+        self._started_s[0] = started_s
+        self._peers.start()
+        if self._policy.early_liveness:
+            self._peers.open()
+        self._startup.begin()
+
+    def tick(self, now_s: float) -> None:
+        """Time passes; call it before anything else that happens at this moment."""
+        self.plan.advance(now_s)
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        peer = self._peers.find(serial)
+        if peer is not None:
+            self._peers.process_started(peer, pid, started_s)
+            return
+        self._started_s[serial] = started_s
+        self._tell_stub(serial, states.ProcessStarted(pid))
+
+    def branched(self, pid: int, started_s: float) -> int:
+        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
+        serial = self.plan.new_serial()
+        self._peers.branched(serial, pid, started_s)
+        return serial
+
+    def process_ended(self, serial: int, reason: str, last_words: str = "") -> None:
+        """It is dead, and everything that it had said was received before."""
+        peer = self._peers.find(serial)
+        if peer is not None:
+            self._peers.process_ended(peer, reason)
+            return
+        self._started_s.pop(serial, None)
+        self._tell_stub(serial, states.ProcessExited(reason, last_words))
+
+    def process_frozen(self, serial: int) -> None:
+        """It was stopped by a signal and does not go on."""
+        self._tell_stub(serial, states.Condemned("the process was stopped by a signal"))
+
+    def received(self, serial: int, message: Any) -> None:
+        """A message of a process, or of a caller on the control socket."""
+        if isinstance(message, wire.Call):
+            self._control.handle(serial, message)
+            return
+        peer = self._peers.find(serial)
+        if peer is None:
+            event = stub_message(message)
+            if event is not None:
+                self._tell_stub(serial, event)
+        elif isinstance(message, wire.Drained):
+            # A frontend says so too when it has nothing in flight; it ends by itself then.
+            generation = self.generations.get(message.generation)
+            if generation is not None:
+                generation.drained()
+        elif isinstance(message, wire.Overdue):
+            self._tell_stub(message.serial, states.Condemned(message.text))
+        else:
+            self._peers.received(peer, message)
+
+    def model_read(self, name: str, found: Blueprint | Unreadable) -> None:
+        """The answer to ReadModel."""
+        model = self.models.get(name)
+        if model is not None:
+            model.model_read(found)
+
+    def repository_listed(self, ticket: int, found: dict[str, str] | ZmqTritonError) -> None:
+        """The answer to ListRepository: names, each with the problem that all can see, or ""."""
+        self._listings.pop(ticket)(found)
+
+    def stop_requested(self) -> None:
+        """The first time in order, the second time at once."""
+        if self._stopping.has_begun:
+            self._stopping.force()
+        else:
+            self.stop()
+
+    # -------------------------------------------------------- stubs and death
+
+    def _tell_stub(self, serial: int, event: states.Event) -> None:
+        generation, instance = self._find_stub(serial)
+        if generation is None or instance is None:
+            return
+        try:
+            generation.handle(instance, event)
+        except states.TransitionError as error:
+            # A model can make its stub say anything; it does not get further than this.
+            self.plan.log("E", f"a stub broke the protocol and is killed: {error}")
+            generation.handle(instance, states.Condemned("the stub broke the protocol"))
+
+    def _find_stub(self, serial: int) -> tuple[Generation | None, Instance | None]:
+        for generation in self.generations.values():
+            instance = generation.find(serial)
+            if instance is not None:
+                return generation, instance
+        return None, None
+
+    def _broker_lost(self, reason: str) -> None:
+        if self._stopping.phase in (Phase.FINISHING, Phase.OVER):
+            return
+        self.plan.log("E", f"the broker has died: {reason}; the server ends")
+        self._stopping.force()
+
+    def _forget_the_ended(self) -> None:
+        for number in [n for n, g in self.generations.items() if g.state is GenerationState.ENDED]:
+            del self.generations[number]
+        if self._startup.is_over:
+            for name in [n for n, m in self.models.items() if m.is_leaving and m.has_ended]:
+                del self.models[name]
+                self._peers.publish(wire.Forget(name))
+
+    # ------------------------------------------------------ models, for others
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.has_begun
+
+    def model(self, name: str) -> Model:
+        """It, made known if it was not."""
+        return self.models.setdefault(name, Model(name, self._around))
+
+    def load(self, model: str, override: str | None, done: Done) -> None:
+        self.model(model).load(done, override=override)
+
+    def unload(self, model: str, done: Done) -> None:
+        known = self.models.get(model)
+        if known is None:
+            done(None)
+        else:
+            known.unload(done)
+
+    def list_repository(self, then: Callable[[dict[str, str] | ZmqTritonError], None]) -> None:
+        ticket = next(self._tickets)
+        self._listings[ticket] = then
+        self.plan.do(ListRepository(ticket))
+
+    def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+        self.list_repository(partial(self._answer_index, done))
+
+    def _answer_index(
+        self,
+        done: Callable[[list[dict[str, Any]]], None],
+        found: dict[str, str] | ZmqTritonError,
+    ) -> None:
+        names = {} if isinstance(found, ZmqTritonError) else found
+        entries: list[dict[str, Any]] = []
+        for name in sorted({*names, *self.models}):
+            if names.get(name):
+                entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
+            elif name in self.models:
+                entries += self.models[name].index()
+            else:
+                entries.append({"name": name})
+        done(entries)
+
+    def status(self) -> dict[str, Any]:
+        phase = self._stopping.phase.value
+        return describe(
+            self._pid, self._started_s, phase, self._peers.all(), self.generations.values()
+        )
+
+    def _all_news(self) -> Iterable[wire.News]:
+        return [news for model in self.models.values() for news in model.news()]
+
+    def open(self) -> None:
+        """Lets clients connect."""
+        if not self.is_stopping:
+            self._peers.open()
+
+    def stop(self, status: int = 0) -> None:
+        """Ends the server in order."""
+        if self._stopping.has_begun:
+            return
+        for model in self.models.values():
+            model.cancel_loads("Server exiting")
+        self._stopping.begin(status)

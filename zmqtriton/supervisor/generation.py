@@ -1,0 +1,294 @@
+"""One loading of one version of a model: its instances, from their start to the end of the last.
+
+The first stub may be asked for the configuration; the others start when it is final. The generation
+loads as a whole or fails as a whole; once it serves, instances come and go. Its owner, the model,
+decides when it is announced and when it is retired. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.backoff import MAX_DEATHS
+from zmqtriton.supervisor.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.failures import shorten
+from zmqtriton.supervisor.instance import Instance, Place
+from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.states import GenerationState, InstanceState
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+
+
+class Owner(Protocol):
+    """Who hears what becomes of a generation."""
+
+    def generation_loaded(self, generation: Generation) -> None:
+        """All instances are ready for the first time."""
+
+    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+        """It could not be loaded; it is ending."""
+
+    def generation_changed(self, generation: Generation) -> None:
+        """While it serves, an instance has died or come back."""
+
+    def generation_given_up(self, generation: Generation) -> None:
+        """While it served, the last of its instances has failed for good."""
+
+    def generation_ended(self, generation: Generation) -> None:
+        """No process of it is left."""
+
+
+class Generation:
+    def __init__(
+        self, plan: Plan, introductions: Introductions, blueprint: Blueprint, version: int
+    ) -> None:
+        self.number = plan.new_generation()
+        self.blueprint = blueprint
+        self.version = version
+        self.state = GenerationState.LOADING
+        self.finished: Finished | None = blueprint.finished
+        self.instances: list[Instance] = []
+        self.owner: Owner
+        self._plan = plan
+        self._introductions = introductions
+        #: The broker knows of it.
+        self._is_announced = False
+
+    @property
+    def label(self) -> str:
+        return f"model '{self.blueprint.name}' version {self.version}"
+
+    @property
+    def ready_instances(self) -> int:
+        return sum(instance.state is InstanceState.READY for instance in self.instances)
+
+    @property
+    def is_given_up(self) -> bool:
+        states_now = {instance.state for instance in self.instances}
+        return self.state is GenerationState.SERVING and states_now == {InstanceState.FAILED}
+
+    @property
+    def trouble(self) -> str:
+        """Why no instance is ready, or ""."""
+        if self.ready_instances:
+            return ""
+        for instance in self.instances:
+            if instance.reason:
+                reason = f"instance '{instance.name}': {shorten(instance.reason)}"
+                if instance.state is InstanceState.FAILED:
+                    return f"{reason} (given up after {instance.recent_deaths} deaths)"
+                return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
+        return ""
+
+    def find(self, serial: int) -> Instance | None:
+        return next((i for i in self.instances if i.serial == serial), None)
+
+    def _enter(self, event: states.Event) -> None:
+        """The only writer of the state."""
+        self.state = states.advance(
+            states.GENERATION_TRANSITIONS, self.state, event, f"{self.label} ({self.number})"
+        )
+
+    # ---------------------------------------------------------- what is asked
+
+    def start(self, owner: Owner) -> None:
+        self.owner = owner
+        if self.finished is None:
+            self._start([self.blueprint.first])
+        else:
+            self._start(self.finished.places)
+
+    def announce(self) -> None:
+        """Tells the broker of it and of the instances that are ready."""
+        assert self.finished is not None
+        self._is_announced = True
+        name, config = self.blueprint.name, self.finished.config
+        self._introductions.tell_broker(wire.Serve(self.number, name, self.version, config))
+        for instance in self.instances:
+            if instance.state is InstanceState.READY:
+                self._attach(instance)
+
+    def retire(self) -> None:
+        """Ends it when the requests that it has are answered."""
+        if self.state is GenerationState.LOADING:
+            self.abort("unloaded")
+            return
+        if self.state is not GenerationState.SERVING:
+            return
+        self._enter(states.RetireRequested())
+        for instance in self.instances:
+            is_ready = instance.state is InstanceState.READY
+            instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
+        if self._is_announced:
+            self._introductions.tell_broker(wire.Retire(self.number))
+        self._abort_if_nobody_drains()
+
+    def drained(self) -> None:
+        """The broker has answered the last request."""
+        if self.state is not GenerationState.DRAINING:
+            return
+        self._enter(states.Drained())
+        for instance in self.instances:
+            if instance.state is InstanceState.DRAINING:
+                instance.handle(states.DrainFinished())
+        self._settle()
+
+    def abort(self, reason: str) -> None:
+        """Ends it now."""
+        if self.state is GenerationState.ENDED:
+            return
+        self._enter(states.AbortRequested())
+        self._remove(reason)
+        for instance in self.instances:
+            if instance.state is not InstanceState.STOPPED:
+                instance.handle(states.StopRequested())
+        self._settle()
+
+    # --------------------------------------------------------- what happens
+
+    def handle(self, instance: Instance, event: states.Event) -> None:
+        """Something happened to one of the instances."""
+        before, serial = instance.state, instance.serial
+        instance.handle(event)
+        if isinstance(event, states.ProcessStarted):
+            self._introduce(instance)
+        elif isinstance(event, states.ProcessExited):
+            self._introductions.forget(serial, instance.reason)
+            self._log_death(instance, event, before)
+        elif isinstance(event, states.ConfigCompleted):
+            self._complete(instance, event.document)
+        if instance.state is not before:
+            self._follow(instance, before)
+
+    def _follow(self, instance: Instance, before: InstanceState) -> None:
+        """What a change of an instance means for the whole."""
+        if self.state is GenerationState.LOADING:
+            if instance.state is InstanceState.FAILED:
+                self._fail(InternalError.number, self._why(instance))
+            elif all(i.state is InstanceState.READY for i in self.instances):
+                self._enter(states.AllInstancesLoaded())
+                self.owner.generation_loaded(self)
+        elif self.state is GenerationState.SERVING:
+            if instance.state is InstanceState.READY and self._is_announced:
+                self._attach(instance)
+            if self.is_given_up:
+                self._remove(self.trouble)
+                self.owner.generation_given_up(self)
+            elif InstanceState.READY in (instance.state, before):
+                self.owner.generation_changed(self)
+        elif self.state is GenerationState.DRAINING:
+            self._abort_if_nobody_drains()
+        self._settle()
+
+    def _abort_if_nobody_drains(self) -> None:
+        """What still waits for an instance would wait for ever."""
+        if not any(i.state is InstanceState.DRAINING for i in self.instances):
+            self.abort(self.trouble or "unloaded")
+
+    def _settle(self) -> None:
+        if self.state is not GenerationState.STOPPING:
+            return
+        if not any(instance.is_alive for instance in self.instances):
+            self._remove("unloaded")
+            self._enter(states.LastProcessExited())
+            self.owner.generation_ended(self)
+
+    # ------------------------------------------------------------- instances
+
+    def _start(self, places: Sequence[Place]) -> None:
+        new = [
+            Instance(
+                self._plan,
+                place,
+                model=self.blueprint.name,
+                python=self.blueprint.python,
+                on_event=self.handle,
+            )
+            for place in places
+        ]
+        self.instances += new
+        for instance in new:
+            self.handle(instance, states.StartRequested())
+
+    def _introduce(self, instance: Instance) -> None:
+        blueprint, place = self.blueprint, instance.place
+        load = wire.Load(
+            place.name,
+            blueprint.name,
+            self.version,
+            place.kind,
+            place.device,
+            blueprint.directory,
+            blueprint.versions[self.version].path,
+            blueprint.config if self.finished is None else self.finished.config,
+            int(self.finished is None),
+        )
+        self._introductions.introduce(
+            instance.serial,
+            "stub",
+            place.name,
+            instance.pid,
+            lambda: self._plan.do(Send(instance.serial, load)),
+        )
+
+    def _complete(self, instance: Instance, document: str) -> None:
+        if instance.state is not InstanceState.LOADING:
+            return
+        others: Sequence[Place] = ()
+        if self.finished is None:
+            try:
+                self.finished = self.blueprint.finish(document)
+            except ZmqTritonError as error:
+                self._fail(error.number, error.text)
+                return
+            others = self.finished.places[1:]
+        self._plan.do(Send(instance.serial, wire.Initialize(self.finished.config)))
+        self._start(others)
+
+    def _attach(self, instance: Instance) -> None:
+        message = wire.Attach(self.number, instance.serial, instance.name)
+        self._introductions.tell_broker(message)
+
+    def _fail(self, code: int, text: str) -> None:
+        self.owner.generation_failed(self, code, text)
+        self.abort(text)
+
+    def _remove(self, reason: str) -> None:
+        if self._is_announced:
+            self._is_announced = False
+            self._introductions.tell_broker(wire.Remove(self.number, shorten(reason)))
+
+    # ----------------------------------------------------------------- texts
+
+    @staticmethod
+    def _why(instance: Instance) -> str:
+        if instance.has_said_why:
+            return instance.reason
+        return f"Stub process '{instance.name}' is not healthy. ({instance.reason})"
+
+    def _log_death(
+        self, instance: Instance, event: states.ProcessExited, before: InstanceState
+    ) -> None:
+        what = f"stub '{instance.name}' of {self.label} has died: {shorten(instance.reason)}"
+        if instance.state is InstanceState.FAILED and instance.may_restart:
+            deaths = instance.recent_deaths
+            self._plan.log("E", f"{what}; it is not started again after {deaths} deaths")
+        elif instance.state is InstanceState.BACKOFF:
+            self._plan.log("W", f"{what}; it is started again")
+        elif before is InstanceState.DRAINING or instance.reason != event.reason:
+            self._plan.log("W", what)
+
+
+def stub_message(message: Any) -> states.Event | None:
+    """The event that a stub's message is, or None if it is none."""
+    if isinstance(message, wire.Completed):
+        return states.ConfigCompleted(message.config)
+    if isinstance(message, wire.Loaded):
+        return states.ModelLoaded()
+    if isinstance(message, wire.Failed):
+        return states.LoadFailed(message.text)
+    return None

@@ -1,0 +1,169 @@
+"""One instance of a model: the stub that runs for it now, and when the next one is started.
+
+Its generation gives it events and asks for its state; `_enter` alone writes that state. A stub that
+dies is replaced at once the first time, then after growing pauses, and not at all any more when it
+died too often. Does no I/O and does not know what a configuration means.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import Send, Signal, SpawnStub
+from zmqtriton.supervisor.backoff import Backoff
+from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton.supervisor.states import ALIVE, InstanceState
+from zmqtriton_floor import wire
+
+#: For `finalize`, and for a stub that said that it will exit.
+FINALIZE_WITHIN_S = 10.0
+EXIT_WITHIN_S = 2.0
+
+
+class Place(NamedTuple):
+    """Which instance this is, as the configuration says; the name may repeat on several GPUs."""
+
+    name: str
+    kind: str
+    device: int
+
+
+class Instance:
+    """A place for a stub. `on_event` is how its timers speak: through its generation."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        place: Place,
+        *,
+        model: str,
+        python: str,
+        on_event: Callable[[Instance, states.Event], None],
+    ) -> None:
+        self.place = place
+        self.state = InstanceState.STOPPED
+        self.reason = ""
+        self.serial = 0
+        self.pid = 0
+        #: Stubs that were started in place of one that died.
+        self.restarts = 0
+        #: The reason is the stub's own account of why it could not load.
+        self.has_said_why = False
+        #: False until it was loaded once: a first load that fails is the load's failure.
+        self.may_restart = False
+        self._plan = plan
+        self._model = model
+        self._python = python
+        self._on_event = on_event
+        self._backoff = Backoff()
+        self._verdict = ""
+        self._timer: Timer | None = None
+
+    @property
+    def name(self) -> str:
+        return self.place.name
+
+    @property
+    def is_alive(self) -> bool:
+        return self.state in ALIVE
+
+    @property
+    def recent_deaths(self) -> int:
+        return self._backoff.deaths
+
+    def handle(self, event: states.Event) -> None:
+        """Goes where the table says, and does what belongs to having got there."""
+        following = states.advance(
+            states.INSTANCE_TRANSITIONS, self.state, event, f"instance '{self.name}'"
+        )
+        self._enter(following, event)
+        act = _ACTS.get(type(event))
+        if act is not None:
+            act(self, event)
+
+    def _enter(self, state: InstanceState, event: states.Event) -> None:
+        """The only writer of the state."""
+        if isinstance(event, states.ProcessExited):
+            self.reason = self._judge(event)
+        if state is not self.state and self._timer is not None:
+            self._timer.cancel()
+        self.state = state
+
+    def _judge(self, exited: states.ProcessExited) -> str:
+        """Why the process is gone: what it said itself or was killed for comes first."""
+        verdict, self._verdict = self._verdict, ""
+        if verdict:
+            return verdict
+        words = exited.last_words if self.state is InstanceState.LOADING else ""
+        return f"{exited.reason}: {words}" if words else exited.reason
+
+    # ------------------------------------------------- what follows an event
+
+    def _start(self, event: states.Event) -> None:
+        self.serial = self._plan.new_serial()
+        self.has_said_why = False
+        if isinstance(event, states.BackoffElapsed):
+            self.restarts += 1
+        self._plan.do(SpawnStub(self.serial, self._python, self._model, self.name))
+
+    def _take_process(self, event: states.ProcessStarted) -> None:
+        self.pid = event.pid
+        if self.state is InstanceState.STOPPING:
+            self._kill()
+
+    def _take_loaded(self, _: states.ModelLoaded) -> None:
+        self.may_restart = self.may_restart or self.state is InstanceState.READY
+
+    def _take_failure(self, event: states.LoadFailed) -> None:
+        self._verdict = event.text
+        self.has_said_why = True
+        self._limit(EXIT_WITHIN_S, "it did not exit after its load had failed")
+
+    def _take_verdict(self, event: states.Condemned) -> None:
+        # What the stub has said itself is worth more than what it is killed for.
+        self._verdict = self._verdict or event.reason
+        self._kill()
+
+    def _take_death(self, _: states.ProcessExited) -> None:
+        self.pid = 0
+        if self.state is not InstanceState.BACKOFF:
+            return
+        self._backoff.record(self._plan.now_s)
+        if not self.may_restart or self._backoff.is_exhausted:
+            self.handle(states.RestartsExhausted())
+        else:
+            self._later(self._backoff.pause_s, states.BackoffElapsed())
+
+    def _finish(self, _: states.DrainFinished) -> None:
+        self._plan.do(Send(self.serial, wire.Finish()))
+        self._limit(FINALIZE_WITHIN_S, f"finalize took more than {FINALIZE_WITHIN_S:g} seconds")
+
+    def _stop(self, _: states.StopRequested) -> None:
+        # Before ProcessStarted there is nothing to kill; that event does it.
+        if self.state is InstanceState.STOPPING and self.pid:
+            self._kill()
+
+    def _limit(self, within_s: float, reason: str) -> None:
+        self._later(within_s, states.Condemned(reason))
+
+    def _later(self, delay_s: float, event: states.Event) -> None:
+        self._timer = self._plan.after(delay_s, lambda: self._on_event(self, event))
+
+    def _kill(self) -> None:
+        self._plan.do(Signal(self.serial, int(signal.SIGKILL), group=True))
+
+
+_ACTS: dict[type[states.Event], Callable[[Instance, Any], None]] = {
+    states.StartRequested: Instance._start,
+    states.BackoffElapsed: Instance._start,
+    states.ProcessStarted: Instance._take_process,
+    states.ModelLoaded: Instance._take_loaded,
+    states.LoadFailed: Instance._take_failure,
+    states.Condemned: Instance._take_verdict,
+    states.ProcessExited: Instance._take_death,
+    states.DrainFinished: Instance._finish,
+    states.StopRequested: Instance._stop,
+}

@@ -1,0 +1,233 @@
+"""One load of a model: read it, build a generation of each version, swap them in, say how it went.
+
+Belongs to a model, which has at most one at a time. Each version goes its own way; what served
+before goes on until its replacement does, and stays where that fails. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import ReadModel
+from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.failures import describe
+from zmqtriton.supervisor.generation import Generation, Owner
+from zmqtriton.supervisor.states import GenerationState
+from zmqtriton.supervisor.surroundings import Surroundings
+from zmqtriton.supervisor.version import UNLOADED, ModelVersion
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, ZmqTritonError
+
+#: Hears the error, or None: all is well.
+Done = Callable[[ZmqTritonError | None], None]
+
+
+class Loader(Owner, Protocol):
+    """What a load asks of its model, which owns a generation from the moment that it serves."""
+
+    name: str
+    versions: dict[int, ModelVersion]
+
+    def is_current(self, blueprint: Blueprint, override: str | None) -> bool:
+        """Whether exactly this is served already."""
+
+    def was_tried(self, fingerprint: str) -> bool:
+        """Whether a load of what is on disk has been tried, well or badly."""
+
+    def take_unreadable(self, found: Unreadable) -> None:
+        """There is no model to load."""
+
+    def take_tried(self, blueprint: Blueprint, override: str | None) -> None:
+        """A load of this begins."""
+
+    def take_loaded(self, blueprint: Blueprint) -> None:
+        """All versions of it serve; others are not wanted any more."""
+
+    def publish(self, version: ModelVersion) -> None:
+        """Tells the frontends of a version."""
+
+    def loading_ended(self, loading: Loading) -> None:
+        """The next one may begin."""
+
+
+class Loading:
+    """`done` is called exactly once."""
+
+    def __init__(
+        self,
+        model: Loader,
+        around: Surroundings,
+        done: Done,
+        *,
+        override: str | None = None,
+        is_poll: bool = False,
+    ) -> None:
+        self._model = model
+        self._around = around
+        self._done = done
+        self._override = override
+        #: A poll does not try again what has failed and has not changed.
+        self._is_poll = is_poll
+        self._blueprint: Blueprint | None = None
+        #: Those that do not serve yet, by version.
+        self._generations: dict[int, Generation] = {}
+        #: Versions whose new generation serves, but not every frontend knows.
+        self._swapping: set[int] = set()
+        self._retries: dict[int, int] = {}
+        self._failures: dict[int, str] = {}
+        self._has_ended = False
+
+    def begin(self) -> None:
+        self._around.slots.take(self, self._read)
+
+    def _read(self) -> None:
+        self._around.plan.do(ReadModel(self._model.name, self._override))
+
+    def model_read(self, found: Blueprint | Unreadable) -> None:
+        if self._is_poll and self._model.was_tried(found.fingerprint):
+            self._end(None)
+        elif isinstance(found, Unreadable):
+            self._model.take_unreadable(found)
+            text = f"failed to load '{self._model.name}', failed to poll from model repository"
+            if found.fingerprint:
+                text += f": {found.reason}"
+            self._end(InternalError(text))
+        elif self._model.is_current(found, self._override):
+            self._end(None)
+        else:
+            self._build(found)
+
+    def _build(self, blueprint: Blueprint) -> None:
+        self._blueprint = blueprint
+        self._model.take_tried(blueprint, self._override)
+        for warning in blueprint.warnings:
+            self._around.plan.log("W", warning)
+        if not blueprint.versions:
+            # Triton's words for it; the table has others.
+            self._end(
+                InvalidArgument(
+                    f"load failed for model '{blueprint.name}': at least one version must be "
+                    f"available under the version policy of model '{blueprint.name}'\n"
+                )
+            )
+            return
+        for number in blueprint.versions:
+            version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
+            self._around.plan.log("I", f"loading: {blueprint.name}:{number}")
+            if version.enter(states.LoadStarted()):
+                self._model.publish(version)
+            self._generations[number] = self._new_generation(number)
+            self._retries[number] = self._around.retries
+        for number, generation in list(self._generations.items()):
+            self._start(number, generation)
+
+    def _new_generation(self, number: int) -> Generation:
+        assert self._blueprint is not None
+        around = self._around
+        generation = Generation(around.plan, around.introductions, self._blueprint, number)
+        around.generations[generation.number] = generation
+        return generation
+
+    def _start(self, number: int, generation: Generation) -> None:
+        assert self._blueprint is not None
+        plan = self._blueprint.versions[number]
+        if plan.problem:
+            self._fail(number, plan.code, plan.problem)
+        else:
+            generation.start(self)
+
+    # ------------------------------------- what becomes of a new generation
+
+    def generation_loaded(self, generation: Generation) -> None:
+        """The broker hears of it first, so that no request comes for what it doesn't know."""
+        generation.announce()
+        around = self._around
+        around.acknowledgements.ask([around.introductions.broker], lambda: self._tell(generation))
+
+    def _tell(self, generation: Generation) -> None:
+        number = generation.version
+        is_wanted = self._generations.get(number) is generation
+        if not is_wanted or generation.state is not GenerationState.SERVING:
+            return
+        del self._generations[number]
+        self._swapping.add(number)
+        version = self._model.versions[number]
+        old, version.generation = version.generation, generation
+        generation.owner = self._model
+        version.enter(states.GenerationServing())
+        self._model.publish(version)
+        around = self._around
+        around.acknowledgements.ask(around.frontends(), lambda: self._swapped(number, old))
+
+    def _swapped(self, number: int, old: Generation | None) -> None:
+        if old is not None:
+            old.retire()
+        self._swapping.discard(number)
+        self._end_if_complete()
+
+    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+        number = generation.version
+        if self._generations.get(number) is not generation:
+            return
+        if self._retries[number]:
+            self._retries[number] -= 1
+            self._generations[number] = again = self._new_generation(number)
+            self._start(number, again)
+        else:
+            self._fail(number, code, text)
+
+    def generation_changed(self, generation: Generation) -> None:
+        """Not announced to frontends yet, so there is nothing to correct."""
+
+    def generation_given_up(self, generation: Generation) -> None:
+        self.generation_failed(generation, InternalError.number, generation.trouble)
+        generation.abort(generation.trouble)
+
+    def generation_ended(self, generation: Generation) -> None:
+        """Its failure was told before."""
+
+    def _fail(self, number: int, code: int, text: str) -> None:
+        reason = describe(code, text)
+        name = self._model.name
+        self._around.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
+        self._failures[number] = reason
+        del self._generations[number]
+        version = self._model.versions[number]
+        if version.enter(states.GenerationFailed(), reason):
+            self._model.publish(version)
+        self._end_if_complete()
+
+    # ----------------------------------------------------------------- the end
+
+    def cancel(self, why: str = UNLOADED) -> None:
+        """Somebody wants the model gone: what is not swapped in yet ends now."""
+        generations, self._generations = self._generations, {}
+        for generation in generations.values():
+            generation.abort(why)
+        name = self._model.name
+        numbers = sorted(generations)
+        texts = "".join(f"version {n} is at UNAVAILABLE state: {why};\n" for n in numbers)
+        self._end(Unavailable(f"load failed for model '{name}': {texts or why}"))
+
+    def _end_if_complete(self) -> None:
+        if self._generations or self._swapping or self._has_ended:
+            return
+        if not self._failures and self._blueprint is not None:
+            self._model.take_loaded(self._blueprint)
+            self._around.plan.log("I", f"successfully loaded '{self._model.name}'")
+            self._end(None)
+            return
+        texts = "".join(
+            f"version {number} is at UNAVAILABLE state: {reason};\n"
+            for number, reason in sorted(self._failures.items())
+        )
+        self._end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
+
+    def _end(self, error: ZmqTritonError | None) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._around.slots.give_back(self)
+        self._model.loading_ended(self)
+        self._done(error)

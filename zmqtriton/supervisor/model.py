@@ -1,0 +1,209 @@
+"""One model: its versions, the load that is under way and those that wait, unloading.
+
+Loads of one model come one after the other; an unload cancels them all, because a model that hangs
+in its initialize must be stoppable. Owns generations from the moment that they serve. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.loading import Done, Loading
+from zmqtriton.supervisor.states import ModelState
+from zmqtriton.supervisor.surroundings import Surroundings
+from zmqtriton.supervisor.version import UNLOADED, ModelVersion
+from zmqtriton_floor import wire
+
+#: What the table of models says of one without a version.
+NO_VERSION = "Not loaded: No model version was found"
+
+
+class Model:
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.versions: dict[int, ModelVersion] = {}
+        #: Its directory is gone: it is forgotten once it has ended.
+        self.is_leaving = False
+        #: Why it could not even be read the last time, or "".
+        self.problem = ""
+        self._around = around
+        self._loading: Loading | None = None
+        self._waiting: deque[Loading] = deque()
+        #: What is on disk of what is served, and of what was tried last; "" with an override.
+        self._served = ""
+        self._tried = ""
+        self._override: str | None = None
+        self._has_no_version = False
+
+    # ------------------------------------------------------- what is asked
+
+    def load(self, done: Done, *, override: str | None = None, is_poll: bool = False) -> None:
+        loading = Loading(self, self._around, done, override=override, is_poll=is_poll)
+        self._waiting.append(loading)
+        self._next()
+
+    def _next(self) -> None:
+        if self._loading is None and self._waiting:
+            self._loading = self._waiting.popleft()
+            self._loading.begin()
+
+    @property
+    def is_loading(self) -> bool:
+        return self._loading is not None
+
+    def cancel_loads(self, why: str = UNLOADED) -> None:
+        loads = [*([self._loading] if self._loading else []), *self._waiting]
+        self._waiting.clear()
+        for loading in loads:
+            loading.cancel(why)
+
+    def unload(self, done: Done) -> None:
+        """`done` hears when nobody can ask for it any more; requests under way go on."""
+        self.cancel_loads()
+        self._served = ""
+        for version in self.versions.values():
+            self._unload(version)
+        around = self._around
+        peers = {around.introductions.broker, *around.frontends()} - {0}
+        around.acknowledgements.ask(peers, lambda: done(None))
+
+    def _unload(self, version: ModelVersion) -> None:
+        generation = version.generation
+        if version.enter(states.UnloadStarted(), UNLOADED):
+            self.publish(version)
+        if generation is not None:
+            generation.retire()
+        elif version.state is ModelState.UNLOADING:
+            self._finish_unload(version)
+
+    def _finish_unload(self, version: ModelVersion) -> None:
+        version.enter(states.UnloadFinished(), UNLOADED)
+        self.publish(version)
+
+    # ------------------------------------------------------ what loads tell
+
+    def model_read(self, found: Blueprint | Unreadable) -> None:
+        if self._loading is not None:
+            self._loading.model_read(found)
+
+    def is_current(self, blueprint: Blueprint, override: str | None) -> bool:
+        return (
+            override is None
+            and self._served == blueprint.fingerprint
+            and bool(blueprint.versions)
+            and all(n in self.versions and self.versions[n].is_serving for n in blueprint.versions)
+        )
+
+    def was_tried(self, fingerprint: str) -> bool:
+        return self._tried == fingerprint
+
+    def take_unreadable(self, found: Unreadable) -> None:
+        self._tried, self.problem = found.fingerprint, found.reason
+        self.is_leaving = not found.fingerprint
+        if found.is_duplicate or not found.fingerprint:
+            self._around.plan.log("E", found.reason)
+        else:
+            text = f"Poll failed for model directory '{self.name}': {found.reason}"
+            self._around.plan.log("E", text)
+
+    def take_tried(self, blueprint: Blueprint, override: str | None) -> None:
+        self._tried, self._override, self.problem = blueprint.fingerprint, override, ""
+        self._has_no_version = not blueprint.versions
+
+    def take_loaded(self, blueprint: Blueprint) -> None:
+        self._served = blueprint.fingerprint if self._override is None else ""
+        for number, version in self.versions.items():
+            if number not in blueprint.versions:
+                self._unload(version)
+
+    def loading_ended(self, loading: Loading) -> None:
+        if self._loading is loading:
+            self._loading = None
+            self._next()
+
+    def publish(self, version: ModelVersion) -> None:
+        self._around.publish(version.news())
+
+    # ------------------------------------------ what becomes of a generation
+
+    def generation_loaded(self, generation: Generation) -> None:
+        """Told to the load that built it."""
+
+    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+        """Told to the load that built it."""
+
+    def generation_changed(self, generation: Generation) -> None:
+        version = self.versions[generation.version]
+        if version.generation is generation:
+            self.publish(version)
+
+    def generation_given_up(self, generation: Generation) -> None:
+        version = self.versions[generation.version]
+        if version.generation is generation and version.state is ModelState.READY:
+            version.enter(states.GenerationGivenUp(), generation.trouble)
+            self.publish(version)
+
+    def generation_ended(self, generation: Generation) -> None:
+        number = generation.version
+        self._around.plan.log("I", f"successfully unloaded '{self.name}' version {number}")
+        version = self.versions[number]
+        if version.generation is generation:
+            version.generation = None
+            if version.state is ModelState.UNLOADING:
+                self._finish_unload(version)
+
+    # ------------------------------------------------------- what is shown
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing of it is loaded, loading or ending."""
+        return not self.is_loading and all(
+            version.generation is None for version in self.versions.values()
+        )
+
+    @property
+    def is_loaded(self) -> bool:
+        """Every version that was wanted serves."""
+        return bool(self.versions) and all(
+            version.is_serving or version.reason == UNLOADED for version in self.versions.values()
+        )
+
+    def news(self) -> list[wire.News]:
+        """All that a new frontend must know of it."""
+        if self._has_no_version and not self.versions:
+            state = ModelState.UNAVAILABLE.value
+            return [wire.News(0, self.name, 0, state, NO_VERSION, 0, "", b"")]
+        return [version.news() for version in self.versions.values()]
+
+    def index(self) -> Iterator[dict[str, Any]]:
+        """Its entries in the repository index."""
+        for number, version in sorted(self.versions.items()):
+            state, reason = version.shown
+            entry = {"name": self.name, "version": str(number), "state": state.value}
+            yield {**entry, "reason": reason} if reason else entry
+        if not self.versions:
+            entry = {"name": self.name}
+            if self.problem:
+                entry |= {"state": ModelState.UNAVAILABLE.value, "reason": self.problem}
+            yield entry
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Its lines in the table that the server prints at start."""
+        rows = []
+        for number, version in self.versions.items():
+            state, reason = version.shown
+            rows.append((self.name, str(number), _status(state, reason)))
+        if self.problem:
+            rows.append((self.name, "-", _status(ModelState.UNAVAILABLE, self.problem)))
+        elif not rows:
+            rows.append((self.name, "-", NO_VERSION))
+        return rows
+
+
+def _status(state: ModelState, reason: str) -> str:
+    return f"{state.value}: {reason}" if reason else state.value

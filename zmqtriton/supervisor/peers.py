@@ -1,0 +1,191 @@
+"""The broker and the frontends: their start in order, replacements, what they are told.
+
+The broker is born first; frontends wait for it, and accept connections when told to. A frontend that
+dies is replaced; without its broker the server ends. Gunicorn forks its processes itself: they
+arrive as branches of the arbiter. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from zmqtriton.supervisor.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.actions import Send, Signal, Spawn
+from zmqtriton.supervisor.backoff import Backoff
+from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+BROKER = "broker"
+ARBITER = "http-arbiter"
+HTTP = "http"
+GRPC = "grpc"
+METRICS = "metrics"
+
+#: They keep a catalogue of models.
+INFORMED = frozenset({HTTP, GRPC, METRICS})
+#: They serve requests, so that a change holds only when they know of it.
+SERVING = frozenset({HTTP, GRPC})
+#: They end before the models do; metrics can be read until the end.
+CLIENT_SIDE = frozenset({ARBITER, HTTP, GRPC})
+
+
+@dataclass
+class Peer:
+    """One process that is neither the supervisor nor a stub."""
+
+    serial: int
+    role: str
+    pid: int = 0
+    started_s: float = 0.0
+    is_introduced: bool = False
+    #: What replaces it when it dies; None: nothing, or somebody else does.
+    backoff: Backoff | None = None
+    restarts: int = 0
+    last_reason: str = ""
+
+
+class Peers:
+    def __init__(
+        self,
+        plan: Plan,
+        introductions: Introductions,
+        acknowledgements: Acknowledgements,
+        roles: Iterable[str],
+    ) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._acknowledgements = acknowledgements
+        self._roles = tuple(roles)
+        self._peers: dict[int, Peer] = {}
+        self._is_open = False
+        self._is_stopping = False
+        self._listening: set[tuple[str, str]] = set()
+        #: Everything that is to be known of the models.
+        self.news: Callable[[], Iterable[wire.News]] = tuple
+        self.on_broker_lost: Callable[[str], None]
+
+    def start(self) -> None:
+        self._spawn(Peer(self._plan.new_serial(), BROKER))
+        for role in self._roles:
+            self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff()))
+
+    def _spawn(self, peer: Peer) -> None:
+        self._peers[peer.serial] = peer
+        self._plan.do(Spawn(peer.serial, peer.role))
+
+    def find(self, serial: int) -> Peer | None:
+        return self._peers.get(serial)
+
+    def all(self) -> list[Peer]:
+        return list(self._peers.values())
+
+    # ------------------------------------------------------------ what happens
+
+    def process_started(self, peer: Peer, pid: int, started_s: float) -> None:
+        peer.pid, peer.started_s = pid, started_s
+        if peer.role == BROKER:
+            self._introductions.bear_broker(peer.serial)
+            self._plan.do(Send(peer.serial, wire.Sync(0)))
+        else:
+            self._introduce(peer)
+
+    def branched(self, serial: int, pid: int, started_s: float) -> None:
+        """Gunicorn has forked a process that serves HTTP."""
+        peer = Peer(serial, HTTP, pid, started_s)
+        self._peers[serial] = peer
+        self._introduce(peer)
+
+    def _introduce(self, peer: Peer) -> None:
+        self._introductions.introduce(
+            peer.serial, peer.role, peer.role, peer.pid, lambda: self._inform(peer)
+        )
+
+    def _inform(self, peer: Peer) -> None:
+        peer.is_introduced = True
+        if peer.role in INFORMED:
+            self._plan.do(*(Send(peer.serial, news) for news in self.news()))
+        if self._is_open:
+            self._plan.do(Send(peer.serial, wire.Open()))
+
+    def process_ended(self, peer: Peer, reason: str) -> None:
+        del self._peers[peer.serial]
+        self._acknowledgements.gone(peer.serial)
+        if peer.role == BROKER:
+            self._introductions.broker_is_gone()
+            self.on_broker_lost(reason)
+            return
+        self._introductions.forget(peer.serial, reason)
+        if self._is_stopping:
+            return
+        self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
+        if peer.backoff is not None:
+            peer.backoff.record(self._plan.now_s)
+            self._plan.after(peer.backoff.pause_s, lambda: self._replace(peer, reason))
+
+    def _replace(self, dead: Peer, reason: str) -> None:
+        if not self._is_stopping:
+            serial, restarts = self._plan.new_serial(), dead.restarts + 1
+            self._spawn(
+                Peer(serial, dead.role, backoff=dead.backoff, restarts=restarts, last_reason=reason)
+            )
+
+    def received(self, peer: Peer, message: Any) -> None:
+        if isinstance(message, wire.Seen):
+            if message.number:
+                self._acknowledgements.seen(peer.serial, message.number)
+            elif peer.role == BROKER:
+                self._introductions.broker_is_ready()
+        elif isinstance(message, wire.Listening):
+            where = (message.service, message.address)
+            if where not in self._listening:
+                self._listening.add(where)
+                self._plan.log("I", f"Started {message.service} at {message.address}")
+
+    # ------------------------------------------------------------ what is told
+
+    def serving(self) -> list[int]:
+        """Those that must confirm a change."""
+        return self._serials(SERVING)
+
+    def publish(self, message: Any) -> None:
+        self._plan.do(*(Send(serial, message) for serial in self._serials(INFORMED)))
+
+    def _serials(self, roles: Iterable[str]) -> list[int]:
+        return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
+
+    def open(self) -> None:
+        """Lets clients connect."""
+        self._is_open = True
+        for peer in self._peers.values():
+            if peer.is_introduced and peer.role != BROKER:
+                self._plan.do(Send(peer.serial, wire.Open()))
+
+    def close(self, within_ms: int) -> None:
+        """Frontends finish what they have and end."""
+        self._is_stopping = True
+        for peer in self._peers.values():
+            if peer.role in CLIENT_SIDE:
+                self._stop(peer, within_ms)
+
+    @property
+    def is_closed(self) -> bool:
+        return not any(peer.role in CLIENT_SIDE for peer in self._peers.values())
+
+    def finish(self, within_ms: int) -> None:
+        """The others end too."""
+        self._is_stopping = True
+        for peer in self._peers.values():
+            self._stop(peer, within_ms)
+
+    def _stop(self, peer: Peer, within_ms: int) -> None:
+        if not peer.is_introduced and peer.role != BROKER:
+            # It does not even know who it is, and has nothing to finish.
+            self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=True))
+            return
+        self._plan.do(Send(peer.serial, wire.Stop(within_ms)))
+        if peer.role == ARBITER:
+            self._plan.do(Signal(peer.serial, int(signal.SIGTERM)))

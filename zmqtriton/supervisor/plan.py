@@ -1,0 +1,73 @@
+"""What the parts of the brain share: this moment, what shall be done now, and what later.
+
+A part appends its actions here instead of returning them through all the others. The clock is
+told by whoever drives the core, so that a test can let hours pass.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from zmqtriton.supervisor.actions import Action, Log
+
+
+class Timer:
+    """One call that is due later."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class Plan:
+    """Actions in order, timers, and numbers that are never given twice."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+        self._actions: list[Action] = []
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._serials = itertools.count(1)
+        self._generations = itertools.count(1)
+
+    def do(self, *actions: Action) -> None:
+        self._actions.extend(actions)
+
+    def log(self, level: str, text: str) -> None:
+        self.do(Log(level, text))
+
+    def take(self) -> list[Action]:
+        """The actions since the last time."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        timer = Timer(call)
+        heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
+        return timer
+
+    def advance(self, now_s: float) -> None:
+        """Lets it be this moment, and calls what is due."""
+        self.now_s = max(self.now_s, now_s)
+        while self._timers and self._timers[0][0] <= self.now_s:
+            timer = heapq.heappop(self._timers)[2]
+            if not timer.is_cancelled:
+                timer.call()
+
+    def next_s(self) -> float | None:
+        """When advance() has something to do again; None: not before something happens."""
+        while self._timers and self._timers[0][2].is_cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def new_serial(self) -> int:
+        """For a process or a caller."""
+        return next(self._serials)
+
+    def new_generation(self) -> int:
+        return next(self._generations)

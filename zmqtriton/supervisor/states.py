@@ -1,0 +1,264 @@
+"""The states of instances, generations and versions, as tables: nothing changes state but by these.
+
+Each table says where an event leads from a state. A pair that is not in it is an error with a name,
+never ignored: an event that may come late and changes nothing is written down as such. This file
+knows no processes, no sockets and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+
+class InstanceState(str, Enum):
+    """Of one stub, or of the place that is kept for it."""
+
+    STARTING = "STARTING"  # the process was asked for
+    LOADING = "LOADING"  # it runs; import, auto-completion, initialize
+    READY = "READY"
+    DRAINING = "DRAINING"  # takes no new requests
+    STOPPING = "STOPPING"  # told to finish, or killed; not dead yet
+    STOPPED = "STOPPED"
+    BACKOFF = "BACKOFF"  # dead; waits to be started again
+    FAILED = "FAILED"  # dead, and not started again by itself
+
+
+class GenerationState(str, Enum):
+    """Of one loading of one version."""
+
+    LOADING = "LOADING"
+    SERVING = "SERVING"
+    DRAINING = "DRAINING"
+    STOPPING = "STOPPING"
+    ENDED = "ENDED"  # no process is left
+
+
+class ModelState(str, Enum):
+    """Of a version of a model, in the words of Triton's clients."""
+
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class TransitionError(Exception):
+    """Raised when something happened that cannot happen in this state."""
+
+
+class Event:
+    """Something that has happened to an instance, a generation or a version."""
+
+
+# ---------------------------------------------------------------- instances
+
+
+class StartRequested(Event):
+    """A process is wanted."""
+
+
+@dataclass(frozen=True)
+class ProcessStarted(Event):
+    pid: int
+
+
+@dataclass(frozen=True)
+class ConfigCompleted(Event):
+    """The model was imported and said its configuration."""
+
+    document: str
+
+
+class ModelLoaded(Event):
+    """`initialize` has returned."""
+
+
+@dataclass(frozen=True)
+class LoadFailed(Event):
+    """The stub says why it cannot load; it will exit."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Condemned(Event):
+    """The process hangs or is stopped: it will be killed for this reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ProcessExited(Event):
+    reason: str
+    #: The last line that it wrote.
+    last_words: str = ""
+
+
+class BackoffElapsed(Event):
+    """It is time to start again."""
+
+
+class RestartsExhausted(Event):
+    """It died too often, or before it was ever loaded."""
+
+
+class DrainRequested(Event):
+    """The broker was told to give it nothing new."""
+
+
+class DrainFinished(Event):
+    """The last request is answered."""
+
+
+class StopRequested(Event):
+    """It shall end now, whatever it is doing."""
+
+
+_I = InstanceState
+INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] = {
+    (_I.STOPPED, StartRequested): _I.STARTING,
+    (_I.STOPPED, StopRequested): _I.STOPPED,
+    (_I.STARTING, ProcessStarted): _I.LOADING,
+    (_I.STARTING, ProcessExited): _I.BACKOFF,
+    (_I.STARTING, StopRequested): _I.STOPPING,
+    (_I.LOADING, ConfigCompleted): _I.LOADING,
+    (_I.LOADING, ModelLoaded): _I.READY,
+    (_I.LOADING, LoadFailed): _I.LOADING,
+    (_I.LOADING, Condemned): _I.LOADING,
+    (_I.LOADING, ProcessExited): _I.BACKOFF,
+    (_I.LOADING, StopRequested): _I.STOPPING,
+    (_I.READY, Condemned): _I.READY,
+    (_I.READY, ProcessExited): _I.BACKOFF,
+    (_I.READY, DrainRequested): _I.DRAINING,
+    (_I.READY, StopRequested): _I.STOPPING,
+    (_I.DRAINING, Condemned): _I.DRAINING,
+    (_I.DRAINING, DrainFinished): _I.STOPPING,
+    (_I.DRAINING, ProcessExited): _I.STOPPED,
+    (_I.DRAINING, StopRequested): _I.STOPPING,
+    (_I.STOPPING, ProcessExited): _I.STOPPED,
+    (_I.STOPPING, StopRequested): _I.STOPPING,
+    # What a process did before it heard that it shall stop.
+    (_I.STOPPING, ProcessStarted): _I.STOPPING,
+    (_I.STOPPING, ConfigCompleted): _I.STOPPING,
+    (_I.STOPPING, ModelLoaded): _I.STOPPING,
+    (_I.STOPPING, LoadFailed): _I.STOPPING,
+    (_I.STOPPING, Condemned): _I.STOPPING,
+    (_I.BACKOFF, BackoffElapsed): _I.STARTING,
+    (_I.BACKOFF, RestartsExhausted): _I.FAILED,
+    (_I.BACKOFF, StopRequested): _I.STOPPED,
+    (_I.FAILED, StopRequested): _I.STOPPED,
+}
+
+#: There is a process, or one was asked for.
+ALIVE = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
+#: Nothing will happen here by itself.
+AT_REST = frozenset({_I.STOPPED, _I.FAILED})
+
+
+# -------------------------------------------------------------- generations
+
+
+class AllInstancesLoaded(Event):
+    """Every instance is ready for the first time."""
+
+
+class RetireRequested(Event):
+    """It shall take no more requests, and end when the last is answered."""
+
+
+class Drained(Event):
+    """The broker has answered the last one."""
+
+
+class AbortRequested(Event):
+    """It shall end now; what it executes fails."""
+
+
+class LastProcessExited(Event):
+    """None of its instances has a process any more, and none will."""
+
+
+_G = GenerationState
+GENERATION_TRANSITIONS: Mapping[tuple[GenerationState, type[Event]], GenerationState] = {
+    (_G.LOADING, AllInstancesLoaded): _G.SERVING,
+    (_G.LOADING, AbortRequested): _G.STOPPING,
+    (_G.SERVING, RetireRequested): _G.DRAINING,
+    (_G.SERVING, AbortRequested): _G.STOPPING,
+    (_G.DRAINING, Drained): _G.STOPPING,
+    (_G.DRAINING, RetireRequested): _G.DRAINING,
+    (_G.DRAINING, AbortRequested): _G.STOPPING,
+    (_G.STOPPING, AbortRequested): _G.STOPPING,
+    (_G.STOPPING, RetireRequested): _G.STOPPING,
+    # It was given up while the broker was still draining.
+    (_G.STOPPING, Drained): _G.STOPPING,
+    (_G.STOPPING, LastProcessExited): _G.ENDED,
+    (_G.ENDED, AbortRequested): _G.ENDED,
+    (_G.ENDED, RetireRequested): _G.ENDED,
+    (_G.ENDED, Drained): _G.ENDED,
+}
+
+
+# ----------------------------------------------------------------- versions
+
+
+class LoadStarted(Event):
+    """A new generation is being loaded."""
+
+
+class GenerationServing(Event):
+    """The broker and every frontend know the new generation."""
+
+
+class GenerationFailed(Event):
+    """The new generation could not be loaded."""
+
+
+class GenerationGivenUp(Event):
+    """Every instance of the generation that served has failed."""
+
+
+class UnloadStarted(Event):
+    """Nobody may ask for it any more."""
+
+
+class UnloadFinished(Event):
+    """The last of its processes has ended."""
+
+
+_M = ModelState
+MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
+    (_M.UNAVAILABLE, LoadStarted): _M.LOADING,
+    (_M.UNAVAILABLE, UnloadStarted): _M.UNAVAILABLE,
+    # What served was given up while its replacement was being loaded.
+    (_M.UNAVAILABLE, GenerationServing): _M.READY,
+    (_M.UNAVAILABLE, GenerationFailed): _M.UNAVAILABLE,
+    (_M.LOADING, GenerationServing): _M.READY,
+    (_M.LOADING, GenerationFailed): _M.UNAVAILABLE,
+    (_M.LOADING, UnloadStarted): _M.UNLOADING,
+    # A reload: what serves goes on until the new one does, and stays if that fails.
+    (_M.READY, LoadStarted): _M.READY,
+    (_M.READY, GenerationServing): _M.READY,
+    (_M.READY, GenerationFailed): _M.READY,
+    (_M.READY, GenerationGivenUp): _M.UNAVAILABLE,
+    (_M.READY, UnloadStarted): _M.UNLOADING,
+    # Requests of the old generation may take minutes; nobody waits for them.
+    (_M.UNLOADING, LoadStarted): _M.LOADING,
+    (_M.UNLOADING, UnloadStarted): _M.UNLOADING,
+    (_M.UNLOADING, UnloadFinished): _M.UNAVAILABLE,
+}
+
+
+State = TypeVar("State", InstanceState, GenerationState, ModelState)
+
+
+def advance(
+    table: Mapping[tuple[State, type[Event]], State], state: State, event: Event, whose: str
+) -> State:
+    """The state that follows. Raises TransitionError naming whose, state and event."""
+    following = table.get((state, type(event)))
+    if following is None:
+        raise TransitionError(f"{whose}: {type(event).__name__} in state {state.value}")
+    return following

@@ -1,0 +1,54 @@
+"""What `zmqtriton-ctl status` shows: every process, and why those that are missing are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zmqtriton.supervisor.failures import shorten
+from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.peers import Peer
+
+
+def describe(
+    pid: int,
+    started_s: Mapping[int, float],
+    phase: str,
+    peers: Iterable[Peer],
+    generations: Iterable[Generation],
+) -> dict[str, Any]:
+    """JSON; `started_s` is the wall clock by serial number, 0 the supervisor's own."""
+    processes: list[dict[str, Any]] = [
+        {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
+    ]
+    for peer in peers:
+        processes.append(
+            {
+                "role": peer.role,
+                "serial": peer.serial,
+                "pid": peer.pid,
+                "started_s": peer.started_s,
+                "restarts": peer.restarts,
+                "last_reason": peer.last_reason,
+            }
+        )
+    for generation in generations:
+        for instance in generation.instances:
+            processes.append(
+                {
+                    "role": "stub",
+                    "serial": instance.serial,
+                    "pid": instance.pid,
+                    "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
+                    "model": generation.blueprint.name,
+                    "version": generation.version,
+                    "generation": generation.number,
+                    "instance": instance.name,
+                    "kind": instance.place.kind,
+                    "device": instance.place.device,
+                    "state": instance.state.value,
+                    "restarts": instance.restarts,
+                    "last_reason": shorten(instance.reason),
+                }
+            )
+    return {"processes": processes}

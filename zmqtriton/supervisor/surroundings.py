@@ -1,0 +1,63 @@
+"""What every model needs from the rest of the brain, handed over as one thing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+
+
+class Slots:
+    """How many models may load at a time; the others wait in order.
+
+    A load that takes very long gives its slot back, so that it does not hold up the others.
+    """
+
+    def __init__(self, plan: Plan, count: int, patience_s: float) -> None:
+        self._plan = plan
+        self._free = max(1, count)
+        self._patience_s = patience_s
+        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        self._holders: set[object] = set()
+
+    def take(self, holder: object, then: Callable[[], None]) -> None:
+        """Calls `then` when it is this one's turn."""
+        self._waiting.append((holder, then))
+        self._fill()
+
+    def give_back(self, holder: object) -> None:
+        """May be called again, and by who still waits."""
+        if holder in self._holders:
+            self._holders.discard(holder)
+            self._free += 1
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._free and self._waiting:
+            holder, then = self._waiting.popleft()
+            self._free -= 1
+            self._holders.add(holder)
+            self._plan.after(self._patience_s, partial(self.give_back, holder))
+            then()
+
+
+class Surroundings(NamedTuple):
+    plan: Plan
+    introductions: Introductions
+    acknowledgements: Acknowledgements
+    slots: Slots
+    #: Serial numbers of the frontends that know the models.
+    frontends: Callable[[], Collection[int]]
+    #: Tells those frontends something.
+    publish: Callable[[Any], None]
+    #: All that have been started and not ended, by number.
+    generations: dict[int, Generation]
+    #: A load that fails is tried again so often.
+    retries: int
