@@ -22,10 +22,10 @@ fix: .venv/test.stamp
 	$(bin)/ruff format . && $(bin)/ruff check --fix .
 
 bench: .venv/test.stamp
-	$(bin)/python tests/bench/run.py $(ARGS)
+	$(bin)/python -m tests.bench.run $(ARGS)
 
 faults: .venv/test.stamp
-	$(bin)/python tests/faults/run.py $(ARGS)
+	$(bin)/python -m tests.faults.run $(ARGS)
 
 clean:
 	rm -rf .venv .venv-protobuf7 build *.egg-info

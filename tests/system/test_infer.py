@@ -107,7 +107,11 @@ def test_plain_json_as_curl_sends_it(server: Server) -> None:
     with urllib.request.urlopen(request, timeout=30) as answer:
         result = json.load(answer)
 
-    assert ("a", "string_upper", "1") == (result["id"], result["model_name"], result["model_version"])
+    assert ("a", "string_upper", "1") == (
+        result["id"],
+        result["model_name"],
+        result["model_version"],
+    )
     assert ["HÉ"] == result["outputs"][0]["data"]
 
 
@@ -219,7 +223,9 @@ def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
                 with pytest.raises(InferenceServerException) as error:
                     client.infer("raising", inputs)
                 message = str(error.value.message())
-                assert "Failed to process the request(s) for model 'raising_0_0', message: " in message
+                assert (
+                    "Failed to process the request(s) for model 'raising_0_0', message: " in message
+                )
                 assert "ValueError: on purpose\n\nAt:\n" in message
                 assert "model.py(" in message
                 assert "StatusCode.INTERNAL" == error.value.status()

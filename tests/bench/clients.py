@@ -1,0 +1,134 @@
+"""Load for the benchmark: blocking sockets with prepared bytes, so that it costs little itself."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+#: Asks once over an open connection.
+Ask = Callable[[], None]
+
+
+class Figures(NamedTuple):
+    """What one run of closed-loop clients saw."""
+
+    requests: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+
+
+def http_json(port: int) -> Ask:
+    """identity_fp32 with 16 numbers as JSON."""
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
+    return _http(port, json.dumps({"inputs": [tensor]}).encode(), "")
+
+
+def http_binary(port: int, floats: int = 16) -> Ask:
+    """identity_fp32 with the binary extension, both ways."""
+    tensor = {
+        "name": "INPUT0",
+        "datatype": "FP32",
+        "shape": [floats],
+        "parameters": {"binary_data_size": floats * 4},
+    }
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    extra = f"Inference-Header-Content-Length: {len(head)}\r\n"
+    return _http(port, head + struct.pack("<f", 0.5) * floats, extra)
+
+
+def _http(port: int, body: bytes, extra: str) -> Ask:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    request = (
+        "POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: localhost\r\n"
+        f"{extra}Content-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+
+    def ask() -> None:
+        connection.sendall(request)
+        data = connection.recv(1 << 20)
+        end = data.find(b"\r\n\r\n")
+        while end < 0:
+            data += connection.recv(1 << 20)
+            end = data.find(b"\r\n\r\n")
+        head = data[:end].lower()
+        if not head.startswith(b"http/1.1 200"):
+            raise RuntimeError(data[:300].decode("latin-1"))
+        start = head.index(b"content-length:") + 15
+        left = int(head[start : head.find(b"\r", start) if b"\r" in head[start:] else None])
+        left -= len(data) - end - 4
+        while left > 0:
+            left -= len(connection.recv(min(left, 1 << 20)))
+
+    return ask
+
+
+def grpc_unary(port: int) -> Ask:
+    """identity_fp32 with 16 numbers as raw contents."""
+    import grpc
+
+    from zmqtriton_protos import message
+
+    request = message("inference.ModelInferRequest")(model_name="identity_fp32")
+    tensor = request.inputs.add(name="INPUT0", datatype="FP32")
+    tensor.shape.append(16)
+    request.raw_input_contents.append(struct.pack("<f", 0.5) * 16)
+    data = request.SerializeToString()
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
+    call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+    def ask() -> None:
+        call(data)
+
+    return ask
+
+
+def run(connect: Callable[[int], Ask], port: int, connections: int, seconds: float) -> Figures:
+    """In a process of its own, so that its CPU is not the server's."""
+    ours, theirs = multiprocessing.Pipe()
+    arguments = (theirs, connect, port, connections, seconds)
+    process = multiprocessing.get_context("spawn").Process(target=_clients, args=arguments)
+    process.start()
+    theirs.close()
+    try:
+        figures: Figures = ours.recv()
+    finally:
+        process.join()
+    return figures
+
+
+def _clients(
+    pipe: Connection, connect: Callable[[int], Ask], port: int, connections: int, seconds: float
+) -> None:
+    asks = [connect(port) for _ in range(connections)]
+    for ask in asks:
+        ask()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def loop(ask: Ask) -> None:
+        now = time.perf_counter()
+        while now < end:
+            ask()
+            before, now = now, time.perf_counter()
+            times.append(now - before)
+
+    threads = [threading.Thread(target=loop, args=(ask,)) for ask in asks]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took = time.perf_counter() - start
+    times.sort()
+    p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
+    pipe.send(Figures(len(times), took, p50 * 1e3, p99 * 1e3))

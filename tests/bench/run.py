@@ -1,0 +1,71 @@
+"""`make bench`: small requests, and what each role of the server spends on one.
+
+Measures and prints; asserts nothing. CPU seconds are steadier than rates on a busy machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests import leaks
+from tests.bench import clients
+from tests.server import Server
+
+WORKLOADS: dict[str, tuple[Callable[[int], clients.Ask], str, tuple[int, ...]]] = {
+    "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),
+    "http binary 16 x FP32": (clients.http_binary, "http", (1, 8, 32)),
+    "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
+    "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http", (1, 4)),
+    "http binary 4 MB": (functools.partial(clients.http_binary, floats=1 << 20), "http", (1, 4)),
+}
+
+
+def _cpu(server: Server) -> dict[str, float]:
+    """Seconds of CPU by role, so far."""
+    spent: dict[str, float] = {}
+    for role, pids in server.pids().items():
+        for pid in pids:
+            times = psutil.Process(pid).cpu_times()
+            spent[role] = spent.get(role, 0.0) + times.user + times.system
+    return spent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--only", default="", help="workloads whose name holds this")
+    options = parser.parse_args()
+    leaks.mark_session()
+    roles = ("http", "grpc", "broker", "stub", "supervisor")
+    print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
+    print("   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all")
+    folder = tempfile.TemporaryDirectory()
+    with folder, Server(Path(folder.name) / "s", models=["identity_fp32"]) as server:
+        for name, (connect, protocol, counts) in WORKLOADS.items():
+            port = server.http_port if protocol == "http" else server.grpc_port
+            for connections in counts if options.only in name else ():
+                clients.run(connect, port, connections, 0.5)
+                before = _cpu(server)
+                got = clients.run(connect, port, connections, options.seconds)
+                after = _cpu(server)
+                spent = {r: (after[r] - before.get(r, 0)) / got.requests * 1e6 for r in after}
+                rate = got.requests / got.seconds
+                print(
+                    f"{name:24} {connections:3} {rate:8.0f} {got.p50_ms:7.3f} {got.p99_ms:7.3f}"
+                    + " " * 23
+                    + "  ".join(f"{spent.get(role, 0):6.1f}" for role in roles)
+                    + f"  {sum(spent.values()):6.1f}",
+                    flush=True,
+                )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
