@@ -15,7 +15,8 @@ from zmqtriton_floor.wire import News, ResponseBody, Tensor
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.kserve import CheckedRequest
-from zmqtriton_protos import ModelConfig
+from zmqtriton_frontends.grpc_api.handlers import table
+from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {
     "id": "triton",
@@ -118,3 +119,37 @@ class FakeGateway(Gateway):
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
         self.asked.append((model, version))
         return self.counters
+
+
+class FakeCall:
+    """What a transport tells a handler, without a transport."""
+
+    def __init__(self, deadline_ns: int = 0) -> None:
+        self.deadline_ns = deadline_ns
+        self.metadata: list[tuple[str, str | bytes]] = []
+        self.is_cancelled = False
+
+
+class InMemory:
+    """A transport of no bytes on any line: finds the row of the table and awaits it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.rows = {(row.service, row.method): row for row in table(gateway)}
+
+    def ask(self, method: str, request: Any, *, call: FakeCall | None = None) -> Any:
+        """The response to a unary RPC of the inference service, as a message."""
+        return asyncio.run(self.answer(method, request, call=call))
+
+    async def answer(
+        self,
+        method: str,
+        request: Any,
+        *,
+        service: str = "inference.GRPCInferenceService",
+        call: FakeCall | None = None,
+    ) -> Any:
+        row = self.rows[service, method]
+        assert row.unary is not None
+        data = await row.unary(request.SerializeToString(), call or FakeCall())
+        kinds = {rpc.name: rpc.response for rpc in SERVICES[service]}
+        return kinds[method].FromString(data)

@@ -6,7 +6,7 @@ behind kserve.prepare. Texts are Triton's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,9 +112,9 @@ def _options(reserved: dict[str, Any], deadline_ns: int) -> Options:
 # ---------------------------------------------------------------------- tensors
 
 
-def read_body(request: Any, parameters: dict[str, Any]) -> RequestBody:
-    """The tensors and requested outputs; InvalidArgument where data are missing or given twice."""
-    raw = request.raw_input_contents
+def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> RequestBody:
+    """The tensors, raw ones from the given buffers, and the requested outputs. InvalidArgument
+    where data are missing or given twice."""
     taken, given = 0, len(raw)
     inputs = []
     for tensor in request.inputs:

@@ -6,10 +6,14 @@ request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options
+from zmqtriton_frontends.grpc_api.raw import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.response import encode_response
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
 from zmqtriton_protos import message
@@ -31,7 +35,13 @@ class Inference:
 
     def _read(self, data: bytes, call: Call) -> CheckedRequest:
         # A function of its own, so that the message is freed before the response is awaited.
-        request = parse(_REQUEST, data)
+        parts = split_raw(data) if len(data) >= MIN_BYTES else None
+        if parts is None:
+            request = parse(_REQUEST, data)
+            raw: Sequence[Any] = request.raw_input_contents
+        else:
+            rest, raw = parts
+            request = parse(_REQUEST, rest)
         name, version = request.model_name, request.model_version
         catalogue = self._gateway.catalogue
         # The model first, as in Triton: what is wrong besides matters only where it exists.
@@ -40,5 +50,5 @@ class Inference:
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
         parameters, options = read_options(request, call.deadline_ns)
-        body = read_body(request, parameters)
+        body = read_body(request, raw, parameters)
         return prepare(catalogue, name, version, body, options)
