@@ -1,0 +1,69 @@
+"""`python -m zmqtriton_frontends.http_api --lifeline FD --socket FD`, started by the supervisor.
+
+Waits until the server opens, then becomes gunicorn's arbiter on the given bound socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from zmqtriton_floor import logs
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.wire import Birth, Open, Seen, Stop, Sync
+from zmqtriton_frontends import process
+from zmqtriton_frontends.http_api.server import Server
+
+#: By these gunicorn would take over another's sockets, or tell systemd that all of us are ready.
+_NOT_FOR_GUNICORN = (
+    *(
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+        "LISTEN_FDNAMES",
+    ),
+    *("GUNICORN_PID", "GUNICORN_FD", "GUNICORN_CMD_ARGS", "WEB_CONCURRENCY"),
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="zmqtriton_frontends.http_api")
+    parser.add_argument("--lifeline", type=int, required=True)
+    parser.add_argument("--socket", type=int, required=True)
+    arguments = parser.parse_args()
+    process.set_name("zmqtriton-http")
+    for name in _NOT_FOR_GUNICORN:
+        os.environ.pop(name, None)
+    lifeline = Lifeline.inherited(arguments.lifeline)
+    birth = await_open(lifeline)
+    if birth is None:
+        return 0
+    settings = json.loads(birth.settings)
+    logs.configure(settings["log_format"], settings["log_verbose"])
+    Server(settings, lifeline, birth.directory, arguments.socket).run()
+    return 0
+
+
+def await_open(lifeline: Lifeline) -> Birth | None:
+    """Blocks; None where the server stops, or its supervisor dies, before it opens."""
+    birth: Birth | None = None
+    while not lifeline.ended:
+        lifeline.wait()
+        for message, _ in lifeline.receive():
+            if type(message) is Birth:
+                birth = message
+            elif type(message) is Sync:
+                lifeline.send(Seen(message.number))
+            elif type(message) is Open:
+                return birth
+            elif type(message) is Stop:
+                return None
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""The table of routes, and the Falcon application made of it.
+
+Every route names its category, by which an operator may restrict it. All errors leave here as
+`{"error": text}`. No middleware and no media handlers: they would cost each inference.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import falcon
+import falcon.asgi
+import falcon.routing
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import documents
+from zmqtriton_frontends.http_api.control import Repository
+from zmqtriton_frontends.http_api.infer import Inference
+from zmqtriton_frontends.http_api.metadata import Metadata
+from zmqtriton_frontends.http_api.request import Request
+
+_log = logging.getLogger(__name__)
+
+Responder = Callable[..., Awaitable[None]]
+
+CATEGORIES = (
+    *("health", "metadata", "inference", "shared-memory", "model-config"),
+    *("model-repository", "statistics", "trace", "logging"),
+)
+#: No directory, so no model, has a longer name.
+_MAX_MODEL_NAME_BYTES = 255
+#: A client's own names come back in the texts of its errors; a model's own texts are not cut.
+_MAX_CLIENT_ERROR = 3000
+
+
+class Route(NamedTuple):
+    method: str
+    path: str
+    category: str
+    responder: Responder
+
+
+def routes(gateway: Gateway) -> list[Route]:
+    inference, metadata, repository = Inference(gateway), Metadata(gateway), Repository(gateway)
+    fixed = [
+        Route("GET", "/v2/health/live", "health", metadata.live),
+        Route("GET", "/v2/health/ready", "health", metadata.ready),
+        Route("GET", "/v2", "metadata", metadata.server),
+        Route("GET", "/v2/models/stats", "statistics", metadata.statistics),
+        Route("POST", "/v2/repository/index", "model-repository", repository.index),
+        Route("POST", "/v2/repository/{repository}/index", "model-repository", repository.index),
+        *(
+            Route("POST", f"/v2/repository/models/{{model:name}}/{verb}", "model-repository", act)
+            for verb, act in (("load", repository.load), ("unload", repository.unload))
+        ),
+        *(
+            Route(
+                "POST",
+                f"/v2/repository/{{repository}}/models/{{model:name}}/{verb}",
+                "model-repository",
+                repository.named_repository,
+            )
+            for verb in ("load", "unload")
+        ),
+    ]
+    of_model = [
+        Route("GET", "", "metadata", metadata.model),
+        Route("GET", "/ready", "health", metadata.model_ready),
+        Route("GET", "/config", "model-config", metadata.config),
+        Route("GET", "/stats", "statistics", metadata.statistics),
+        Route("POST", "/infer", "inference", inference.infer),
+    ]
+    return fixed + [
+        route._replace(path=prefix + route.path)
+        for route in of_model
+        for prefix in (
+            "/v2/models/{model:name}",
+            "/v2/models/{model:name}/versions/{version:number}",
+        )
+    ]
+
+
+class _Name(falcon.routing.BaseConverter):
+    """A model's name as one segment of a path; what cannot be one is an unknown path."""
+
+    def convert(self, value: str) -> str | None:
+        return value if 0 < len(value.encode()) <= _MAX_MODEL_NAME_BYTES else None
+
+
+class _Number(falcon.routing.BaseConverter):
+    """A version, kept as text."""
+
+    def convert(self, value: str) -> str | None:
+        return value if value.isascii() and value.isdigit() else None
+
+
+class _Path:
+    """What Falcon calls a resource: one path with a responder for each method it has."""
+
+    async def on_options(self, req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
+        raise falcon.HTTPMethodNotAllowed([m for m in ("GET", "POST") if hasattr(self, _on(m))])
+
+
+def _on(method: str) -> str:
+    return f"on_{method.lower()}"
+
+
+def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
+    """The application; the gateway must have its settings."""
+    app = falcon.asgi.App(request_type=Request)
+    app.router_options.converters["name"] = _Name
+    app.router_options.converters["number"] = _Number
+    paths: dict[str, _Path] = {}
+    for route in routes(gateway):
+        path = paths.setdefault(route.path, _Path())
+        setattr(path, _on(route.method), route.responder)
+    for template, path in paths.items():
+        app.add_route(template, path)
+    app.add_error_handler(Exception, _answer_fault)
+    app.add_error_handler(falcon.HTTPError, _answer_http_error)
+    app.add_error_handler(ZmqTritonError, _answer_error)
+    return app
+
+
+async def _answer_error(
+    req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
+) -> None:
+    text = error.text
+    if error.http_status < 500 and len(text) > _MAX_CLIENT_ERROR:
+        text = text[:_MAX_CLIENT_ERROR] + " ..."
+    resp.status = error.http_status
+    resp.data = documents.write({"error": text})
+
+
+async def _answer_http_error(
+    req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
+) -> None:
+    """What Falcon itself refuses: an unknown path, a wrong method."""
+    resp.status = error.status
+    resp.set_headers(error.headers or {})
+    resp.data = documents.write({"error": falcon.code_to_http_status(error.status_code)[4:]})
+
+
+async def _answer_fault(
+    req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
+) -> None:
+    """A fault of ours: the log has it, the client learns nothing of our insides."""
+    _log.error("could not answer %s %s", req.method, req.path, exc_info=error)
+    resp.status = falcon.HTTP_500
+    resp.data = documents.write({"error": "internal error"})

@@ -1,0 +1,160 @@
+"""The open connections of one process: who is idle, who stalls, and how they end when it stops.
+
+Built on gunicorn's own protocol for ASGI, of which it reads a few private fields; nothing else in
+the project knows them. It adds no work to a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+from gunicorn.asgi import protocol
+
+_log = logging.getLogger(__name__)
+
+#: From the connection to the end of its first request's headers.
+HEADERS_WITHIN_S = 9.0
+#: A body must bring so many bytes in each such time, and a client that is sent one must read some.
+STALL_S = 30.0
+MIN_PROGRESS_BYTES = 30 * 1024
+
+_SERVER_EXITING = b'{"error":"Server exiting"}'
+
+# Which server this is, and which version of it, is nobody's business. There is no setting for it.
+protocol._CACHED_SERVER_HEADER = b""
+
+
+class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
+    """One client's connection."""
+
+    def __init__(self, owner: Any, connections: Connections) -> None:
+        super().__init__(owner)
+        self._connections = connections
+        self._received = 0
+        self._progress = (0, -1)
+        self._progress_at = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        self._progress_at = self._connections.now()
+        self._connections.add(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connections.remove(self)
+        super().connection_lost(exc)
+
+    def _on_body(self, chunk: bytes) -> None:
+        self._received += len(chunk)
+        super()._on_body(chunk)
+
+    def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
+        """Gunicorn's own refusals, in the form that all our errors have."""
+        data = json.dumps({"error": message[:1024]}).encode()
+        reason = self._get_reason_phrase(status)
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\nConnection: close\r\n"
+        )
+        head += "".join(f"{name}: {value}\r\n" for name, value in extra_headers)
+        self._safe_write(head.encode("latin-1") + b"\r\n" + data)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way here: at most the beginning of a request's headers has come, and all
+        that was answered has gone."""
+        return (
+            self._awaiting_request
+            and not self._finishing_calls
+            and not self.transport.get_write_buffer_size()
+        )
+
+    def refuse(self, application: Any) -> None:
+        """Any further request gets this application's answer."""
+        self.app = application
+
+    def close(self) -> None:
+        self._close_transport()
+
+    def check(self, now: float) -> None:
+        """Ends the connection if its client stalls."""
+        unsent = self.transport.get_write_buffer_size()
+        if self._awaiting_request and not unsent:
+            if self.req_count > 1 or not self._has_begun_request():
+                self._progress_at = now  # gunicorn's keepalive limit applies
+            elif now - self._progress_at > HEADERS_WITHIN_S:
+                self._end("Request Timeout")
+            return
+        receiver = self._body_receiver
+        is_receiving = receiver is not None and not receiver._complete
+        if not unsent and not is_receiving:
+            self._progress, self._progress_at = (self._received, -1), now
+            return
+        received, previously_unsent = self._progress
+        has_moved = (
+            unsent != previously_unsent
+            if unsent
+            else self._received - received >= MIN_PROGRESS_BYTES
+        )
+        if has_moved:
+            self._progress, self._progress_at = (self._received, unsent or -1), now
+        elif now - self._progress_at > STALL_S:
+            self._end("Request Timeout" if is_receiving and not unsent else "")
+
+    def _has_begun_request(self) -> bool:
+        # A parser without such a field may hold something, so it counts as begun.
+        return bool(getattr(self._callback_parser, "_buffer", True))
+
+    def _end(self, text: str) -> None:
+        if text:
+            self._send_error_response(408, text)
+            self._close_transport()
+        else:
+            self.transport.abort()
+
+
+class Connections:
+    """All of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now = loop.time
+        self._open: set[Connection] = set()
+
+    def add(self, connection: Connection) -> None:
+        self._open.add(connection)
+
+    def remove(self, connection: Connection) -> None:
+        self._open.discard(connection)
+
+    def check(self) -> None:
+        """To be called once a second."""
+        now = self.now()
+        for connection in tuple(self._open):
+            connection.check(now)
+
+    def refuse_requests(self) -> None:
+        """From now on new requests are told that the server is exiting."""
+        for connection in self._open:
+            connection.refuse(_say_exiting)
+
+    @property
+    def are_idle(self) -> bool:
+        return all(connection.is_idle for connection in self._open)
+
+    def close(self) -> None:
+        for connection in tuple(self._open):
+            connection.close()
+
+
+async def _say_exiting(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI application. Gunicorn adds `Connection: close`, since its process is ending."""
+    if scope["type"] != "http":
+        return
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(_SERVER_EXITING)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": _SERVER_EXITING})

@@ -1,0 +1,113 @@
+"""POST /v2/models/{model}/infer: the one hot path of this frontend.
+
+Reads the body, has it checked, waits for the gateway and writes the response. A client that goes
+away has gunicorn cancel the task, and the gateway then cancels the request.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_frontends import kserve
+from zmqtriton_frontends.catalogue import ModelVersion
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import binary, compression, documents, infer_request
+from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
+from zmqtriton_frontends.http_api.infer_response import WrittenResponse, write
+from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
+
+#: Names that mean something to the server as parameters, so a header may not set them.
+_RESERVED_HEADERS = frozenset(
+    (
+        *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
+        *("headers", "binary_data_output"),
+    )
+)
+
+
+class Inference:
+    """The responder and what it needs of the settings."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        pattern: str = gateway.settings["http_header_forward_pattern"]
+        self._forwarded = re.compile(pattern, re.IGNORECASE) if pattern else None
+
+    async def infer(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        length = req.header(b"inference-header-content-length")
+        limit = self._max_input_size if length is None else MAX_BODY_BYTES
+        # Before anything is refused: an answer to half a body would be lost with the connection.
+        body = await req.read_body(limit)
+        coding = req.header(b"content-encoding")
+        if coding is not None:
+            body = self._inflate(resp, body, coding)
+
+        found = self._gateway.catalogue.find(model, version)
+        if found.signature.is_decoupled:
+            raise Unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy"
+            )
+        if length is None:
+            parsed = infer_request.read(documents.parse(body), None)
+        else:
+            parsed = self._read_binary(found, body, length)
+        if self._forwarded is not None:
+            self._forward_headers(req, parsed.body.parameters)
+
+        checked = kserve.prepare(
+            self._gateway.catalogue, model, version, parsed.body, parsed.options
+        )
+        response = await self._gateway.infer(checked)
+        written = write(checked.model, parsed.body.request_id, response, parsed.form)
+        _answer(resp, written, req.header(b"accept-encoding"))
+
+    def _inflate(self, resp: falcon.asgi.Response, body: bytes, coding: str) -> bytes:
+        try:
+            return compression.inflate(body, coding, self._max_input_size)
+        except Unsupported:
+            resp.set_header("Accept-Encoding", "gzip, deflate")
+            raise
+
+    def _read_binary(self, model: ModelVersion, body: bytes, header: str) -> InferRequest:
+        length = binary.json_length(header, len(body))
+        if length == 0:
+            if len(body) > self._max_input_size:
+                raise too_large("raw input", len(body), self._max_input_size)
+            raw = binary.raw_request(model, body)
+            return InferRequest(raw, kserve.Options(), OutputForm({}, default=True))
+        if length > self._max_input_size:
+            raise too_large("JSON", length, self._max_input_size)
+        tail = binary.Tail(memoryview(body)[length:], model.name)
+        return infer_request.read(documents.parse(body[:length]), tail)
+
+    def _forward_headers(self, req: Request, parameters: dict[str, Any]) -> None:
+        assert self._forwarded is not None
+        for name, value in req.headers.items():
+            key = name.lower()
+            if not self._forwarded.search(key):
+                continue
+            if key in _RESERVED_HEADERS or key.startswith("triton_"):
+                raise InvalidArgument(
+                    f"Header '{key}' is reserved for Triton usage and cannot be forwarded."
+                )
+            parameters[key] = value
+
+
+def _answer(resp: falcon.asgi.Response, written: WrittenResponse, accepted: str | None) -> None:
+    data, json_length = written
+    if json_length:
+        resp.content_type = "application/octet-stream"
+        resp.set_header(binary.HEADER, str(json_length))
+    if accepted is not None:
+        coding = compression.choose(accepted)
+        if coding:
+            data = compression.deflate(data, coding)
+            resp.set_header("Content-Encoding", coding)
+    resp.data = data

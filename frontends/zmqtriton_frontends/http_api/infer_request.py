@@ -1,0 +1,260 @@
+"""An inference's body becomes the protocol-neutral request and what the response has to look like.
+
+Raises InvalidArgument with Triton's texts. Whether the request fits its model is not checked here,
+but no name, number or count leaves this file that the wire could not carry.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
+from zmqtriton_floor.tensors import BY_NAME, count_elements
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
+from zmqtriton_frontends.http_api.binary import Tail
+from zmqtriton_frontends.http_api.json_tensors import to_bytes
+from zmqtriton_frontends.kserve import Options
+
+#: Inputs and outputs of one request together; its parameters.
+MAX_TENSORS = 1024
+MAX_PARAMETERS = 1024
+MAX_RANK = 32
+MAX_NAME = 1024
+MAX_SEQUENCE_ID = 128
+
+_MAX_COUNT = 2**63 - 1
+_RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout")
+_DEFAULT_OPTIONS = Options()
+
+
+class OutputForm(NamedTuple):
+    """Which outputs go out as binary."""
+
+    #: Those that the client listed.
+    listed: dict[str, bool]
+    #: All others.
+    default: bool
+
+
+class InferRequest(NamedTuple):
+    body: RequestBody
+    options: Options
+    form: OutputForm
+
+
+def read(document: Any, tail: Tail | None) -> InferRequest:
+    """The request of a document; `tail` is None where the body was JSON alone."""
+    if type(document) is not dict:
+        document = {}
+    request_id = document.get("id", "")
+    if type(request_id) is not str:
+        raise _mismatch("id", "string")
+    if len(request_id) > MAX_NAME:
+        raise InvalidArgument(f"request id cannot be longer than {MAX_NAME} characters")
+
+    parameters: dict[str, Any] = {}
+    options, default_binary = _DEFAULT_OPTIONS, False
+    given = document.get("parameters")
+    if given is not None:
+        parameters, options, default_binary = _parameters(given)
+
+    entries = _array(document, "inputs")
+    listed = _outputs(document) if "outputs" in document else {}
+    if len(entries) + len(listed) > MAX_TENSORS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
+    inputs = [_input(entry, tail) for entry in entries]
+    if tail is not None:
+        tail.end()
+    body = RequestBody(request_id, parameters, list(listed), inputs)
+    return InferRequest(body, options, OutputForm(listed, default_binary))
+
+
+def _mismatch(key: str, kind: str, actual: str = "") -> InvalidArgument:
+    return InvalidArgument(
+        f"Unable to parse '{key}': attempt to access JSON non-{kind} as {actual or kind}"
+    )
+
+
+def _array(owner: dict[str, Any], key: str) -> list[Any]:
+    value = owner.get(key)
+    if type(value) is not list:
+        if key in owner:
+            raise _mismatch(key, "array")
+        raise _absent(key)
+    return value
+
+
+def _absent(key: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"Unable to parse '{key}': attempt to access non-existing object member '{key}'"
+    )
+
+
+def _name(entry: Any, key: str = "name") -> str:
+    if type(entry) is not dict or key not in entry:
+        raise _absent(key)
+    name = entry[key]
+    if type(name) is not str:
+        raise _mismatch(key, "string")
+    if len(name) > MAX_NAME:
+        raise InvalidArgument(f"Unable to parse '{key}': longer than {MAX_NAME} characters")
+    return name
+
+
+# ------------------------------------------------------------------- inputs
+
+
+def _input(entry: Any, tail: Tail | None) -> Tensor:
+    name = _name(entry)
+    kind = _name(entry, "datatype")
+    datatype = BY_NAME.get(kind)
+    if datatype is None:
+        raise InvalidArgument(f"invalid datatype for input {name}")
+    shape = _shape(entry)
+    parameters = entry.get("parameters")
+    if parameters is None and "data" in entry:
+        data = to_bytes(name, datatype, count_elements(shape), entry["data"])
+        return Tensor(name, datatype.number, shape, data)
+    if _source(entry, parameters) == "data":
+        data = to_bytes(name, datatype, count_elements(shape), entry["data"])
+        return Tensor(name, datatype.number, shape, data)
+    if "shared_memory_region" in parameters:
+        raise _no_region(parameters)
+    size = parameters["binary_data_size"]
+    if type(size) is not int or size < 0:
+        raise _mismatch("binary_data_size", "unsigned-integer")
+    if tail is None:
+        raise InvalidArgument(
+            "must specify valid 'Infer-Header-Content-Length' in request header and "
+            "'binary_data_size' when passing inputs in binary data format"
+        )
+    return Tensor(name, datatype.number, shape, tail.take(name, size))
+
+
+def _shape(entry: dict[str, Any]) -> list[int]:
+    shape = _array(entry, "shape")
+    if len(shape) > MAX_RANK:
+        raise InvalidArgument(f"Unable to parse 'shape': more than {MAX_RANK} dimensions")
+    for dim in shape:
+        if type(dim) is not int or not 0 <= dim <= _MAX_COUNT:
+            raise _mismatch("shape", "unsigned-integer")
+    return shape
+
+
+def _source(entry: dict[str, Any], parameters: Any) -> str:
+    """The one place that an input's data are in."""
+    found = ["data"] if "data" in entry else []
+    if type(parameters) is dict:
+        found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
+    if len(found) == 1:
+        return found[0]
+    said = "But no field is set"
+    if found:
+        said = "But set " + " ".join(f"'{key}'" for key in found)
+    raise InvalidArgument(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in "
+        f"'parameters', 'shared_memory_region' in 'parameters'. {said}"
+    )
+
+
+def _no_region(parameters: dict[str, Any]) -> NotFound:
+    region = _name(parameters, "shared_memory_region")
+    return NotFound(f"Unable to find shared memory region: '{region}'")
+
+
+# ------------------------------------------------------------------ outputs
+
+
+def _outputs(document: dict[str, Any]) -> dict[str, bool]:
+    entries = _array(document, "outputs")
+    if len(entries) > MAX_TENSORS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
+    listed: dict[str, bool] = {}
+    for entry in entries:
+        name = _name(entry)
+        is_binary = False
+        parameters = entry.get("parameters")
+        if type(parameters) is dict:
+            is_binary = _output_form(parameters)
+        listed[name] = is_binary
+    return listed
+
+
+def _output_form(parameters: dict[str, Any]) -> bool:
+    if "shared_memory_region" in parameters:
+        raise _no_region(parameters)
+    classes = parameters.get("classification", 0)
+    if type(classes) is not int or not 0 <= classes < 2**31:
+        raise _mismatch("classification", "unsigned-integer")
+    if classes:
+        raise Unsupported("the classification extension is not supported")
+    is_binary = parameters.get("binary_data", False)
+    if type(is_binary) is not bool:
+        raise _mismatch("binary_data", "boolean")
+    return is_binary
+
+
+# --------------------------------------------------------------- parameters
+
+
+def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
+    """Those for the model, those for the scheduler, and whether outputs go out as binary."""
+    if type(given) is not dict:
+        raise InvalidArgument(
+            "failed to get request params.: attempt to get members for non-object"
+        )
+    if len(given) > MAX_PARAMETERS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
+    default_binary = given.get("binary_data_output", False)
+    if type(default_binary) is not bool:
+        raise _mismatch("binary_data_output", "boolean")
+    options = _DEFAULT_OPTIONS
+    if not given.keys().isdisjoint(_RESERVED):
+        options = _options(given)
+    parameters = {}
+    for key, value in given.items():
+        if key in _RESERVED or key == "binary_data_output":
+            continue
+        if key.startswith("triton_"):
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should "
+                "not be specified."
+            )
+        if type(value) not in (bool, int, float, str):
+            raise InvalidArgument(
+                f"parameter '{key[:MAX_NAME]}' has invalid type. It should be either 'int', "
+                "'bool', or 'string'."
+            )
+        parameters[key] = value
+    return parameters, options, default_binary
+
+
+def _options(given: dict[str, Any]) -> Options:
+    flags = 0
+    for key, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
+        value = given.get(key, False)
+        if type(value) is not bool:
+            raise _mismatch(key, "boolean")
+        flags |= flag * value
+    for key in ("priority", "timeout"):
+        value = given.get(key, 0)
+        if type(value) is not int or not 0 <= value <= _MAX_COUNT:
+            raise _mismatch(key, "unsigned-integer")
+    return Options(
+        flags=flags,
+        priority=given.get("priority", 0),
+        timeout_us=given.get("timeout", 0),
+        correlation=_sequence_id(given.get("sequence_id", 0)),
+    )
+
+
+def _sequence_id(value: Any) -> int | str:
+    if type(value) is int and 0 <= value < 2**64:
+        return value
+    if type(value) is not str:
+        raise _mismatch("sequence_id", "string")
+    if len(value) > MAX_SEQUENCE_ID:
+        raise InvalidArgument(
+            f"string correlation ID cannot be longer than {MAX_SEQUENCE_ID} characters"
+        )
+    return value

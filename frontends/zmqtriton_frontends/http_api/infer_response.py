@@ -1,0 +1,55 @@
+"""A response becomes the body that the client reads: JSON, and behind it what goes as binary."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.tensors import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.catalogue import ModelVersion
+from zmqtriton_frontends.http_api import documents
+from zmqtriton_frontends.http_api.infer_request import OutputForm
+from zmqtriton_frontends.http_api.json_tensors import from_bytes
+
+
+class WrittenResponse(NamedTuple):
+    data: bytes
+    #: Bytes of JSON at the front of the data; 0: all of it.
+    json_length: int
+
+
+def write(
+    model: ModelVersion, request_id: str, response: ResponseBody, form: OutputForm
+) -> WrittenResponse:
+    """Raises InternalError for a tensor whose bytes are not its shape's, InvalidArgument for one
+    that JSON cannot carry."""
+    document: dict[str, Any] = {"id": request_id} if request_id else {}
+    document["model_name"] = model.name
+    document["model_version"] = str(model.version)
+    if response.parameters:
+        document["parameters"] = response.parameters
+    outputs: list[dict[str, Any]] = []
+    document["outputs"] = outputs
+    tail: list[bytes] = []
+    for tensor in response.outputs:
+        entry = _describe(model, tensor)
+        if form.listed.get(tensor.name, form.default):
+            entry["parameters"] = {"binary_data_size": len(tensor.data)}
+            if tensor.data:
+                tail.append(tensor.data)
+        else:
+            entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
+        outputs.append(entry)
+    text = documents.write(document)
+    if not tail:
+        return WrittenResponse(text, 0)
+    return WrittenResponse(b"".join((text, *tail)), len(text))
+
+
+def _describe(model: ModelVersion, tensor: Tensor) -> dict[str, Any]:
+    name, number, shape, data = tensor
+    datatype = BY_NUMBER.get(number)
+    if datatype is None or (number != BYTES and len(data) != count_elements(shape) * datatype.size):
+        raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
+    return {"name": name, "datatype": datatype.name, "shape": shape}

@@ -1,0 +1,157 @@
+"""The `data` of tensors as JSON lists, to and from the bytes that travel. Checks elements against
+their datatype and their number against the shape; whether they fit a model is checked later.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.tensors import (
+    BF16,
+    BY_NAME,
+    BY_NUMBER,
+    BYTES,
+    DATATYPES,
+    Datatype,
+    decode_bytes,
+)
+
+_BOOL = BY_NAME["BOOL"].number
+_FP16 = BY_NAME["FP16"].number
+_FP32 = BY_NAME["FP32"].number
+#: Up to here a list is quicker than an array that orjson has to look into.
+_LIST_UP_TO = 256
+#: Codes of the array module, which checks types and ranges in C. It takes true as 1.
+_CODES = {
+    BY_NAME[name].number: code
+    for name, code in (
+        *(("UINT8", "B"), ("UINT16", "H"), ("UINT32", "I"), ("UINT64", "Q")),
+        *(("INT8", "b"), ("INT16", "h"), ("INT32", "i"), ("INT64", "q")),
+        *(("FP32", "f"), ("FP64", "d")),
+    )
+}
+_WANTED = {
+    **{number: "unsigned-integer" for number, code in _CODES.items() if code.isupper()},
+    **{number: "signed-integer" for number, code in _CODES.items() if code.islower()},
+    _FP32: "number",
+    BY_NAME["FP64"].number: "number",
+}
+_NUMPY: dict[int, Any] = {d.number: np.dtype(d.numpy) for d in DATATYPES if d.number in _CODES}
+
+
+def to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
+    """The bytes of an input; `count` is the product of its shape. Raises InvalidArgument."""
+    number = datatype.number
+    if number in (_FP16, BF16):
+        raise InvalidArgument(
+            f"receiving {datatype.name} data via JSON is not supported. "
+            f"Please use the binary data format for input {name}"
+        )
+    if type(data) is not list:
+        raise InvalidArgument("Unable to parse 'data': attempt to access JSON non-array as array")
+    if data and (list in (type(data[0]), type(data[-1])) or len(data) != count):
+        data = _flatten(data)
+    if len(data) != count:
+        raise InvalidArgument(
+            "Unable to parse 'data': Shape does not match true shape of 'data' field"
+        )
+    code = _CODES.get(number)
+    if code is None:
+        return _booleans(data) if number == _BOOL else _strings(data)
+    try:
+        return array(code, data).tobytes()
+    except TypeError:
+        wanted = _WANTED[number]
+        actual = "double" if wanted == "number" else wanted
+        raise InvalidArgument(
+            f"Unable to parse 'data': attempt to access JSON non-{wanted} as {actual}"
+        ) from None
+    except OverflowError:
+        raise InvalidArgument(
+            f"Unable to parse 'data': a number is out of range for {datatype.name}"
+        ) from None
+
+
+def _flatten(data: list[Any]) -> list[Any]:
+    """The elements in row-major order. Rows may be ragged: only the number of elements counts."""
+    while data:
+        kinds = set(map(type, data))
+        if list not in kinds:
+            return data
+        if len(kinds) > 1:
+            return list(_walk(data))
+        data = list(chain.from_iterable(data))
+    return data
+
+
+def _walk(data: list[Any]) -> Iterator[Any]:
+    stack = [iter(data)]
+    while stack:
+        for element in stack[-1]:
+            if type(element) is list:
+                stack.append(iter(element))
+                break
+            yield element
+        else:
+            stack.pop()
+
+
+def _booleans(data: list[Any]) -> bytes:
+    if data and set(map(type, data)) != {bool}:
+        raise InvalidArgument(
+            "Unable to parse 'data': attempt to access JSON non-boolean as boolean"
+        )
+    return bytes(data)
+
+
+def _strings(data: list[Any]) -> bytes:
+    if data and set(map(type, data)) != {str}:
+        raise InvalidArgument(
+            "Unable to parse JSON bytes array: attempt to access JSON non-string as string"
+        )
+    pieces: list[bytes] = []
+    for element in data:
+        encoded = element.encode()
+        pieces.append(len(encoded).to_bytes(4, "little"))
+        pieces.append(encoded)
+    return b"".join(pieces)
+
+
+def from_bytes(name: str, number: int, data: bytes) -> Any:
+    """The flat `data` of an output: a list, or a numpy array where that is long.
+
+    Raises InvalidArgument for what JSON cannot carry, InternalError for malformed BYTES.
+    """
+    kind = _NUMPY.get(number)
+    if kind is None:
+        return _other_list(name, number, data)
+    elements = np.frombuffer(data, kind)
+    if len(elements) <= _LIST_UP_TO:
+        return elements.tolist()
+    # As 64-bit, so that a long tensor is written with the same digits as a short one.
+    return elements.astype(np.float64) if number == _FP32 else elements
+
+
+def _other_list(name: str, number: int, data: bytes) -> list[Any]:
+    if number == _BOOL:
+        return [byte != 0 for byte in data]
+    if number != BYTES:
+        raise InvalidArgument(
+            f"sending {BY_NUMBER[number].name} data via JSON is not supported. "
+            f"Please use the binary data format for output {name}"
+        )
+    try:
+        return [element.decode() for element in decode_bytes(data)]
+    except UnicodeDecodeError:
+        raise InvalidArgument(
+            "sending BYTES data that is not UTF-8 via JSON is not supported. "
+            f"Please use the binary data format for output {name}"
+        ) from None
+    except ValueError:
+        raise InternalError(f"output '{name}' holds malformed BYTES") from None

@@ -1,0 +1,79 @@
+"""Health, metadata, configuration, statistics: what clients ask about the server and its models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import documents
+from zmqtriton_frontends.http_api.request import Request
+
+#: Protocol extensions that this frontend serves, in Triton's order.
+EXTENSIONS = (
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
+
+_MAX_VERSION_DIGITS = 18
+
+
+class Metadata:
+    """Responders that read what the gateway knows; only statistics go further than this process."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def live(self, req: Request, resp: falcon.asgi.Response) -> None:
+        """That this answers is the answer."""
+
+    async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
+        if not self._gateway.catalogue.is_ready():
+            resp.status = falcon.HTTP_400
+
+    async def model_ready(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        if not self._gateway.catalogue.is_model_ready(model, version):
+            raise InvalidArgument("Model version not ready")
+
+    async def server(self, req: Request, resp: falcon.asgi.Response) -> None:
+        settings = self._gateway.settings
+        resp.data = documents.write(
+            {
+                "name": settings["id"],
+                "version": settings["server_version"],
+                "extensions": EXTENSIONS,
+            }
+        )
+
+    async def model(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        resp.data = documents.write(self._gateway.catalogue.metadata(model, version))
+
+    async def config(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        resp.data = self._gateway.catalogue.find(model, version).config_text.encode()
+
+    async def statistics(
+        self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
+    ) -> None:
+        if len(version) > _MAX_VERSION_DIGITS:
+            raise InvalidArgument(f"requested model version is not available for model '{model}'")
+        found = await self._gateway.statistics(model, int(version) if version else -1)
+        resp.data = documents.write({"model_stats": [_public(s) for s in found["model_stats"]]})
+
+
+def _public(model_stat: dict[str, Any]) -> dict[str, Any]:
+    """Without what the broker adds for the metrics process."""
+    return {key: value for key, value in model_stat.items() if key != "zmqtriton"}

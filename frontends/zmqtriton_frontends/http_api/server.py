@@ -1,0 +1,193 @@
+"""Gunicorn as this server needs it: an arbiter that watches processes, and in each an ASGI loop.
+
+The arbiter is started by `__main__`. Each process that it forks makes a lifeline of its own, dies
+with the arbiter, serves what `app.build` makes, and at the end drains: it stops accepting, answers
+new requests with 503, and leaves as soon as nothing is under way. No ZeroMQ before the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import select
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+from gunicorn.workers.gasgi import ASGIWorker
+
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.wire import Branch
+from zmqtriton_frontends import process
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.connections import Connection, Connections
+
+_log = logging.getLogger(__name__)
+
+#: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
+_HANG_S = 120
+_CHECK_EVERY_S = 1.0
+#: How often a draining process looks whether it is done.
+_DRAIN_STEP_S = 0.01
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    """The arbiter's side."""
+
+    def __init__(
+        self, settings: dict[str, Any], lifeline: Lifeline, directory: str, descriptor: int
+    ) -> None:
+        self.settings = settings
+        self.lifeline = lifeline
+        self._directory = directory
+        self._descriptor = descriptor
+        super().__init__()
+
+    def load_config(self) -> None:
+        for key, value in self._gunicorn_settings().items():
+            self.cfg.set(key, value)
+
+    def _gunicorn_settings(self) -> dict[str, Any]:
+        cores = len(os.sched_getaffinity(0))
+        return {
+            "bind": f"fd://{self._descriptor}",
+            "worker_class": HttpProcess,
+            "workers": self.settings["http_workers"] or max(1, cores // 2),
+            "preload_app": True,
+            "asgi_loop": "auto",  # uvloop where it is installed
+            "asgi_lifespan": "off",
+            # With a grace period a client that has gone would be noticed that much later.
+            "asgi_disconnect_grace_period": 0,
+            "timeout": _HANG_S,
+            "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
+            "keepalive": 75,
+            "backlog": 2048,
+            "limit_request_line": 8190,
+            "limit_request_fields": 100,
+            "limit_request_field_size": 8190,
+            "control_socket_disable": True,
+            "accesslog": None,
+            "logger_class": _Log,
+            # Its heartbeat is a file's time, which on a real disk can block.
+            "worker_tmp_dir": self._directory,
+        }
+
+    def load(self) -> Callable[[Gateway], Any]:
+        """Not an application yet: that needs a gateway, which a process makes after the fork."""
+        gc.collect()
+        gc.freeze()  # the pages with what is imported by now stay shared
+        return app.build
+
+
+class _Log(Logger):  # type: ignore[misc]
+    """Gunicorn's records go where all others go; its news of every day don't."""
+
+    def setup(self, cfg: Any) -> None:
+        self.cfg = cfg
+        self._access_log_enabled = False
+        self.error_log.propagate = True
+        self.error_log.setLevel(logging.WARNING)
+
+
+class HttpProcess(ASGIWorker):  # type: ignore[misc]
+    """One process that serves."""
+
+    def init_process(self) -> None:
+        process.set_name("zmqtriton-http")
+        process.die_with(self.ppid)
+        self._lifeline = branch(self.app.lifeline)
+        self._stopping = asyncio.Event()
+        super().init_process()
+
+    def load_wsgi(self) -> None:
+        self._build = self.app.wsgi()
+
+    # ---------------------------------------------------------------- signals
+
+    def handle_exit_signal(self) -> None:
+        super().handle_exit_signal()
+        self._stopping.set()
+
+    def handle_quit_signal(self) -> None:
+        super().handle_quit_signal()
+        self._stopping.set()
+
+    def _stop(self, within_ms: int) -> None:
+        """The supervisor says that the server stops. The arbiter is told too, lest it replace this
+        process when that has gone."""
+        self.alive = False
+        self._stopping.set()
+        os.kill(self.ppid, signal.SIGTERM)
+
+    # ---------------------------------------------------------------- serving
+
+    async def _serve(self) -> None:
+        """Replaces gunicorn's, whose end waits for idle connections and looks once a second."""
+        gateway = Gateway(self._lifeline)
+        gateway.on_stop = self._stop
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        opened = asyncio.ensure_future(_opened(gateway))
+        await asyncio.wait((opened, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if not self.alive:
+            return
+        self.asgi = self._build(gateway)
+        connections = Connections(self.loop)
+        servers = [
+            await self.loop.create_server(lambda: Connection(self, connections), sock=s.sock)
+            for s in self.sockets
+        ]
+        gc.freeze()
+        for listener in self.sockets:
+            gateway.listening("HTTPService", _address(listener.getsockname()))
+        while self.alive:
+            self.notify()
+            connections.check()
+            await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
+
+        for server in servers:
+            server.close()
+        await self._drain(connections)
+        connections.close()
+        gateway.close()
+
+    async def _drain(self, connections: Connections) -> None:
+        connections.refuse_requests()
+        deadline = self.loop.time() + self.cfg.graceful_timeout
+        while self.loop.time() < deadline and not self._quick_shutdown:
+            # At least one turn, so that requests already received are answered.
+            await asyncio.sleep(_DRAIN_STEP_S)
+            if connections.are_idle:
+                return
+            self.notify()
+            connections.check()
+        _log.warning("left with connections that were not done")
+
+
+async def _opened(gateway: Gateway) -> None:
+    """Returns when the gateway works and knows the models."""
+    is_open = asyncio.Event()
+    gateway.on_open = is_open.set
+    await gateway.start()
+    await is_open.wait()
+
+
+def _address(name: Any) -> str:
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def branch(arbiters: Lifeline) -> Lifeline:
+    """A lifeline of this process's own, made by sending one end of a pair over the arbiter's."""
+    ours, theirs = pair()
+    arbiters.send(Branch(os.getpid()), theirs.fileno())
+    while arbiters.is_backed_up:
+        select.select([], [arbiters], [])
+        arbiters.flush()
+    theirs.close()
+    arbiters.close()
+    return Lifeline(ours)

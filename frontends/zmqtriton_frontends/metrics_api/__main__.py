@@ -1,0 +1,77 @@
+"""`python -m zmqtriton_frontends.metrics_api --lifeline FD --socket FD`, for the supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import socket
+import sys
+
+from zmqtriton_floor import logs
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends import process
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.metrics_api import exposition
+from zmqtriton_frontends.metrics_api.server import Page
+
+#: A scrape under way at the end is given so long, however long requests are given.
+_STOP_WITHIN_S = 2.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="zmqtriton_frontends.metrics_api")
+    parser.add_argument("--lifeline", type=int, required=True)
+    parser.add_argument("--socket", type=int, required=True)
+    arguments = parser.parse_args()
+    process.set_name("zmqtriton-metrics")
+    listener = socket.socket(fileno=arguments.socket)
+    listener.setblocking(False)
+    asyncio.run(serve(Lifeline.inherited(arguments.lifeline), listener))
+    return 0
+
+
+async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
+    """Until the supervisor or SIGTERM says stop."""
+    gateway = Gateway(lifeline)
+    stopped = asyncio.Event()
+    gateway.on_stop = lambda within_ms: stopped.set()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    ending = asyncio.ensure_future(stopped.wait())
+    opened = asyncio.ensure_future(_opened(gateway))
+    await asyncio.wait((opened, ending), return_when=asyncio.FIRST_COMPLETED)
+    if stopped.is_set():
+        opened.cancel()
+        return
+    settings = gateway.settings
+    logs.configure(settings["log_format"], settings["log_verbose"])
+    has_latencies = counts_latencies(settings["metrics_config"])
+
+    async def scrape() -> str:
+        found = await gateway.statistics()
+        return exposition.render(found["model_stats"], has_latencies=has_latencies)
+
+    page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
+    await page.start(listener)
+    host, port = listener.getsockname()[:2]
+    gateway.listening("Metrics Service", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    await ending
+    await page.stop(_STOP_WITHIN_S)
+    gateway.close()
+
+
+async def _opened(gateway: Gateway) -> None:
+    is_open = asyncio.Event()
+    gateway.on_open = is_open.set
+    await gateway.start()
+    await is_open.wait()
+
+
+def counts_latencies(metrics_config: list[list[str]]) -> bool:
+    """What `--metrics-config counter_latencies=` says; the last one counts."""
+    said = [value for _, key, value in metrics_config if key == "counter_latencies"]
+    return not said or said[-1].lower() in ("true", "1", "on")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

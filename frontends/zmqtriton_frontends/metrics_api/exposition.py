@@ -1,0 +1,116 @@
+"""The broker's statistics as Prometheus text 0.0.4, under Triton's names.
+
+A family that is to appear is a row of the table; nothing else knows the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+#: As Triton sends it; Prometheus takes no version for 0.0.4.
+CONTENT_TYPE = "text/plain; charset=utf-8"
+
+#: All are there from the start, so that a sum over reasons never misses one.
+FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+
+ModelStat = dict[str, Any]
+
+
+class Family(NamedTuple):
+    name: str
+    kind: str
+    help: str
+    value: Callable[[ModelStat], int]
+    #: Left out where the operator turned latency counters off.
+    is_latency: bool = False
+
+
+def _count(key: str) -> Callable[[ModelStat], int]:
+    return lambda stat: int(stat["inference_stats"][key]["count"])
+
+
+def _microseconds(*keys: str) -> Callable[[ModelStat], int]:
+    return lambda stat: sum(int(stat["inference_stats"][key]["ns"]) for key in keys) // 1000
+
+
+def _latency(name: str, what: str, cached: str, key: str) -> Family:
+    return Family(
+        f"nv_inference_{name}_duration_us",
+        "counter",
+        f"Cumulative {what} in microseconds ({cached} cached requests)",
+        _microseconds(key),
+        is_latency=True,
+    )
+
+
+_SUCCESS = Family(
+    "nv_inference_request_success",
+    "counter",
+    "Number of successful inference requests, all batch sizes",
+    _count("success"),
+)
+_FAMILIES = (
+    Family(
+        "nv_inference_count",
+        "counter",
+        "Number of inferences performed (does not include cached requests)",
+        lambda stat: int(stat["inference_count"]),
+    ),
+    Family(
+        "nv_inference_exec_count",
+        "counter",
+        "Number of model executions performed (does not include cached requests)",
+        lambda stat: int(stat["execution_count"]),
+    ),
+    _latency("request", "inference request duration", "includes", "success"),
+    _latency("queue", "inference queuing duration", "includes", "queue"),
+    _latency("compute_input", "compute input duration", "does not include", "compute_input"),
+    _latency("compute_infer", "compute inference duration", "does not include", "compute_infer"),
+    _latency(
+        "compute_output", "inference compute output duration", "does not include", "compute_output"
+    ),
+    Family(
+        "nv_inference_pending_request_count",
+        "gauge",
+        "Instantaneous number of pending requests awaiting execution per-model.",
+        lambda stat: int(stat.get("zmqtriton", {}).get("pending", 0)),
+    ),
+)
+_FAILURE = "nv_inference_request_failure"
+_FAILURE_HELP = "Number of failed inference requests, all batch sizes"
+
+
+def render(model_stats: list[ModelStat], *, has_latencies: bool = True) -> str:
+    """The text; a model without series has none in any family."""
+    lines = [*_family(_SUCCESS, model_stats), *_failures(model_stats)]
+    for family in _FAMILIES:
+        if has_latencies or not family.is_latency:
+            lines += _family(family, model_stats)
+    return "\n".join(lines) + "\n"
+
+
+def _family(family: Family, model_stats: list[ModelStat]) -> Iterator[str]:
+    yield f"# HELP {family.name} {family.help}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for stat in model_stats:
+        labels = _labels(model=stat["name"], version=stat["version"])
+        yield f"{family.name}{labels} {family.value(stat)}"
+
+
+def _failures(model_stats: list[ModelStat]) -> Iterator[str]:
+    yield f"# HELP {_FAILURE} {_FAILURE_HELP}"
+    yield f"# TYPE {_FAILURE} counter"
+    for stat in model_stats:
+        failures = stat.get("zmqtriton", {}).get("failures", {})
+        for reason in FAILURE_REASONS:
+            labels = _labels(model=stat["name"], reason=reason, version=stat["version"])
+            yield f"{_FAILURE}{labels} {int(failures.get(reason, 0))}"
+
+
+def _labels(**labels: str) -> str:
+    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items()) + "}"
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,152 @@
+"""Just enough HTTP/1.1 for a scraper: GET /metrics, one request after another, no bodies.
+
+Everything is bounded: headers, the time they may take, connections. Knows nothing of metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from zmqtriton_floor.errors import ZmqTritonError
+
+_log = logging.getLogger(__name__)
+
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTIONS = 256
+#: A scraper connects, asks and often stays for the next scrape.
+HEAD_WITHIN_S = 75.0
+WRITE_WITHIN_S = 30.0
+
+Scrape = Callable[[], Awaitable[str]]
+
+
+class Page:
+    """The server of one page."""
+
+    def __init__(self, path: str, content_type: str, scrape: Scrape) -> None:
+        self._path = path
+        self._content_type = content_type
+        self._scrape = scrape
+        self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._busy: set[asyncio.Task[None]] = set()
+        self._is_stopping = False
+
+    async def start(self, listener: socket.socket) -> None:
+        self._server = await asyncio.start_server(
+            self._converse, sock=listener, limit=MAX_HEAD_BYTES, backlog=128
+        )
+
+    async def stop(self, within_s: float) -> None:
+        """Stops listening, lets scrapes under way end, and closes the rest."""
+        self._is_stopping = True
+        if self._server is not None:
+            self._server.close()
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=within_s)
+        for task in tuple(self._open):
+            task.cancel()
+        if self._open:
+            await asyncio.wait(tuple(self._open), timeout=within_s)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._open[task] = writer
+        try:
+            while await self._serve_one(task, reader, writer):
+                pass
+        except (asyncio.TimeoutError, asyncio.IncompleteReadError, ConnectionError):
+            _log.debug("a scraper's connection ended early")
+        except asyncio.LimitOverrunError:
+            await _send(writer, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, keep_alive=False)
+        except asyncio.CancelledError:
+            _log.debug("closed a connection at the end")  # ours alone cancels, in stop()
+        finally:
+            del self._open[task]
+            self._busy.discard(task)
+            writer.close()
+
+    async def _serve_one(
+        self,
+        task: asyncio.Task[None],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> bool:
+        """Whether the connection may be used again."""
+        self._busy.discard(task)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_WITHIN_S)
+        self._busy.add(task)
+        line, *fields = head[:-4].decode("latin-1").split("\r\n")
+        parts = line.split(" ")
+        if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+            await _send(writer, HTTPStatus.BAD_REQUEST, keep_alive=False)
+            return False
+        keep_alive = _keeps_alive(parts[2], fields) and not self._is_stopping
+        await self._respond(writer, parts[0], parts[1].partition("?")[0], keep_alive)
+        return keep_alive
+
+    async def _respond(
+        self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool
+    ) -> None:
+        if path != self._path:
+            await _send(writer, HTTPStatus.NOT_FOUND, keep_alive)
+        elif method != "GET":
+            await _send(writer, HTTPStatus.METHOD_NOT_ALLOWED, keep_alive)
+        elif self._is_stopping:
+            await _send(writer, HTTPStatus.SERVICE_UNAVAILABLE, False, text="Server exiting")
+        else:
+            try:
+                page = await self._scrape()
+            except ZmqTritonError as error:
+                status = HTTPStatus(error.http_status)
+                await _send(writer, status, keep_alive, text=error.text)
+            else:
+                await _write(writer, HTTPStatus.OK, self._content_type, page.encode(), keep_alive)
+
+
+def _keeps_alive(version: str, fields: list[str]) -> bool:
+    """A body would be read as the next request, so whoever announces one is closed after it."""
+    headers = {}
+    for field in fields:
+        name, _, value = field.partition(":")
+        headers[name.strip().lower()] = value.strip().lower()
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        return False
+    connection = headers.get("connection", "")
+    return connection != "close" if version == "HTTP/1.1" else connection == "keep-alive"
+
+
+async def _send(
+    writer: asyncio.StreamWriter, status: HTTPStatus, keep_alive: bool, *, text: str = ""
+) -> None:
+    data = json.dumps({"error": text or status.phrase}).encode()
+    await _write(writer, status, "application/json", data, keep_alive)
+
+
+async def _write(
+    writer: asyncio.StreamWriter,
+    status: HTTPStatus,
+    content_type: str,
+    data: bytes,
+    keep_alive: bool,
+) -> None:
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(data)}",
+    ]
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append("Allow: GET")
+    if not keep_alive:
+        lines.append("Connection: close")
+    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + data)
+    await asyncio.wait_for(writer.drain(), WRITE_WITHIN_S)

@@ -1,0 +1,114 @@
+"""A gateway without a server behind it, for tests inside this process: a real catalogue, and
+answers that the test makes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import falcon.testing
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import News, ResponseBody, Tensor
+from zmqtriton_frontends.catalogue import Catalogue
+from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.kserve import CheckedRequest
+
+SETTINGS: dict[str, Any] = {
+    "id": "triton",
+    "server_version": "0.1.0",
+    "log_format": "default",
+    "log_verbose": 0,
+    "exit_timeout_secs": 30,
+    "strict_readiness": True,
+    "http_workers": 1,
+    "http_max_input_size": 64 << 20,
+    "http_header_forward_pattern": "",
+    "metrics_config": [],
+}
+
+Reply = Callable[[CheckedRequest], ResponseBody]
+
+
+def tensor_config(name: str, datatype: str, dims: list[int], **more: Any) -> dict[str, Any]:
+    return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
+
+
+def news(
+    name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any
+) -> News:
+    """A model that is ready, by default with one input and one output of any length."""
+    whole = {
+        "name": name,
+        "backend": "python",
+        "max_batch_size": 0,
+        "input": [tensor_config("INPUT0", datatype, [-1])],
+        "output": [tensor_config("OUTPUT0", datatype, [-1])],
+        **config,
+    }
+    return News(version, name, version, "READY", "", 1, json.dumps(whole), b"")
+
+
+DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
+MODELS = (
+    news(),
+    news("strings", "STRING"),
+    news("booleans", "BOOL"),
+    news("integers", "INT32"),
+    news("unsigned", "UINT64"),
+    news("halves", "FP16"),
+    news("brains", "BF16"),
+    news("decoupled", **DECOUPLED),
+    news(
+        "batching",
+        max_batch_size=8,
+        input=[tensor_config("INPUT0", "FP32", [2]), tensor_config("INPUT1", "FP32", [2])],
+    ),
+    news("rows", max_batch_size=8, input=[tensor_config("INPUT0", "FP32", [3, -1])]),
+)
+
+
+def echo(request: CheckedRequest) -> ResponseBody:
+    """Each INPUTn comes back as OUTPUTn, if the client wants it."""
+    outputs = [
+        Tensor(name.replace("INPUT", "OUTPUT"), datatype, shape, bytes(data))
+        for name, datatype, shape, data in request.body.inputs
+    ]
+    wanted = request.body.outputs
+    return ResponseBody({}, [t for t in outputs if not wanted or t.name in wanted])
+
+
+class FakeGateway:
+    """Records what it is asked."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = {**SETTINGS, **settings}
+        self.catalogue = Catalogue()
+        for message in MODELS:
+            self.catalogue.update(message)
+        self.reply: Reply = echo
+        self.requests: list[CheckedRequest] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.answer: Any = None
+        self.asked: list[tuple[str, int]] = []
+        self.model_stats: list[dict[str, Any]] = []
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        self.requests.append(request)
+        return self.reply(request)
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        self.calls.append((verb, arguments))
+        if isinstance(self.answer, ZmqTritonError):
+            raise self.answer
+        return self.answer
+
+    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
+        self.asked.append((model, version))
+        return {"model_stats": self.model_stats}
+
+
+def client(gateway: FakeGateway) -> falcon.testing.TestClient:
+    return falcon.testing.TestClient(app.build(gateway))  # type: ignore[arg-type]
