@@ -14,8 +14,8 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import News, ResponseBody, Tensor
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.grpc_api.handlers import table
+from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from zmqtriton_protos import message
 RESPONSE = message("inference.ModelInferResponse")
 NAMES = {d.number: d.name for d in DATATYPES}
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=200)
+texts = st.text(st.characters(codec="utf-8"), max_size=200)
 tensors = st.builds(
     Tensor,
     texts,

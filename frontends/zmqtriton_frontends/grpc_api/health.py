@@ -58,11 +58,12 @@ class Health:
         self._watchers += 1
         try:
             while True:
+                is_stopping = self._gateway.is_stopping
                 ready = self._is_ready()
                 if ready != told:
                     told = ready
                     yield _status(ready)
-                if self._gateway.is_stopping:
+                if is_stopping:
                     return
                 await self._changed(told)
         finally:

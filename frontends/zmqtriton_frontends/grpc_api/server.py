@@ -64,7 +64,7 @@ def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
     return arguments
 
 
-class _Call:
+class GrpcCall:
     """Call over grpc.aio's context."""
 
     __slots__ = ("_context",)
@@ -145,7 +145,7 @@ class Server:
                 await _abort(context, Unavailable(_STOPPING))
             self._active += 1
             try:
-                return await handle(data, _Call(context))
+                return await handle(data, GrpcCall(context))
             except ZmqTritonError as known:
                 error = known
             except Exception:  # noqa: BLE001 - an edge: whatever it is, the client gets an answer
@@ -166,7 +166,7 @@ class Server:
             if self._gateway.is_stopping:
                 await _abort(context, Unavailable(_STOPPING))
             try:
-                async for response in handle(data, _Call(context)):
+                async for response in handle(data, GrpcCall(context)):
                     yield response
                 return
             except ZmqTritonError as known:

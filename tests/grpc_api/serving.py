@@ -1,0 +1,74 @@
+"""The real gRPC server over a fake gateway, on a loop of its own beside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import uvloop
+
+from tests.grpc_api.fake_gateway import FakeGateway
+from zmqtriton_frontends.grpc_api.server import Server
+
+T = TypeVar("T")
+
+
+class Serving:
+    """A server that runs; the gateway must be touched on its loop only."""
+
+    def __init__(self, gateway: FakeGateway) -> None:
+        self.gateway = gateway
+        self.address = ""
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._server: Server
+
+    async def _start(self) -> None:
+        self._server = Server(self.gateway)
+        port = await self._server.start("127.0.0.1:0")
+        self.address = f"127.0.0.1:{port}"
+
+    def start(self) -> None:
+        self._thread.start()
+        self.wait(self._start())
+
+    def end(self) -> None:
+        self.wait(self._server.stop(0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine on the server's loop returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def do(self, function: Callable[[], T]) -> T:
+        """What a function on the server's loop returns."""
+
+        async def run() -> T:
+            return function()
+
+        return self.wait(run())
+
+    def stop(self, within_s: float) -> Callable[[], None]:
+        """Begins to stop; the result waits for the end of that."""
+
+        async def stop() -> None:
+            self.gateway.is_stopping = True
+            await self._server.stop(within_s)
+
+        stopping = asyncio.run_coroutine_threadsafe(stop(), self._loop)
+        return lambda: stopping.result(20)
+
+
+@contextmanager
+def serving(gateway: FakeGateway) -> Iterator[Serving]:
+    server = Serving(gateway)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.end()
