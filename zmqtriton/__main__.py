@@ -1,4 +1,4 @@
-"""`python -m zmqtriton` is the command `zmqtriton`."""
+"""`python -m zmqtriton`, the same as the command `zmqtriton`."""
 
 from __future__ import annotations
 

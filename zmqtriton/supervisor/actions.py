@@ -53,6 +53,10 @@ class ListRepository(NamedTuple):
     ticket: int
 
 
+class PrepareToListen(NamedTuple):
+    """The frontends are about to listen on the sockets that are held for them."""
+
+
 class Log(NamedTuple):
     """One record. The level is Triton's letter: I, W, E, V."""
 
@@ -85,6 +89,7 @@ Action = (
     | Signal
     | ReadModel
     | ListRepository
+    | PrepareToListen
     | Log
     | ShowTables
     | Complain

@@ -11,6 +11,8 @@ from collections import deque
 #: More deaths than this within so many seconds are a crash loop.
 MAX_DEATHS = 5
 WITHIN_S = 60.0
+#: What has worked for so long is no part of a crash loop: the count begins anew.
+PROVEN_S = 1.0
 #: The pause before the second restart, and the longest one.
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 30.0
@@ -20,8 +22,10 @@ class Backoff:
     def __init__(self) -> None:
         self._deaths: deque[float] = deque()
 
-    def record(self, now_s: float) -> None:
-        """Something has died."""
+    def record(self, now_s: float, worked_for_s: float = 0.0) -> None:
+        """Something has died, after having worked for so long."""
+        if worked_for_s >= PROVEN_S:
+            self._deaths.clear()
         self._deaths.append(now_s)
         while self._deaths[0] <= now_s - WITHIN_S:
             self._deaths.popleft()

@@ -7,6 +7,7 @@ died too often. Does no I/O and does not know what a configuration means.
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -61,6 +62,7 @@ class Instance:
         self._backoff = Backoff()
         self._verdict = ""
         self._timer: Timer | None = None
+        self._ready_at_s = math.inf
 
     @property
     def name(self) -> str:
@@ -105,6 +107,7 @@ class Instance:
     def _start(self, event: states.Event) -> None:
         self.serial = self._plan.new_serial()
         self.has_said_why = False
+        self._ready_at_s = math.inf
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.do(SpawnStub(self.serial, self._python, self._model, self.name))
@@ -115,7 +118,9 @@ class Instance:
             self._kill()
 
     def _take_loaded(self, _: states.ModelLoaded) -> None:
-        self.may_restart = self.may_restart or self.state is InstanceState.READY
+        if self.state is InstanceState.READY:
+            self.may_restart = True
+            self._ready_at_s = self._plan.now_s
 
     def _take_failure(self, event: states.LoadFailed) -> None:
         self._verdict = event.text
@@ -131,7 +136,7 @@ class Instance:
         self.pid = 0
         if self.state is not InstanceState.BACKOFF:
             return
-        self._backoff.record(self._plan.now_s)
+        self._backoff.record(self._plan.now_s, self._plan.now_s - self._ready_at_s)
         if not self.may_restart or self._backoff.is_exhausted:
             self.handle(states.RestartsExhausted())
         else:

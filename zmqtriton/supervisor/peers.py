@@ -1,7 +1,7 @@
 """The broker and the frontends: their start in order, replacements, what they are told.
 
-The broker is born first; frontends wait for it, and accept connections when told to. A frontend that
-dies is replaced; without its broker the server ends. Gunicorn forks its processes itself: they
+The broker is born first; frontends wait for it, and accept connections when told to. A frontend
+that dies is replaced; without its broker the server ends. Gunicorn forks its processes itself: they
 arrive as branches of the arbiter. Does no I/O.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.actions import Send, Signal, Spawn
+from zmqtriton.supervisor.actions import PrepareToListen, Send, Signal, Spawn
 from zmqtriton.supervisor.backoff import Backoff
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
@@ -100,8 +100,10 @@ class Peers:
         self._introduce(peer)
 
     def _introduce(self, peer: Peer) -> None:
+        # Gunicorn's processes are in the group of their arbiter, and die with that.
+        group = peer.pid if peer.role != HTTP else 0
         self._introductions.introduce(
-            peer.serial, peer.role, peer.role, peer.pid, lambda: self._inform(peer)
+            peer.serial, peer.role, peer.role, group, lambda: self._inform(peer)
         )
 
     def _inform(self, peer: Peer) -> None:
@@ -160,6 +162,7 @@ class Peers:
     def open(self) -> None:
         """Lets clients connect."""
         self._is_open = True
+        self._plan.do(PrepareToListen())
         for peer in self._peers.values():
             if peer.is_introduced and peer.role != BROKER:
                 self._plan.do(Send(peer.serial, wire.Open()))

@@ -1,0 +1,101 @@
+"""`zmqtriton demo [DIRECTORY] [options]`: a server with example models, and what to type next.
+
+The models are copied first, so that they can be edited and loaded again; files that exist are kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from zmqtriton.main import read_options
+from zmqtriton.options import Options
+
+MODELS = Path(__file__).parent / "models"
+DIRECTORY = "zmqtriton-demo"
+
+
+def run_demo(words: list[str]) -> int:
+    """The exit status."""
+    from zmqtriton.supervisor.service import run
+
+    has_directory = bool(words) and not words[0].startswith("-")
+    directory = Path(words[0] if has_directory else DIRECTORY)
+    try:
+        copy_models(directory)
+    except OSError as error:
+        sys.stderr.write(f"error: cannot write the demo's models: {error}\n")
+        return 1
+    options = read_options(server_arguments(directory, words[1:] if has_directory else words))
+    if isinstance(options, int):
+        return options
+
+    def show() -> None:
+        sys.stdout.write(guide(directory, options))
+        sys.stdout.flush()
+
+    return run(options, on_open=show)
+
+
+def copy_models(directory: Path) -> None:
+    """Raises OSError. What is there already is the user's."""
+    for source in sorted(MODELS.rglob("*")):
+        if source.is_dir() or "__pycache__" in source.parts:
+            continue
+        target = directory / source.relative_to(MODELS)
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+
+def server_arguments(directory: Path, words: list[str]) -> list[str]:
+    """The options of the demo, then the user's, which win."""
+    ours = [
+        f"--model-repository={directory}",
+        "--http-address=127.0.0.1",
+        "--grpc-address=127.0.0.1",
+    ]
+    said = " ".join(words)
+    if "--model-control-mode" not in said:
+        ours.append("--model-control-mode=explicit")
+        if "--load-model" not in said:
+            ours.append("--load-model=*")
+    return [*ours, *words]
+
+
+def guide(directory: Path, options: Options) -> str:
+    """What to paste into another terminal."""
+    http = f"{options.http_address}:{options.http_port}"
+    numbers = ",".join(map(str, range(16)))
+    ones = ",".join("1" * 16)
+    return f"""
+The models are in {directory}. In another terminal:
+
+  curl -s {http}/v2/models/add_sub/infer -d '{{"inputs": [
+    {{"name": "INPUT0", "shape": [1, 16], "datatype": "FP32", "data": [{numbers}]}},
+    {{"name": "INPUT1", "shape": [1, 16], "datatype": "FP32", "data": [{ones}]}}]}}'
+
+  curl -s {http}/v2/models/string_upper/infer -d '{{"inputs": [
+    {{"name": "TEXT", "shape": [1, 2], "datatype": "BYTES", "data": ["hello", "world"]}}]}}'
+
+The same from Python, after `pip install tritonclient[http]`:
+
+  import numpy as np, tritonclient.http as triton
+  client = triton.InferenceServerClient("{http}")
+  inputs = [triton.InferInput(name, [1, 16], "FP32") for name in ("INPUT0", "INPUT1")]
+  for value in inputs:
+      value.set_data_from_numpy(np.ones((1, 16), np.float32))
+  print(client.infer("add_sub", inputs).as_numpy("OUTPUT0"))
+
+`crashy` does what MODE says: 0 answers its process number, 1 exits, 2 makes a segmentation fault,
+3 raises an exception, 4 hangs until it is replaced after 2 seconds. It comes back each time:
+
+  curl -s {http}/v2/models/crashy/infer -d '{{"inputs": [
+    {{"name": "MODE", "shape": [1], "datatype": "INT32", "data": [2]}}]}}'
+  zmqtriton-ctl status
+
+Edit {directory}/add_sub/1/model.py, then `zmqtriton-ctl load add_sub`.
+Ctrl-C here stops everything.
+
+"""

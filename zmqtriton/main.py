@@ -1,0 +1,40 @@
+"""The commands `zmqtriton` and `tritonserver`: options to a running server, and `zmqtriton demo`.
+
+Returns the exit status. Options that are wrong are said on stderr, in Triton's words.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from zmqtriton.options import HelpRequested, OptionError, Options, parse
+
+
+def main(arguments: list[str] | None = None) -> int:
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["demo"]:
+        from zmqtriton.demo import run_demo
+
+        return run_demo(words[1:])
+    options = read_options(words)
+    if isinstance(options, int):
+        return options
+    # Not before: what only prints an error need not load the server.
+    from zmqtriton.supervisor.service import run
+
+    return run(options)
+
+
+def read_options(words: list[str]) -> Options | int:
+    """The options, or the status to exit with."""
+    try:
+        options = parse(words)
+    except HelpRequested as request:
+        sys.stdout.write(f"{request}\n")
+        return 0
+    except OptionError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    for warning in options.warnings:
+        sys.stderr.write(f"{warning}\n")
+    return options

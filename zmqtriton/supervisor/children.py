@@ -1,0 +1,255 @@
+"""The children as the loop sees them: descriptors to watch, messages to pass on, ends to report.
+
+Owned by the service, which is told by callbacks what has happened. A death is told after everything
+that the dead process has said; its lifeline alone says nothing, since a child of the model may hold
+it open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from zmqtriton.supervisor import processes
+from zmqtriton.supervisor.output import Output
+from zmqtriton.supervisor.processes import Process
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.logs import LEVEL_NUMBERS
+
+_log = logging.getLogger(__name__)
+_said = logging.getLogger("zmqtriton.said")
+
+#: A process must be found stopped in so many looks in a row: a profiler stops it for moments.
+_FROZEN_LOOKS = 2
+
+
+@dataclass
+class Child:
+    """A process with a lifeline, or a caller on the control socket, which has no pid."""
+
+    serial: int
+    line: Lifeline
+    pid: int = 0
+    process: Process | None = None
+    #: Of a process that somebody else will reap.
+    pidfd: int | None = None
+    output: Output | None = None
+    #: It may hand over lifelines of processes that it has forked.
+    may_branch: bool = False
+    frozen_looks: int = 0
+    is_watched_for_writing: bool = False
+
+
+class Listener(Protocol):
+    """Who hears of the children: the core."""
+
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
+        """It runs, and can be told who it is."""
+
+    def process_ended(self, serial: int, reason: str, last_words: str = "") -> None:
+        """It is dead, and everything that it had said was received before."""
+
+    def process_frozen(self, serial: int) -> None:
+        """It was stopped by a signal and does not go on."""
+
+    def branched(self, pid: int, started_s: float) -> int:
+        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
+
+    def received(self, serial: int, message: Any) -> None:
+        """A message of a process, or of a caller on the control socket."""
+
+
+class Children:
+    def __init__(self, selector: selectors.BaseSelector, listener: Listener) -> None:
+        self._selector = selector
+        self._listener = listener
+        self._children: dict[int, Child] = {}
+        self.malformed = 0
+
+    def stub_pids(self) -> set[int]:
+        return {c.pid for c in self._children.values() if c.output is not None}
+
+    # ---------------------------------------------------------------- starting
+
+    def spawn(
+        self,
+        serial: int,
+        command: Callable[[int], Sequence[str]],
+        *,
+        descriptors: Sequence[int] = (),
+        stub: str = "",
+        may_branch: bool = False,
+        **how: Any,
+    ) -> None:
+        """Starts what `command` makes of the lifeline's number; `stub` names an instance."""
+        ours, theirs = pair()
+        reading = writing = None
+        if stub:
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            how |= {"output": writing, "is_stub": True}
+        end = theirs.fileno()
+        try:
+            process = processes.spawn(command(end), descriptors=(end, *descriptors), **how)
+        except OSError as error:
+            ours.close()
+            if reading is not None:
+                os.close(reading)
+            self._listener.process_ended(serial, f"it cannot be started: {error}")
+            return
+        finally:
+            theirs.close()
+            if writing is not None:
+                os.close(writing)
+        child = Child(serial, Lifeline(ours), process.pid, process, may_branch=may_branch)
+        self._watch(child)
+        self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
+        if reading is not None:
+            child.output = output = Output(reading, stub, process.pid)
+            self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
+        self._listener.process_started(serial, process.pid, time.time())
+
+    def add_caller(self, serial: int, line: Lifeline) -> None:
+        """Somebody on the control socket."""
+        self._watch(Child(serial, line))
+
+    def _watch(self, child: Child) -> None:
+        self._children[child.serial] = child
+        self._selector.register(child.line, selectors.EVENT_READ, lambda: self._attend(child))
+
+    # --------------------------------------------------------------- talking
+
+    def send(self, serial: int, message: Any) -> None:
+        """Lost if the process is dead; that is told separately."""
+        child = self._children.get(serial)
+        if child is not None:
+            child.line.send(message)
+            self._watch_for_writing(child)
+
+    def _watch_for_writing(self, child: Child) -> None:
+        wanted = child.line.is_backed_up and not child.line.ended
+        if wanted != child.is_watched_for_writing:
+            child.is_watched_for_writing = wanted
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+            self._selector.modify(child.line, events, lambda: self._attend(child))
+
+    def _attend(self, child: Child) -> None:
+        if child.serial not in self._children:
+            return
+        if child.is_watched_for_writing:
+            child.line.flush()
+            self._watch_for_writing(child)
+        self._receive(child)
+        if child.line.ended:
+            self._selector.unregister(child.line)
+            if child.process is None:
+                # Nothing else tells the end of a caller, or of a process that is not our child.
+                self._part(child, "its lifeline has ended")
+
+    def _receive(self, child: Child) -> None:
+        before = child.line.malformed
+        for message, descriptors in child.line.receive():
+            if isinstance(message, wire.Branch) and descriptors and child.may_branch:
+                self._adopt(message.pid, descriptors.pop(0))
+            elif isinstance(message, wire.Said):
+                self._say(child, message)
+            else:
+                self._listener.received(child.serial, message)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        if child.line.malformed != before:
+            self.malformed += child.line.malformed - before
+            _log.warning("dropped a message of process %d that does not decode", child.pid)
+
+    @staticmethod
+    def _say(child: Child, said: wire.Said) -> None:
+        origin = (child.pid, said.file, said.line)
+        level = LEVEL_NUMBERS.get(said.level, logging.INFO)
+        _said.log(level, "%s", said.text, extra={"origin": origin})
+
+    def _adopt(self, pid: int, descriptor: int) -> None:
+        line = Lifeline.inherited(descriptor)
+        serial = self._listener.branched(pid, time.time())
+        child = Child(serial, line, pid)
+        try:
+            child.pidfd = os.pidfd_open(pid)
+        except OSError:
+            child.pidfd = None  # dead already, which its line says too
+        self._watch(child)
+
+    # -------------------------------------------------------------- watching
+
+    def _read_output(self, child: Child) -> None:
+        if child.output is not None and not child.output.read():
+            # Closed by the process, which may go on without.
+            self._selector.unregister(child.output)
+
+    def look_for_frozen(self) -> None:
+        """Call it once a second."""
+        for child in list(self._children.values()):
+            if not child.pid:
+                continue
+            child.frozen_looks = child.frozen_looks + 1 if processes.is_frozen(child.pid) else 0
+            if child.frozen_looks == _FROZEN_LOOKS:
+                self._listener.process_frozen(child.serial)
+
+    def signal(self, serial: int, number: int, group: bool = False) -> None:
+        child = self._children.get(serial)
+        if child is None:
+            return
+        if child.process is not None:
+            child.process.signal(number, group)
+        elif child.pidfd is not None:
+            try:
+                signal.pidfd_send_signal(child.pidfd, number)
+            except ProcessLookupError:
+                pass  # its line ends in this moment
+
+    # ------------------------------------------------------------------- ends
+
+    def _bury(self, child: Child) -> None:
+        if child.serial in self._children and child.process is not None:
+            self._receive(child)
+            self._unregister(child.process.pidfd)
+            self._part(child, child.process.reap())
+
+    def _part(self, child: Child, reason: str) -> None:
+        del self._children[child.serial]
+        self._unregister(child.line)
+        child.line.close()
+        words = ""
+        if child.output is not None:
+            self._unregister(child.output)
+            child.output.close()
+            words = child.output.last_words
+        if child.pidfd is not None:
+            os.close(child.pidfd)
+        if child.pid:
+            self._listener.process_ended(child.serial, reason, words)
+
+    def _unregister(self, descriptor: Any) -> None:
+        try:
+            self._selector.unregister(descriptor)
+        except (KeyError, ValueError):
+            pass  # it had ended by itself before
+
+    def end_all(self, within_s: float) -> None:
+        """Kills everything that is left and waits for it."""
+        for serial in list(self._children):
+            self.signal(serial, signal.SIGKILL, group=True)
+        deadline_s = time.monotonic() + within_s
+        for child in list(self._children.values()):
+            if child.process is None:
+                self._part(child, "the server has ended")
+                continue
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(child.process.pidfd, selectors.EVENT_READ)
+                is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
+            if is_dead:
+                self._bury(child)

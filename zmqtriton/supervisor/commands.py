@@ -1,0 +1,32 @@
+"""The command lines of the children; `ps` shows them, so they say what each process is."""
+
+from __future__ import annotations
+
+import sys
+
+from zmqtriton.supervisor.reading import STUB
+
+_MODULES = {
+    "broker": "zmqtriton.broker",
+    "http-arbiter": "zmqtriton_frontends.http_api",
+    "grpc": "zmqtriton_frontends.grpc_api",
+    "metrics": "zmqtriton_frontends.metrics_api",
+}
+#: Which of them listen on a socket that they are given.
+_WITH_SOCKET = frozenset({"http-arbiter", "metrics"})
+
+
+def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
+    command = [sys.executable, "-m", _MODULES[role], "--lifeline", str(lifeline)]
+    if role in _WITH_SOCKET and socket is not None:
+        command += ["--socket", str(socket)]
+    return command
+
+
+#: The directory in which the server was started is not a place to look for its modules.
+ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
+
+
+def stub_command(python: str, lifeline: int, model: str, instance: str) -> list[str]:
+    """Started by path, so that the model's interpreter sees nothing else of ours."""
+    return [python, str(STUB / "__main__.py"), "--lifeline", str(lifeline), model, instance]

@@ -1,0 +1,56 @@
+"""The socket of zmqtriton-ctl: who may connect, and the line that a connection becomes.
+
+Only processes of the same user or of root are heard, and never a model's: those have their own ways
+to ask, and must not command the server that runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Container
+from pathlib import Path
+
+from zmqtriton_floor.lifeline import Lifeline
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_BACKLOG = 16
+
+
+class ControlSocket:
+    def __init__(self, path: Path, stubs: Callable[[], Container[int]]) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        self._socket.setblocking(False)
+        self._socket.bind(str(path))
+        path.chmod(0o600)
+        self._socket.listen(_BACKLOG)
+        #: Pids of the stubs, each the leader of its session.
+        self._stubs = stubs
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def accept(self) -> Lifeline | None:
+        """A caller's line, or None for one that is not heard."""
+        try:
+            connection, _ = self._socket.accept()
+        except OSError:
+            return None  # it has gone already, or there are no descriptors left
+        if self._is_allowed(connection):
+            return Lifeline(connection)
+        connection.close()
+        return None
+
+    def _is_allowed(self, connection: socket.socket) -> bool:
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(data)
+        if uid not in (0, os.geteuid()):
+            return False
+        try:
+            return os.getsid(pid) not in self._stubs()
+        except OSError:
+            return False

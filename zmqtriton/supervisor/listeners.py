@@ -1,0 +1,103 @@
+"""The TCP sockets of the server: bound at start, so that a port in use is an error at once.
+
+Nothing listens here: HTTP and metrics get their bound socket and listen when the server opens; gRPC
+binds for itself, and the socket held here keeps the port for it meanwhile.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from zmqtriton.options import Options
+
+HTTP = "http-arbiter"
+GRPC = "grpc"
+METRICS = "metrics"
+
+
+class PortError(Exception):
+    """Raised when the server cannot have a port; the text is for whoever started it."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One bound socket and what it is for."""
+
+    role: str
+    socket: socket.socket
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+
+def bind_all(options: Options) -> dict[str, Listener]:
+    """By role. Raises PortError; then nothing stays bound."""
+    wanted = [
+        (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
+        (options.allow_grpc, GRPC, "GRPC", options.grpc_address, options.grpc_port),
+        (
+            options.allow_metrics,
+            METRICS,
+            "Metrics",
+            options.metrics_address or options.http_address,
+            options.metrics_port,
+        ),
+    ]
+    listeners: dict[str, Listener] = {}
+    try:
+        for is_wanted, role, service, address, port in wanted:
+            if is_wanted:
+                listeners[role] = Listener(role, _bind(service, address, port, role == GRPC))
+    except PortError:
+        close_all(listeners)
+        raise
+    return listeners
+
+
+def _bind(service: str, address: str, port: int, is_shared: bool) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise PortError(_refusal(service, f"unable to resolve '{address}': {error}")) from error
+    family, kind, protocol, _, where = found[0]
+    held = socket.socket(family, kind, protocol)
+    try:
+        if is_shared:
+            # A port that others share would be bound without complaint, so it is tried alone first.
+            with socket.socket(family, kind, protocol) as probe:
+                _bind_alone(probe, where)
+                where = probe.getsockname()
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        _bind_alone(held, where)
+    except OSError as error:
+        held.close()
+        text = f"Socket '{address}:{port}' already in use "
+        if error.errno not in (98,):
+            text = f"unable to bind '{address}:{port}': {error.strerror}"
+        raise PortError(_refusal(service, text)) from error
+    return held
+
+
+def _bind_alone(bound: socket.socket, where: tuple[object, ...]) -> None:
+    """Connections of an earlier server may be in TIME_WAIT, which is no reason to fail. Once the
+    option is cleared nobody else can bind, although nothing listens yet."""
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(where)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+
+
+def _refusal(service: str, text: str) -> str:
+    return f"failed to start {service} service: Unavailable - {text}"
+
+
+def allow_restart(listeners: dict[str, Listener]) -> None:
+    """Before they listen: what they accept shall not keep the next server from binding."""
+    for listener in listeners.values():
+        listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
+
+def close_all(listeners: dict[str, Listener]) -> None:
+    for listener in listeners.values():
+        listener.socket.close()

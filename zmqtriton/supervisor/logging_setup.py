@@ -1,0 +1,25 @@
+"""Where the supervisor's own records go, and which; called once, before anything is logged."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import IO
+
+from zmqtriton.options import Options
+from zmqtriton_floor import logs
+
+
+def set_up(options: Options) -> IO[str]:
+    """The stream. Raises OSError where the log file cannot be opened."""
+    stream = open(options.log_file, "a", encoding="utf-8") if options.log_file else sys.stderr  # noqa: SIM115
+    logs.configure(options.log_format, options.log_verbose, stream)
+    wanted = {
+        logging.DEBUG: True,
+        logging.INFO: options.log_info,
+        logging.WARNING: options.log_warning,
+        logging.ERROR: options.log_error,
+    }
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: wanted.get(record.levelno, True))
+    return stream

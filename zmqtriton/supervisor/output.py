@@ -1,0 +1,103 @@
+"""What a stub writes to its stdout and stderr: it becomes records of the server's log.
+
+Each line carries the instance's name and its number where other records have file and line. A
+model that floods its output loses lines, which are counted; the last lines are kept as its last
+words.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+
+_log = logging.getLogger("zmqtriton.output")
+
+_READ_BYTES = 65536
+_MAX_LINE_BYTES = 16384
+#: Lines in a second that get through, after a first burst of as many again.
+_LINES_PER_S = 1000
+_LAST_WORDS_BYTES = 4096
+
+
+class Output:
+    """The reading end of one stub's pipe."""
+
+    def __init__(self, descriptor: int, instance: str, pid: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._instance = instance
+        self._pid = pid
+        self._rest = b""
+        self._number = 0
+        self._last: deque[str] = deque()
+        self._last_bytes = 0
+        self._allowance = float(_LINES_PER_S)
+        self._allowed_at_s = time.monotonic()
+        self.dropped = 0
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def read(self) -> bool:
+        """Takes some of what is there; False if there is nothing, or never will be."""
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _MAX_LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._take(line)
+        return True
+
+    def close(self, at_most: int = 64) -> None:
+        """Takes what is left; a child of the model may hold the other end and go on for ever."""
+        for _ in range(at_most):
+            if not self.read():
+                break
+        if self._rest:
+            self._take(self._rest)
+        if self.dropped:
+            _log.warning(
+                "%d lines of '%s' were dropped, there were too many", self.dropped, self._instance
+            )
+        os.close(self._descriptor)
+
+    @property
+    def last_words(self) -> str:
+        """The last line that says something."""
+        return next((line.strip() for line in reversed(self._last) if line.strip()), "")
+
+    @property
+    def tail(self) -> str:
+        """The last lines, up to 4 KiB."""
+        return "\n".join(self._last)
+
+    def _take(self, data: bytes) -> None:
+        line = data[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
+        self._number += 1
+        self._last.append(line)
+        self._last_bytes += len(line)
+        while self._last_bytes > _LAST_WORDS_BYTES and len(self._last) > 1:
+            self._last_bytes -= len(self._last.popleft())
+        if self._may_pass():
+            origin = (self._pid, self._instance, self._number)
+            _log.info("%s", line, extra={"origin": origin})
+        else:
+            self.dropped += 1
+
+    def _may_pass(self) -> bool:
+        now_s = time.monotonic()
+        gained = (now_s - self._allowed_at_s) * _LINES_PER_S
+        self._allowance = min(2.0 * _LINES_PER_S, self._allowance + gained)
+        self._allowed_at_s = now_s
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True

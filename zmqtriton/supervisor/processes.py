@@ -1,0 +1,123 @@
+"""Starting, signalling and reaping children; nothing else in the project knows Popen.
+
+A child gets a session of its own, the descriptors named, and nothing else of the supervisor's. All
+but the broker are killed by the kernel when the supervisor dies. Its death shows on a pidfd.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_LIBC = ctypes.CDLL(None)
+
+#: The notify socket is the supervisor's; a child that used it would speak for the whole server.
+_NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
+
+
+def set_name(name: str) -> None:
+    """The name of this process in `ps`."""
+    _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+class Process:
+    """A child from its start until it is reaped."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self._popen = popen
+        self.pid = popen.pid
+        #: Readable once it is dead.
+        self.pidfd = os.pidfd_open(popen.pid)
+
+    def signal(self, number: int, group: bool) -> None:
+        """Nothing if it is dead; its number cannot be another's before it is reaped."""
+        if self._popen.returncode is not None:
+            return
+        try:
+            if group:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass  # dead, and the death is on its way to us
+        except PermissionError:
+            # Its group has a process of another user; it alone may still be in reach.
+            signal.pidfd_send_signal(self.pidfd, number)
+
+    def reap(self) -> str:
+        """How it ended; kills what it has left in its process group. Only once it is dead."""
+        self.signal(signal.SIGKILL, group=True)
+        status = self._popen.wait()
+        os.close(self.pidfd)
+        return describe_status(status)
+
+
+def describe_status(status: int) -> str:
+    """`killed by SIGKILL` or `exited with status 1`."""
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def spawn(
+    command: Sequence[str],
+    *,
+    descriptors: Sequence[int],
+    output: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    is_stub: bool = False,
+    dies_with_parent: bool = True,
+) -> Process:
+    """Raises OSError where the program cannot be run. `output` takes its stdout and stderr."""
+    parent = os.getpid()
+
+    def prepare() -> None:
+        if dies_with_parent:
+            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(1)
+        if is_stub:
+            # A model that crashes in a loop would fill the disk.
+            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
+
+    inherited = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
+    popen = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        pass_fds=descriptors,
+        env={**inherited, **(environment or {})},
+        start_new_session=True,
+        preexec_fn=prepare,
+    )
+    if is_stub:
+        _prefer_to_kill(popen.pid)
+    return Process(popen)
+
+
+def _prefer_to_kill(pid: int) -> None:
+    """When memory runs out a stub shall go, which can be replaced, and not the server."""
+    try:
+        Path(f"/proc/{pid}/oom_score_adj").write_text("500")
+    except OSError:
+        return  # where this is forbidden, the kernel's own choice stands
+
+
+def is_frozen(pid: int) -> bool:
+    """Stopped by a signal or a tracer, so that it does nothing."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] in "Tt"

@@ -1,0 +1,171 @@
+"""Reads models from the repositories into blueprints. Called by the service when the core asks.
+
+Does I/O on small files only; what is wrong with a model becomes an Unreadable or the problem of a
+version, never an exception.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import zmqtriton_floor
+from zmqtriton.config.backends import find_model_file
+from zmqtriton.config.document import to_json
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.instances import apply_group_defaults, instance_names
+from zmqtriton.config.model_config import Host, load_config, merge_completion
+from zmqtriton.options import Options
+from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
+from zmqtriton.supervisor.blueprint import Blueprint, Finished, Unreadable, Version
+from zmqtriton.supervisor.instance import Place
+from zmqtriton.supervisor.interpreter import find_interpreter
+from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
+
+#: The stub lies beside the floor; it is started by path and imported by nobody.
+STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
+
+_DEVICE = re.compile(r"nvidia([0-9]+)")
+
+
+def visible_gpus() -> tuple[int, ...]:
+    """Their numbers, by the device files: no driver is loaded for it."""
+    try:
+        names = os.listdir("/dev")
+    except OSError:
+        return ()
+    return tuple(sorted(int(m.group(1)) for n in names if (m := _DEVICE.fullmatch(n))))
+
+
+class Repository:
+    """All repositories of the command line."""
+
+    def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
+        self._paths = [Path(path) for path in options.model_repository]
+        self._config_name = options.model_config_name
+        self._auto_complete = not options.strict_model_config
+        self._host = Host(gpus, options.min_supported_compute_capability)
+        self._backends = (STUB / "backends", Path(options.backend_directory))
+
+    def names(self) -> dict[str, str]:
+        """Every model directory, with what is wrong with its name, or "". Raises InternalError."""
+        found: dict[str, str] = {}
+        places: dict[str, Path] = {}
+        for repository in self._paths:
+            for name in _directories(repository):
+                place = (repository / name).resolve()
+                if places.setdefault(name, place) != place:
+                    found[name] = DUPLICATE_REASON
+                else:
+                    found.setdefault(name, "")
+        return dict(sorted(found.items()))
+
+    def read(self, name: str, override: str | None = None) -> Blueprint | Unreadable:
+        """What a load of this model would build now."""
+        places: dict[Path, tuple[Path, Path]] = {}
+        if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
+            for repository in self._paths:
+                path = repository / name
+                if path.is_dir():
+                    places.setdefault(path.resolve(), (path, repository))
+        if not places:
+            text = f"failed to poll model '{name}': model not found in any model repository."
+            return Unreadable(text, NotFound.number)
+        if len(places) > 1:
+            text = f"failed to poll model '{name}': not unique across all model repositories"
+            return Unreadable(text, InternalError.number, "duplicate", is_duplicate=True)
+        ((path, repository),) = places.values()
+        fingerprint = "unreadable"
+        try:
+            scanned = scan_model(path, repository, self._config_name)
+            fingerprint = scanned.fingerprint
+            return self._blueprint(scanned, override)
+        except ZmqTritonError as error:
+            return Unreadable(error.text, error.number, fingerprint)
+        except OSError as error:
+            return Unreadable(str(error), InternalError.number, fingerprint)
+
+    def _blueprint(self, scanned: ScannedModel, override: str | None) -> Blueprint:
+        config = load_config(
+            scanned.name,
+            scanned.path,
+            scanned.config_path,
+            override=override,
+            auto_complete=self._auto_complete,
+            host=self._host,
+        )
+        is_final = not self._auto_complete or config.HasField("ensemble_scheduling")
+        versions, warnings = self._versions(config, scanned)
+        python = ""
+        try:
+            python = find_interpreter(config, scanned.path)
+        except ZmqTritonError as error:
+            versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
+        return Blueprint(
+            name=scanned.name,
+            directory=str(scanned.path.absolute()),
+            fingerprint=scanned.fingerprint,
+            python=python,
+            config=to_json(config),
+            first=_first(config, self._host),
+            versions=versions,
+            finished=_finished(config) if is_final else None,
+            finish=partial(_finish, config, self._host),
+            warnings=(*scanned.warnings, *warnings),
+        )
+
+    def _versions(
+        self, config: Any, scanned: ScannedModel
+    ) -> tuple[dict[int, Version], tuple[str, ...]]:
+        try:
+            choice = choose_versions(config, scanned.versions)
+        except ConfigError:
+            return {}, ()
+        return {n: self._version(config, scanned, n) for n in choice.versions}, choice.warnings
+
+    def _version(self, config: Any, scanned: ScannedModel, number: int) -> Version:
+        if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
+            return Version("", "ensembles are not served yet", Unavailable.number)
+        try:
+            path = find_model_file(config, scanned.path.absolute(), number, self._backends)
+        except ZmqTritonError as error:
+            return Version("", error.text, error.number)
+        return Version(str(path))
+
+
+def _directories(repository: Path) -> list[str]:
+    try:
+        with os.scandir(repository) as entries:
+            return sorted(
+                e.name
+                for e in entries
+                if e.is_dir() and not e.name.startswith(".") and e.name != "__pycache__"
+            )
+    except OSError as error:
+        raise InternalError(f"failed to open directory {repository}: {error.strerror}") from error
+
+
+def _places(config: Any) -> tuple[Place, ...]:
+    return tuple(Place(i.name, i.kind, i.device_id) for i in instance_names(config))
+
+
+def _first(config: Any, host: Host) -> Place:
+    """The instance that is asked for the configuration. Groups that ask for what is not here have
+    none, and are refused when the configuration is final; until then one is made up."""
+    draft = type(config)()
+    draft.CopyFrom(config)
+    apply_group_defaults(draft, host.gpus)
+    places = _places(draft)
+    return places[0] if places else Place(f"{config.name}_0", "CPU", 0)
+
+
+def _finished(config: Any) -> Finished:
+    return Finished(to_json(config), config.SerializeToString(), _places(config))
+
+
+def _finish(config: Any, host: Host, reply: str) -> Finished:
+    return _finished(merge_completion(config, reply, host=host))

@@ -1,0 +1,131 @@
+"""The directory of the server's sockets: private, locked while in use, gone afterwards.
+
+A server that was killed together with its broker leaves its directory; the next one to start
+removes those whose lock nobody holds. Called by the service alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PREFIX = "zmqtriton-"
+_LOCK = "lock"
+#: Of a path of a unix socket, less the longest name in here.
+_MAX_PATH = 107 - len("/requests-4294967295")
+
+
+class DirectoryError(Exception):
+    """Raised when there is no directory to use; the text is for whoever started the server."""
+
+
+class RuntimeDirectory:
+    """Open from `claim` to `remove`."""
+
+    def __init__(self, path: Path, lock: int, *, is_ours: bool) -> None:
+        self.path = path
+        self._lock = lock
+        #: Made here; one that was given stays.
+        self._is_ours = is_ours
+
+    @property
+    def control(self) -> Path:
+        """The socket for zmqtriton-ctl."""
+        return self.path / "ctl"
+
+    def remove(self) -> None:
+        """Nothing of it is left, though a directory that was given is."""
+        if self._is_ours:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            _empty(self.path)
+        os.close(self._lock)
+
+
+def claim(given: str = "") -> RuntimeDirectory:
+    """The one that was asked for, $RUNTIME_DIRECTORY, or a new one. Raises DirectoryError."""
+    # systemd separates several by colons; the first is the service's own.
+    named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
+    if named:
+        path = Path(named).absolute()
+        _check_length(path)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)
+            lock = _lock(path)
+        except OSError as error:
+            raise DirectoryError(f"cannot use runtime directory '{path}': {error}") from error
+        if lock is None:
+            raise DirectoryError(f"runtime directory '{path}' is in use by another server")
+        _empty(path)
+        return RuntimeDirectory(path, lock, is_ours=False)
+    sweep(Path(tempfile.gettempdir()))
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    _check_length(path)
+    return RuntimeDirectory(path, _lock_new(path), is_ours=True)
+
+
+def _check_length(path: Path) -> None:
+    if len(os.fsencode(path)) > _MAX_PATH:
+        raise DirectoryError(f"the path of runtime directory '{path}' is too long for sockets")
+
+
+def _lock(path: Path) -> int | None:
+    """The lock's descriptor, or None if somebody has it. Children do not inherit it."""
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _lock_new(path: Path) -> int:
+    """Locked before it has its name, so that nobody who sweeps finds it free."""
+    draft = path / "draft"
+    lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    draft.rename(path / _LOCK)
+    return lock
+
+
+def _empty(path: Path) -> None:
+    """Removes what an earlier server has left, but the lock."""
+    for entry in path.iterdir():
+        if entry.name == _LOCK:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def sweep(parent: Path) -> None:
+    """Removes this user's directories of servers that are dead."""
+    for path in candidates(parent):
+        try:
+            if not (path / _LOCK).exists():
+                continue  # being made, or none of ours
+            lock = _lock(path)
+        except OSError:
+            continue  # another sweeper was faster
+        if lock is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+
+
+def candidates(parent: Path) -> Iterator[Path]:
+    """Directories that look like a server's of this user."""
+    for path in sorted(parent.glob(f"{PREFIX}*")):
+        try:
+            status = path.lstat()
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+            yield path

@@ -1,0 +1,274 @@
+"""The supervisor's loop: one thread that watches everything and performs what the core decides.
+
+Started by `main`. Owns the clock, the signals, the sockets, the runtime directory; decides nothing
+but how. Nothing in here may block: a slow disk is the worst that it meets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import IO, Any
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor import actions, commands, listeners, logging_setup, tables
+from zmqtriton.supervisor.children import Children
+from zmqtriton.supervisor.control_socket import ControlSocket
+from zmqtriton.supervisor.core import Core, Policy
+from zmqtriton.supervisor.introductions import Server
+from zmqtriton.supervisor.listeners import PortError
+from zmqtriton.supervisor.processes import set_name
+from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
+from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
+from zmqtriton_floor import __version__
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.logs import LEVEL_NUMBERS
+
+_log = logging.getLogger(__name__)
+
+_TOKEN_BYTES = 16
+_LOOK_EVERY_S = 1.0
+#: For what was killed at the end; after that the kernel has it.
+_END_WITHIN_S = 5.0
+
+
+def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
+    """The exit status. `on_open` is called when clients may come."""
+    set_name("zmqtriton")
+    try:
+        stream = logging_setup.set_up(options)
+        held = listeners.bind_all(options)
+    except (PortError, OSError) as error:
+        tables.print_plain(f"error: {error}")
+        return 1
+    try:
+        directory = claim(options.runtime_directory)
+    except DirectoryError as error:
+        listeners.close_all(held)
+        tables.print_plain(f"error: {error}")
+        return 1
+    service = Service(options, held, directory, stream)
+    service.on_open = on_open
+    try:
+        return service.run()
+    finally:
+        service.close()
+
+
+class Service:
+    def __init__(
+        self,
+        options: Options,
+        held: dict[str, listeners.Listener],
+        directory: RuntimeDirectory,
+        stream: IO[str],
+    ) -> None:
+        self.on_open: Callable[[], None] | None = None
+        self._options = options
+        self._held = held
+        self._directory = directory
+        self._stream = stream
+        self._gpus = visible_gpus()
+        self._repository = Repository(options, self._gpus)
+        server = Server(str(directory.path), self._settings(), lambda: os.urandom(_TOKEN_BYTES))
+        self._core = Core(policy(options), server, pid=os.getpid(), now_s=time.monotonic())
+        self._selector = selectors.DefaultSelector()
+        self._children = Children(self._selector, self._core)
+        self._status: int | None = None
+        self._next_look_s = 0.0
+        self._signals, self._wakeup = socket.socketpair()
+        self._control: ControlSocket | None = None
+
+    def _settings(self) -> str:
+        """What every process is told: all options, with the ports that they have become."""
+        settings = dataclasses.asdict(self._options)
+        settings["server_version"] = __version__
+        settings["metrics_address"] = self._options.metrics_address or self._options.http_address
+        for role, name in (
+            (listeners.HTTP, "http_port"),
+            (listeners.GRPC, "grpc_port"),
+            (listeners.METRICS, "metrics_port"),
+        ):
+            if role in self._held:
+                settings[name] = self._held[role].port
+        return json.dumps(settings)
+
+    # ---------------------------------------------------------------- the loop
+
+    def run(self) -> int:
+        """Until the core says Exit."""
+        self._control = control = ControlSocket(self._directory.control, self._children.stub_pids)
+        self._selector.register(control, selectors.EVENT_READ, lambda: self._accept(control))
+        self._catch_signals()
+        self._core.start(time.time())
+        self._perform()
+        while self._status is None:
+            self._turn()
+        return self._status
+
+    def _turn(self) -> None:
+        events = self._selector.select(self._timeout_s())
+        now_s = time.monotonic()
+        self._core.tick(now_s)
+        for key, _ in events:
+            key.data()
+        if now_s >= self._next_look_s:
+            self._next_look_s = now_s + _LOOK_EVERY_S
+            self._children.look_for_frozen()
+        self._perform()
+
+    def _timeout_s(self) -> float:
+        due_s = self._core.plan.next_s()
+        soonest_s = self._next_look_s if due_s is None else min(due_s, self._next_look_s)
+        return max(0.0, soonest_s - time.monotonic())
+
+    def close(self) -> None:
+        """Whatever is left ends, and nothing remains on disk."""
+        signal.set_wakeup_fd(-1)
+        self._children.end_all(_END_WITHIN_S)
+        if self._control is not None:
+            self._control.close()
+        self._directory.remove()
+        listeners.close_all(self._held)
+        self._selector.close()
+        for end in (self._signals, self._wakeup):
+            end.close()
+
+    # ----------------------------------------------------------------- signals
+
+    def _catch_signals(self) -> None:
+        for end in (self._signals, self._wakeup):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Not SIG_IGN, which children would inherit.
+            signal.signal(number, lambda number, frame: None)
+        self._selector.register(self._signals, selectors.EVENT_READ, self._take_signals)
+
+    def _take_signals(self) -> None:
+        for number in self._signals.recv(64):
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._core.stop_requested()
+
+    def _accept(self, control: ControlSocket) -> None:
+        line = control.accept()
+        if line is not None:
+            self._children.add_caller(self._core.plan.new_serial(), line)
+
+    # ----------------------------------------------------------------- actions
+
+    def _perform(self) -> None:
+        while self._status is None:
+            todo = self._core.actions()
+            if not todo:
+                return
+            for action in todo:
+                _PERFORM[type(action)](self, action)
+
+    def _spawn(self, action: actions.Spawn) -> None:
+        held = self._held.get(action.role)
+        given = None if held is None or action.role == listeners.GRPC else held.socket.fileno()
+        self._children.spawn(
+            action.serial,
+            lambda line: commands.role_command(action.role, line, given),
+            descriptors=() if given is None else (given,),
+            output=self._stream.fileno() if self._options.log_file else None,
+            environment=commands.ROLE_ENVIRONMENT,
+            may_branch=action.role == listeners.HTTP,
+            dies_with_parent=action.role != "broker",
+        )
+
+    def _spawn_stub(self, action: actions.SpawnStub) -> None:
+        python, model, instance = action.python, action.model, action.instance
+        self._children.spawn(
+            action.serial,
+            lambda line: commands.stub_command(python, line, model, instance),
+            stub=instance,
+        )
+
+    def _send(self, action: actions.Send) -> None:
+        self._children.send(action.serial, action.message)
+
+    def _signal(self, action: actions.Signal) -> None:
+        self._children.signal(action.serial, action.number, action.group)
+
+    def _read_model(self, action: actions.ReadModel) -> None:
+        found = self._repository.read(action.model, action.override)
+        self._core.model_read(action.model, found)
+
+    def _list_repository(self, action: actions.ListRepository) -> None:
+        try:
+            self._core.repository_listed(action.ticket, self._repository.names())
+        except ZmqTritonError as error:
+            self._core.repository_listed(action.ticket, error)
+
+    def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
+        listeners.allow_restart(self._held)
+        if self.on_open is not None:
+            self.on_open()
+
+    def _write_log(self, action: actions.Log) -> None:
+        _log.log(LEVEL_NUMBERS[action.level], "%s", action.text)
+
+    def _show_tables(self, action: actions.ShowTables) -> None:
+        python = str(STUB)
+        for table in tables.all_tables(
+            self._options, action.models, python, self._gpus, self._stream
+        ):
+            _log.info("", extra={"raw": table})
+
+    def _complain(self, action: actions.Complain) -> None:
+        tables.print_plain(action.text)
+
+    def _exit(self, action: actions.Exit) -> None:
+        self._status = action.status
+
+
+_PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
+    actions.Spawn: Service._spawn,
+    actions.SpawnStub: Service._spawn_stub,
+    actions.Send: Service._send,
+    actions.Signal: Service._signal,
+    actions.ReadModel: Service._read_model,
+    actions.ListRepository: Service._list_repository,
+    actions.PrepareToListen: Service._prepare_to_listen,
+    actions.Log: Service._write_log,
+    actions.ShowTables: Service._show_tables,
+    actions.Complain: Service._complain,
+    actions.Exit: Service._exit,
+}
+
+
+def policy(options: Options) -> Policy:
+    """What the options mean for the core."""
+    cores = len(os.sched_getaffinity(0))
+    roles = ["http-arbiter"] if options.allow_http else []
+    if options.allow_grpc:
+        roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
+    if options.allow_metrics:
+        roles.append("metrics")
+    patience = options.backend_settings("python").get("stub-timeout-seconds", "30")
+    return Policy(
+        control_mode=options.model_control_mode,
+        startup_models=options.load_model,
+        poll_s=float(options.repository_poll_secs),
+        load_slots=options.model_load_thread_count,
+        load_patience_s=float(patience) if patience.isdigit() else 30.0,
+        load_retries=options.model_load_retry_count,
+        exit_on_error=options.exit_on_error,
+        exit_timeout_s=options.exit_timeout_secs,
+        early_liveness=options.early_liveness,
+        roles=tuple(roles),
+    )
+
+
+if sys.platform != "linux":
+    raise ImportError("the supervisor needs Linux")
