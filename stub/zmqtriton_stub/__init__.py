@@ -1,0 +1,12 @@
+"""One model instance: the process that runs a model's model.py with the model's own interpreter.
+
+Imports nothing but the standard library, pyzmq, msgpack, numpy and the floor. No server process
+imports it; tests of models may, for the `triton_python_backend_utils` that models are given.
+"""
+
+from __future__ import annotations
+
+import os
+
+#: On sys.path, this directory makes `import triton_python_backend_utils` work.
+MODEL_PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model_path")

@@ -1,0 +1,60 @@
+"""Started by path, by the model's own interpreter: `python …/__main__.py --lifeline FD m m_0_0`.
+
+Loads the floor and the stub from where they lie, so that neither this directory nor the server's
+site-packages come onto the model's path. The loading stands outside of the guard, since children
+that a model makes with multiprocessing's spawn run this file too, under another name.
+
+Exit status: 0 finished, 1 the model failed to load or nobody is left, 2 wrong arguments, 3 the
+environment lacks a module; what a model passes to sys.exit() is passed on.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+
+def _load_packages() -> None:
+    here = os.path.dirname(os.path.realpath(__file__))
+    if sys.path and os.path.realpath(sys.path[0]) == here:  # not so under -I
+        del sys.path[0]
+    for name in ("zmqtriton_floor", "zmqtriton_stub"):
+        home = os.path.join(os.path.dirname(here), name)
+        spec = importlib.util.spec_from_file_location(
+            name, os.path.join(home, "__init__.py"), submodule_search_locations=[home]
+        )
+        if spec is None or spec.loader is None:
+            raise ImportError(f"no package in {home}")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    model_path = os.path.join(here, "model_path")
+    if model_path not in sys.path:
+        sys.path.append(model_path)
+
+
+if not __package__:
+    _load_packages()
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if len(arguments) != 4 or arguments[0] != "--lifeline" or not arguments[1].isdigit():
+        sys.stderr.write("usage: __main__.py --lifeline FD MODEL INSTANCE\n")
+        return 2
+    model, name = arguments[2:]
+    try:
+        from zmqtriton_stub import process
+    except ImportError as error:
+        if error.name not in ("zmq", "msgpack", "numpy"):
+            raise
+        sys.stderr.write(
+            f"The Python environment of model '{model}' lacks the module '{error.name}': {error}. "
+            f"Install it with: {sys.executable} -m pip install pyzmq msgpack numpy\n"
+        )
+        return 3
+    return process.run(int(arguments[1]), name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

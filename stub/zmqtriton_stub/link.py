@@ -1,0 +1,147 @@
+"""The stub's connection to the broker: batches come in, outcomes go out, from whichever thread.
+
+One lock guards the socket, and nobody waits for it: whoever finds it taken leaves the work to the
+one who holds it, and that one looks again after letting go. So a response may be sent by any
+thread, even by a destructor that the garbage collector runs amid a send. Waiting is the loop's, and
+happens outside the lock. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from typing import Any
+
+import zmq
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.responses import Pending
+
+#: At the end: how long libzmq may try to get rid of what was sent.
+_LINGER_MS = 1000
+
+
+class Link:
+    """The DEALER to the broker and what has arrived on it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        #: True at the end: nothing can be sent any more.
+        self.is_closed = False
+        self._context: Any = zmq.Context()
+        self._socket: Any = None
+        self._lock = threading.Lock()
+        self._outgoing: deque[list[bytes]] = deque()
+        #: What to wait on: ZeroMQ's, and what wakes the loop. After either, turn().
+        self.descriptor = -1
+        self.wake_descriptor, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        #: Batches that were not begun: their number and their requests.
+        self.batches: deque[tuple[int, list[Pending]]] = deque()
+        #: Every request that is here and has no final outcome yet, by peer and id.
+        self.pending: dict[tuple[int, int], Pending] = {}
+        #: Set by the loop before it looks for batches and waits.
+        self.is_waiting = False
+        #: The epoch of the broker that has welcomed us; -1: none yet.
+        self.epoch = -1
+        #: Messages that did not decode or make no sense here.
+        self.malformed = 0
+
+    def connect(self, address: str, hello: wire.Hello) -> None:
+        """Says hello to a broker. What an earlier one sent and was not begun is forgotten: whoever
+        asked sends it again."""
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+            self.epoch = -1
+            self._outgoing.clear()
+            for _, batch in self.batches:
+                for pending in batch:
+                    self.pending.pop(pending.route, None)
+            self.batches.clear()
+            self._socket = endpoints.open_dealer(self._context, address)
+            self.descriptor = self._socket.fileno()
+        self.send([wire.encode(hello)])
+
+    def close(self) -> None:
+        """Ends the connection; what is sent later is dropped."""
+        with self._lock:
+            self.is_closed = True
+            if self._socket is not None:
+                self._socket.close(_LINGER_MS)
+        self._context.term()
+
+    def send(self, frames: list[bytes]) -> None:
+        self._outgoing.append(frames)
+        self.turn()
+
+    def turn(self) -> None:
+        """Sends what waits and takes what has arrived, unless another thread is just doing so."""
+        outgoing, lock = self._outgoing, self._lock
+        while lock.acquire(False):
+            try:
+                if self.is_closed:
+                    outgoing.clear()
+                    return
+                socket = self._socket
+                while outgoing:
+                    endpoints.send(socket, outgoing.popleft())
+                # After a send too: it may have swallowed the edge of the descriptor. A batch is
+                # enough for now, since the answer to it leads here again.
+                while endpoints.has_input(socket):
+                    if self._take(endpoints.receive(socket)):
+                        break
+            finally:
+                lock.release()
+            if not outgoing:
+                return
+
+    def wake(self) -> None:
+        """Makes the loop look again; from any thread."""
+        # A full pipe wakes it as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"\0")
+
+    def awake(self) -> None:
+        """Takes back what wake() did."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_descriptor, 4096)
+
+    def _take(self, frames: list[bytes]) -> bool:
+        """Whether it brought a batch."""
+        try:
+            message = wire.decode(frames[0])
+        except ProtocolError:
+            self.malformed += 1
+            return False
+        kind = type(message)
+        if kind is wire.Execute and 0 < len(message.works) == len(frames) - 1:
+            self._take_works(message.works, frames)
+            return True
+        if kind is wire.Abandon:
+            for route in message.routes:
+                pending = self.pending.get(route)
+                if pending is not None:
+                    pending.is_cancelled = True
+        elif kind is wire.Welcome:
+            self.epoch = message.epoch
+        else:
+            self.malformed += 1
+        return False
+
+    def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> None:
+        position = 0
+        while position < len(works):
+            number, batch = works[position].batch, []
+            while position < len(works) and works[position].batch == number:
+                work = works[position]
+                position += 1
+                pending = Pending(self, work, frames[position])
+                self.pending[pending.route] = pending
+                batch.append(pending)
+            self.batches.append((number, batch))
+        if self.is_waiting:
+            self.wake()

@@ -1,0 +1,258 @@
+"""The stub's life: born, load, complete, initialize, hello, then batch after batch until Finish.
+
+One thread does all of it: waits for the broker and the supervisor, executes, sends the results.
+There is no I/O thread and no heartbeat. Called by __main__; knows the order of things, and leaves
+the model to model.py, the socket to link.py and what requests are owed to responses.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import time
+from collections import deque
+from typing import Any, NoReturn
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.link import Link
+from zmqtriton_stub.model import Model
+from zmqtriton_stub.pb_errors import describe
+from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse, received
+from zmqtriton_stub.responses import Answer, Pending
+
+_now_ns = time.monotonic_ns
+
+#: How long a last message to the supervisor may take to get rid of.
+_LAST_WORDS_S = 5.0
+
+
+class _Finished(Exception):
+    """Raised when the supervisor has said Finish."""
+
+
+class _Failed(Exception):
+    """Raised when the model could not be loaded and the supervisor has been told."""
+
+
+class Stub:
+    """The process of one instance, from its Birth to its end."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._heard: deque[Any] = deque()
+        self._poller = select.poll()
+        self._birth: wire.Birth
+        self._instance: Instance
+        self._model: Model
+        self._link: Link
+        self._is_initialized = False
+        self._is_backed_up = False
+
+    def run(self) -> int:
+        """The exit status."""
+        try:
+            self._birth = self._await(wire.Birth)
+            self._load(self._await(wire.Load))
+            self._connect()
+            self._serve()
+        except _Failed:
+            return 1
+        except _Finished:
+            self._finish()
+            return 0
+
+    # ------------------------------------------------------------ supervisor
+
+    def _await(self, kind: type[Any]) -> Any:
+        """The next message of this kind on the lifeline."""
+        while True:
+            while self._heard:
+                message = self._heard.popleft()
+                if type(message) is kind:
+                    return message
+                self._hear(message)
+            self._lifeline.wait()
+            self._read_lifeline()
+
+    def _read_lifeline(self) -> None:
+        for message, descriptors in self._lifeline.receive():
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._heard.append(message)
+        if self._lifeline.ended:
+            os._exit(1)  # nobody is left to report to
+
+    def _hear(self, message: Any) -> None:
+        kind = type(message)
+        if kind is wire.Finish:
+            raise _Finished
+        if kind is wire.Sync:
+            self._instance.tell(wire.Seen(message.number))
+        elif kind is wire.Birth and self._is_initialized:
+            self._birth = message
+            self._connect_broker()
+
+    # ------------------------------------------------------ beginning and end
+
+    def _load(self, load: wire.Load) -> None:
+        """Imports, completes and initializes the model, or reports why not."""
+        self._instance = this_process.current = Instance(load, self._lifeline.send)
+        try:
+            self._model = Model(load)
+            config = self._model.complete() if load.auto_complete else load.config
+            self._instance.tell(wire.Completed(config))
+            config = self._await(wire.Initialize).config
+            policy = json.loads(config).get("model_transaction_policy") or {}
+            self._instance.is_decoupled = bool(policy.get("decoupled", False))
+            self._model.initialize(config, self._instance.is_decoupled)
+        except _Finished:
+            raise
+        except BaseException as error:
+            self._report(describe(error))
+            raise _Failed from error
+        self._is_initialized = True
+        gc.collect()
+        gc.freeze()
+
+    def _report(self, failure: str) -> None:
+        self._instance.tell(wire.Failed(failure))
+        poller = select.poll()
+        poller.register(self._lifeline, select.POLLOUT)
+        deadline = time.monotonic() + _LAST_WORDS_S
+        while self._lifeline.is_backed_up and time.monotonic() < deadline:
+            poller.poll(_LAST_WORDS_S * 1000)
+            self._lifeline.flush()
+
+    def _connect(self) -> None:
+        self._link = Link(self._instance)
+        self._poller.register(self._lifeline, select.POLLIN)
+        self._poller.register(self._link.wake_descriptor, select.POLLIN)
+        self._connect_broker()
+        while self._link.epoch != self._birth.epoch:
+            self._wait()
+        self._instance.tell(wire.Loaded())
+
+    def _connect_broker(self) -> None:
+        birth, link = self._birth, self._link
+        if link.descriptor >= 0:
+            self._poller.unregister(link.descriptor)
+        link.connect(
+            endpoints.workers_address(birth.directory, birth.epoch),
+            wire.Hello(birth.serial, birth.token, birth.epoch),
+        )
+        self._poller.register(link.descriptor, select.POLLIN)
+
+    def _finish(self) -> None:
+        if not self._is_initialized:
+            return
+        try:
+            self._model.finalize()
+        except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well
+            self._instance.say("I", describe(error))
+        self._link.close()
+
+    # ------------------------------------------------------------- executing
+
+    def _serve(self) -> NoReturn:
+        batches = self._link.batches
+        while True:
+            while batches:
+                self._execute(*batches.popleft())
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until there is a batch or something else to look at."""
+        link, lifeline = self._link, self._lifeline
+        if lifeline.is_backed_up != self._is_backed_up:
+            self._is_backed_up = not self._is_backed_up
+            writable = select.POLLOUT if self._is_backed_up else 0
+            self._poller.register(lifeline, select.POLLIN | writable)
+        link.is_waiting = True
+        # Whoever takes a batch from here on wakes us.
+        for descriptor, _ in () if link.batches else self._poller.poll():
+            if descriptor == link.wake_descriptor:
+                link.awake()
+            elif descriptor != link.descriptor:
+                lifeline.flush()
+                self._read_lifeline()
+        link.is_waiting = False
+        link.turn()
+        while self._heard:
+            self._hear(self._heard.popleft())
+
+    def _execute(self, number: int, batch: list[Pending]) -> None:
+        """One batch: every request gets its final answer here, or its sender will give it."""
+        begun_ns = _now_ns()
+        answers: list[Answer] = []
+        requests = _requests(batch, answers)
+        # The model may do with its list what it likes.
+        asked = requests.copy()
+        ready_ns = executed_ns = _now_ns()
+        try:
+            responses = self._model.execute(requests) if requests else []
+            executed_ns = _now_ns()
+            _answer(asked, responses, answers)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+            text = self._instance.failure(describe(error))
+            self._instance.say("E", text)
+            answers += [pending.fail(text) for pending in batch if not pending.is_answered]
+        done_ns = _now_ns()
+        executed = wire.Executed(
+            number, ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
+        )
+        self._send(answers, [executed])
+
+    def _send(self, answers: list[Answer], executed: list[wire.Executed]) -> None:
+        header = wire.encode(wire.Results([outcome for outcome, _ in answers], executed))
+        if len(header) > wire.MAX_HEADER_BYTES and len(answers) > 1:  # many and long error texts
+            middle = len(answers) // 2
+            self._send(answers[:middle], [])
+            self._send(answers[middle:], executed)
+            return
+        self._link.send([header, *[body for _, body in answers]])
+
+
+def _requests(batch: list[Pending], answers: list[Answer]) -> list[InferenceRequest]:
+    """The batch as the model sees it; what does not decode is answered."""
+    requests = []
+    for pending in batch:
+        try:
+            body = wire.decode_request(pending.body)
+        except ProtocolError as error:
+            answers.append(pending.fail(error.text))
+            continue
+        pending.body = b""
+        pending.outputs = body.outputs
+        requests.append(received(pending.work, body, pending))
+    return requests
+
+
+def _answer(
+    requests: list[InferenceRequest],
+    responses: list[InferenceResponse | None],
+    answers: list[Answer],
+) -> None:
+    """Adds the answers to what execute() returned; all or, with an exception, none of them."""
+    accepted = []
+    for request, response in zip(requests, responses):
+        pending = request._pending
+        if pending is None or (pending.is_answered and response is None):
+            continue
+        if response is None:
+            # Made now, so that its end says so if nobody keeps the request.
+            request.get_response_sender()
+        else:
+            pending.accept()
+            accepted.append((pending, response))
+    encoded = [pending.encode(response) for pending, response in accepted]
+    for pending, _ in accepted:
+        pending.finish()
+    answers += encoded

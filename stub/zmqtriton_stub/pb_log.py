@@ -1,0 +1,64 @@
+"""The Logger of models. Its lines go to the supervisor with the model's own file and line."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import time
+
+from zmqtriton_floor import logs
+from zmqtriton_stub import instance
+
+
+class Level(enum.Enum):
+    """The values are the letters of Triton's log lines."""
+
+    INFO = "I"
+    WARNING = "W"
+    ERROR = "E"
+    VERBOSE = "V"
+
+
+class Logger:
+    """Every line is sent; which levels are printed is the server's setting, and changes."""
+
+    LogLevel = Level
+    INFO = Level.INFO
+    WARNING = Level.WARNING
+    ERROR = Level.ERROR
+    VERBOSE = Level.VERBOSE
+
+    @staticmethod
+    def log(message: str, level: Level = Level.INFO) -> None:
+        if not isinstance(level, Level):
+            raise TypeError(f"level must be one of pb_utils.Logger's, got {type(level)}")
+        _say(level, message)
+
+    @staticmethod
+    def log_info(message: str) -> None:
+        _say(Level.INFO, message)
+
+    @staticmethod
+    def log_warn(message: str) -> None:
+        _say(Level.WARNING, message)
+
+    @staticmethod
+    def log_error(message: str) -> None:
+        _say(Level.ERROR, message)
+
+    @staticmethod
+    def log_verbose(message: str) -> None:
+        _say(Level.VERBOSE, message)
+
+
+def _say(level: Level, message: str) -> None:
+    if not isinstance(message, str):
+        raise TypeError(f"message must be a str, got {type(message)}")
+    if instance.current is not None:
+        instance.current.say(level.value, message, 3)
+        return
+    frame = sys._getframe(2)
+    origin = (os.getpid(), os.path.basename(frame.f_code.co_filename), frame.f_lineno)
+    line = logs.line(level.value, origin, message, time.time())
+    sys.stderr.write(line + "\n")

@@ -1,0 +1,235 @@
+"""The requests and responses of models. What answers a request is in responses.py."""
+
+from __future__ import annotations
+
+import enum
+import json
+from typing import TYPE_CHECKING, Any, Iterable
+
+from zmqtriton_floor import wire
+from zmqtriton_stub.pb_errors import TritonError, TritonModelException
+from zmqtriton_stub.pb_tensor import Tensor
+from zmqtriton_stub.pb_tensor import received as received_tensor
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.responses import InferenceResponseSender, Pending
+
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+_MISSING: Any = object()
+
+
+class MemoryType(enum.Enum):
+    """Where a model that asks another one wants the outputs."""
+
+    TRITONSERVER_MEMORY_GPU = 0
+    TRITONSERVER_MEMORY_CPU = 1
+    DEFAULT = 2
+
+
+TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
+TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
+
+
+class PreferredMemory:
+    """A kind of memory and the number of its device."""
+
+    __slots__ = ("device_id", "memory_type")
+
+    def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: int = 0) -> None:
+        self.memory_type = preferred_memory_type
+        self.device_id = preferred_device_id
+
+
+class InferenceTrace:
+    """The trace that a request belongs to, if any."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: str = "") -> None:
+        self._context = context
+
+    def get_context(self) -> str | None:
+        return self._context or None
+
+
+def check_parameters(parameters: Any) -> dict[str, Any]:
+    """A copy of the parameters that a model gave; raises for what cannot be sent."""
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise TritonModelException(f"Expect parameters to have type dict, got {type(parameters)}")
+    for key, value in parameters.items():
+        if not isinstance(key, str):
+            raise TritonModelException(
+                f"Expect parameters keys to have type str, found type {type(key)}"
+            )
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(
+                f"Expect parameters values to have type bool/int/str, found type {type(value)}"
+            )
+    return dict(parameters)
+
+
+class InferenceRequest:
+    """A request: one that this model is asked, or one that it asks another model."""
+
+    __slots__ = (
+        "__weakref__",
+        "_correlation_id",
+        "_flags",
+        "_inputs",
+        "_model_name",
+        "_model_version",
+        "_outputs",
+        "_parameters",
+        "_pending",
+        "_preferred_memory",
+        "_release_flags",
+        "_request_id",
+        "_sender",
+        "_timeout",
+        "_trace",
+    )
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        inputs: Iterable[Tensor] = _MISSING,
+        requested_output_names: Iterable[str] = _MISSING,
+        model_name: str = _MISSING,
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        if _MISSING in (inputs, requested_output_names, model_name):
+            raise TypeError(
+                "InferenceRequest() needs inputs, requested_output_names and model_name"
+            )
+        if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
+            raise TritonModelException("Correlation ID must be integer or string")
+        self._request_id = request_id
+        self._correlation_id = correlation_id
+        self._inputs = list(inputs)
+        self._outputs: Iterable[str] = list(requested_output_names)
+        self._model_name = model_name
+        self._model_version = model_version
+        self._flags = flags
+        self._timeout = timeout
+        self._preferred_memory = preferred_memory or PreferredMemory(MemoryType.DEFAULT)
+        self._trace = trace
+        self._parameters = check_parameters(parameters)
+        self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        self._pending: Pending | None = None
+        self._sender: InferenceResponseSender | None = None
+        what = f"for request with id '{request_id}' and model name '{model_name}'"
+        if None in self._inputs:
+            raise TritonModelException(f"Input tensor {what} should not be empty.")
+        if "" in self._outputs:
+            raise TritonModelException(f"Requested output name {what} should not be empty.")
+
+    def request_id(self) -> str:
+        return self._request_id
+
+    def correlation_id(self) -> int | str:
+        return self._correlation_id
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs
+
+    def requested_output_names(self) -> list[str]:
+        return sorted(set(self._outputs))
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = flags
+
+    def timeout(self) -> int:
+        return self._timeout
+
+    def parameters(self) -> str:
+        return json.dumps(self._parameters)
+
+    def trace(self) -> InferenceTrace:
+        if self._trace is None:
+            self._trace = InferenceTrace()
+        return self._trace
+
+    def set_release_flags(self, flags: int) -> None:
+        self._release_flags = flags
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        if self._sender is None:
+            if self._pending is None:
+                raise TritonModelException(
+                    "Unable to get the response sender of a request that this model has made."
+                )
+            self._sender = self._pending.make_sender()
+        return self._sender
+
+    def is_cancelled(self) -> bool:
+        return self._pending is not None and self._pending.look_cancelled()
+
+
+class InferenceResponse:
+    """A response: tensors and parameters, or an error."""
+
+    __slots__ = ("__weakref__", "_error", "_output_tensors", "_parameters")
+
+    def __init__(
+        self,
+        output_tensors: Iterable[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        tensors = list(output_tensors)
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException(
+                        "Output tensor for inference response should not be empty."
+                    )
+                raise TypeError(f"output_tensors must hold Tensor objects, found {type(tensor)}")
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(f"error must be a TritonError, got {type(error)}")
+        self._output_tensors = tensors
+        self._error = error
+        self._parameters = check_parameters(parameters) if parameters else {}
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._output_tensors
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+    def parameters(self) -> str:
+        return json.dumps(self._parameters)
+
+
+def received(
+    work: wire.Work, body: wire.RequestBody, pending: Pending, _new: Any = InferenceRequest.__new__
+) -> InferenceRequest:
+    """The request that arrived; InferenceRequest() itself is for models."""
+    request: InferenceRequest = _new(InferenceRequest)
+    request._request_id, request._parameters, request._outputs, inputs = body
+    request._inputs = [received_tensor(row) for row in inputs]
+    request._correlation_id = work.correlation
+    request._flags = work.flags
+    request._timeout = work.timeout_us
+    request._model_name = ""
+    request._model_version = -1
+    request._trace = None
+    request._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+    request._pending = pending
+    request._sender = None
+    return request

@@ -1,0 +1,70 @@
+"""The public surface of triton_python_backend_utils, and nothing else."""
+
+from __future__ import annotations
+
+from zmqtriton_stub.pb_config import ModelConfig
+from zmqtriton_stub.pb_errors import TritonError, TritonModelException
+from zmqtriton_stub.pb_functions import (
+    TRITON_STRING_TO_NUMPY,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
+    deserialize_bytes_tensor,
+    get_input_config_by_name,
+    get_input_tensor_by_name,
+    get_model_dir,
+    get_output_config_by_name,
+    get_output_tensor_by_name,
+    numpy_to_triton_type,
+    serialize_byte_tensor,
+    triton_string_to_numpy,
+    triton_to_numpy_type,
+    using_decoupled_model_transaction_policy,
+)
+from zmqtriton_stub.pb_log import Logger
+from zmqtriton_stub.pb_tensor import Tensor
+from zmqtriton_stub.pb_types import (
+    TRITONSERVER_MEMORY_CPU,
+    TRITONSERVER_MEMORY_GPU,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceRequest,
+    InferenceResponse,
+    InferenceTrace,
+    MemoryType,
+    PreferredMemory,
+)
+from zmqtriton_stub.responses import InferenceResponseSender
+
+__all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+    "TRITONSERVER_REQUEST_RELEASE_ALL",
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+    "TRITON_STRING_TO_NUMPY",
+    "InferenceRequest",
+    "InferenceResponse",
+    "InferenceResponseSender",
+    "InferenceTrace",
+    "Logger",
+    "MemoryType",
+    "ModelConfig",
+    "PreferredMemory",
+    "Tensor",
+    "TritonError",
+    "TritonModelException",
+    "deserialize_bytes_tensor",
+    "get_input_config_by_name",
+    "get_input_tensor_by_name",
+    "get_model_dir",
+    "get_output_config_by_name",
+    "get_output_tensor_by_name",
+    "numpy_to_triton_type",
+    "serialize_byte_tensor",
+    "triton_string_to_numpy",
+    "triton_to_numpy_type",
+    "using_decoupled_model_transaction_policy",
+]

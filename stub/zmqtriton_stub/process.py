@@ -1,0 +1,71 @@
+"""The process around the loop: its name, its signals, its streams, and how it dies."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+import traceback
+from typing import Any
+
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_stub.loop import Stub
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+
+
+def run(descriptor: int, instance: str) -> int:
+    """The exit status, if the process may end in order; else it has ended."""
+    _prepare(instance)
+    # Models have no command line.
+    sys.argv[1:] = []
+    try:
+        return Stub(Lifeline.inherited(descriptor)).run()
+    except SystemExit as error:
+        _die(error.code)
+    except BaseException:  # noqa: BLE001 - the last edge: say what it was, then die
+        traceback.print_exc()
+        _die(1)
+    return 1
+
+
+def _prepare(instance: str) -> None:
+    libc = ctypes.CDLL(None)
+    # Before anything else: from here on the supervisor's end is ours.
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(_PR_SET_NAME, f"stub {instance}".encode()[:15])
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Not SIG_IGN: programs that the model starts would inherit that.
+        signal.signal(number, _ignore)
+    os.register_at_fork(after_in_child=_restore_signals)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            # Or what was printed last is lost in a crash.
+            reconfigure(line_buffering=True)
+    faulthandler.enable()
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """The supervisor says Finish, or kills."""
+
+
+def _restore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is _ignore:
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, default)
+
+
+def _die(code: Any) -> None:
+    """At once: a thread of the model must not keep a process alive that no longer serves."""
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit((code or 0) & 0xFF)

@@ -1,0 +1,175 @@
+"""What a request is owed: one response in default mode, any number in decoupled mode.
+
+A Pending is one request from its arrival to its final outcome. The loop answers those whose
+response execute() returned; an InferenceResponseSender answers the others, from any thread. Every
+request gets its final outcome from here, also where the model forgets it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_stub.pb_errors import ErrorCode, TritonModelException, clip
+from zmqtriton_stub.pb_tensor import packed
+from zmqtriton_stub.pb_types import InferenceResponse
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.link import Link
+
+#: A row of Results and its body.
+Answer = Tuple[wire.Outcome, bytes]
+
+_INTERNAL = ErrorCode.INTERNAL.number
+
+# One for all requests: it is held for a few steps only. Reentrant, since a destructor that the
+# garbage collector runs amid them may need it; that is then about another request.
+_state_lock = threading.RLock()
+
+
+class Pending:
+    """One request that is here and has no final outcome yet."""
+
+    __slots__ = (
+        "_count",
+        "_is_closed",
+        "_link",
+        "body",
+        "is_answered",
+        "is_cancelled",
+        "outputs",
+        "route",
+        "work",
+    )
+
+    def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
+        self._link = link
+        self.work = work
+        #: The request's, until it is decoded.
+        self.body = body
+        #: The names that were asked for; none: all that the model has.
+        self.outputs: list[str] = []
+        self.route = (work.peer, work.id)
+        self.is_cancelled = False
+        #: The final outcome is sent, or about to be.
+        self.is_answered = False
+        #: The model may send nothing more.
+        self._is_closed = False
+        self._count = 0
+
+    def look_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more; reads what the broker has sent."""
+        if not self.is_cancelled:
+            self._link.turn()
+        return self.is_cancelled
+
+    def make_sender(self) -> InferenceResponseSender:
+        return InferenceResponseSender(self)
+
+    def accept(self, *, has_response: bool = True, flags: int = wire.FINAL) -> None:
+        """Counts a response, or raises with Triton's text where it may not be sent."""
+        with _state_lock:
+            if not self._link.instance.is_decoupled:
+                self._accept_only(has_response)
+            if self._is_closed:
+                raise TritonModelException(
+                    "Unable to send response. Response sender has been closed."
+                )
+            self._is_closed = bool(flags)
+            self._count += 1
+
+    def _accept_only(self, has_response: bool) -> None:
+        if has_response and self._count:
+            raise TritonModelException(
+                "Unable to send response. Non-decoupled model cannot send more than one response."
+            )
+        if not has_response and not self._count:
+            raise TritonModelException(
+                "Unable to send response. Non-decoupled model cannot send complete final before "
+                "sending a response."
+            )
+
+    def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> Answer:
+        """The answer as it is sent, without the tensors that nobody asked for."""
+        peer, own_id = self.route
+        error = response._error
+        if error is not None:
+            number = error.code().number
+            return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
+        tensors = [packed(tensor) for tensor in response._output_tensors]
+        if self.outputs:
+            tensors = [tensor for tensor in tensors if tensor.name in self.outputs]
+        body = wire.encode_body(wire.ResponseBody(response._parameters, tensors))
+        return wire.Outcome(peer, own_id, 0, "", flags), body
+
+    def finish(self) -> None:
+        """The final outcome is on its way."""
+        self.is_answered = True
+        self._link.pending.pop(self.route, None)
+
+    def fail(self, text: str) -> Answer:
+        """Finishes; the error is for the caller to send."""
+        self._is_closed = True
+        self.finish()
+        return wire.Outcome(*self.route, _INTERNAL, clip(text), wire.FINAL), b""
+
+    def send(self, response: InferenceResponse | None, flags: int) -> None:
+        """Sends one of the model's responses, from any thread."""
+        # In default mode the first response is the last, so nobody need wait for the flag.
+        final = flags if self._link.instance.is_decoupled else wire.FINAL
+        if response is not None:
+            answer = self.encode(response, final)
+        else:
+            answer = wire.Outcome(*self.route, 0, "", final), b""
+        with _state_lock:
+            self.accept(has_response=response is not None, flags=flags)
+            if not self.is_answered:
+                self._send(answer)
+
+    def drop(self) -> None:
+        """Nobody is left who could answer."""
+        with _state_lock:
+            if self.is_answered or self._link.is_closed:
+                return
+            self._is_closed = True
+            instance = self._link.instance
+            if instance.is_decoupled:
+                text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
+                self._send((wire.Outcome(*self.route, 0, "", wire.FINAL), b""))
+            else:
+                text = instance.failure("The model let go of a request without a response to it.")
+                self._send(self.fail(text))
+        instance.say("W", text)
+
+    def _send(self, answer: Answer) -> None:
+        outcome, body = answer
+        if outcome.flags & wire.FINAL:
+            self.finish()
+        self._link.send([wire.encode(wire.Results([outcome], [])), body])
+
+
+class InferenceResponseSender:
+    """Answers one request from any thread; models get it from the request."""
+
+    __slots__ = ("__weakref__", "_pending")
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        if flags not in (0, wire.FINAL):
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and not flags:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise TypeError(f"response must be an InferenceResponse, got {type(response)}")
+        self._pending.send(response, flags)
+
+    def is_cancelled(self) -> bool:
+        return self._pending.look_cancelled()
+
+    def __del__(self) -> None:
+        self._pending.drop()

@@ -1,0 +1,42 @@
+"""Model directories to write and a process to undo what importing them does."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from zmqtriton_stub import instance
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write_model(tmp_path: Path) -> Write:
+    """Writes a model with this code; its directory."""
+
+    def write(code: str, file: str = "1/model.py", **others: str) -> Path:
+        path = tmp_path / "m" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("import triton_python_backend_utils as pb_utils\n" + textwrap.dedent(code))
+        for name, text in others.items():
+            (path.parent / f"{name}.py").write_text(text)
+        return tmp_path / "m"
+
+    return write
+
+
+@pytest.fixture
+def nothing_imported() -> Iterator[None]:
+    """After the test neither its modules nor its entries on sys.path are left."""
+    path, modules = sys.path.copy(), set(sys.modules)
+
+    yield
+
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+    instance.current = None

@@ -1,0 +1,51 @@
+"""Stands for the broker and the supervisor in tests that start no process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.responses import Pending
+
+LOAD = wire.Load("m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0)
+
+
+class FakeLink:
+    """Keeps what is sent; what would arrive is put into `on_turn`."""
+
+    def __init__(self, is_decoupled: bool = False) -> None:
+        self.told: list[Any] = []
+        self.instance = Instance(LOAD, self.told.append)
+        self.instance.is_decoupled = is_decoupled
+        self.pending: dict[tuple[int, int], Pending] = {}
+        self.is_closed = False
+        self.messages: list[tuple[Any, list[bytes]]] = []
+        self.on_turn: list[Any] = []
+
+    def send(self, frames: list[bytes]) -> None:
+        self.messages.append((wire.decode(frames[0]), frames[1:]))
+
+    def turn(self) -> None:
+        while self.on_turn:
+            self.on_turn.pop(0)()
+
+    def outcomes(self) -> list[wire.Outcome]:
+        """All that were sent so far."""
+        return [outcome for message, _ in self.messages for outcome in message.outcomes]
+
+    def give(self, body: wire.RequestBody, own_id: int = 5) -> Pending:
+        """A request that has arrived."""
+        work = wire.Work(1, 3, own_id, 0, 0, 0, 0)
+        link: Any = self
+        pending = Pending(link, work, wire.encode_body(body))
+        self.pending[pending.route] = pending
+        return pending
+
+
+def fp32(name: str, data: bytes = b"\0\0\x80?", shape: list[int] | None = None) -> wire.Tensor:
+    return wire.Tensor(name, 11, shape or [1], data)
+
+
+def body(*tensors: wire.Tensor, outputs: list[str] | None = None) -> wire.RequestBody:
+    return wire.RequestBody("r1", {"a": 1}, outputs or [], list(tensors))

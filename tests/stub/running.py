@@ -1,0 +1,161 @@
+"""A stub's process with the test in the place of its supervisor and of the broker."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+
+MAIN = Path(__file__).resolve().parents[2] / "stub" / "zmqtriton_stub" / "__main__.py"
+_TOKEN = b"0123456789abcdef"
+#: A machine under load starts an interpreter in seconds.
+_PATIENCE_S = 60.0
+
+
+class RunningStub:
+    """Everything is said and awaited one by one, so nothing has to be guessed."""
+
+    def __init__(self, directory: Path, python: str = sys.executable, epoch: int = 1) -> None:
+        self.directory = directory
+        self.told: list[Any] = []
+        self._context: Any = zmq.Context()
+        self._epoch = epoch
+        self._ids = itertools.count(1)
+        self._identity = b""
+        self._router = self._open(epoch)
+        own_end, end = pair()
+        self.lifeline = Lifeline(own_end)
+        self.process = subprocess.Popen(
+            [python, str(MAIN), "--lifeline", str(end.fileno()), "m", "m_0_0"],
+            pass_fds=[end.fileno()],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        )
+        end.close()
+
+    def __enter__(self) -> RunningStub:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.lifeline.close()
+        self._router.close()
+        self._context.term()
+
+    def _open(self, epoch: int) -> Any:
+        return endpoints.open_router(
+            self._context, endpoints.workers_address(str(self.directory), epoch)
+        )
+
+    # ------------------------------------------------------------ supervisor
+
+    def tell(self, message: Any) -> None:
+        self.lifeline.send(message)
+
+    def hear(self, kind: type[Any]) -> Any:
+        """The next message of this kind on the lifeline; others are kept in `told`."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            for message in self.told:
+                if type(message) is kind:
+                    self.told.remove(message)
+                    return message
+            assert self.lifeline.wait(deadline - time.monotonic()), f"no {kind.__name__}"
+            self.told += [message for message, _ in self.lifeline.receive()]
+            if self.lifeline.ended and not any(type(m) is kind for m in self.told):
+                raise AssertionError(f"the stub ended without {kind.__name__}: {self.told}")
+
+    def be_born(self, epoch: int | None = None) -> None:
+        epoch = self._epoch if epoch is None else epoch
+        self.tell(wire.Birth(7, _TOKEN, "stub", str(self.directory), epoch, "{}"))
+
+    def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:
+        """Up to Completed; the configuration that it says."""
+        self.be_born()
+        path = str(model / "1" / "model.py")
+        text = json.dumps(config)
+        self.tell(wire.Load("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete))
+        completed: dict[str, Any] = json.loads(self.hear(wire.Completed).config)
+        return completed
+
+    def start(self, model: Path, config: dict[str, Any] | None = None) -> None:
+        """Up to Loaded."""
+        completed = self.load(model, config or {"name": "m"})
+        self.tell(wire.Initialize(json.dumps(completed)))
+        self.welcome()
+        self.hear(wire.Loaded)
+
+    def finish(self) -> int:
+        """The exit status."""
+        self.tell(wire.Finish())
+        return self.process.wait(_PATIENCE_S)
+
+    # ---------------------------------------------------------------- broker
+
+    def move(self, epoch: int) -> None:
+        """Closes this broker's socket and opens the next one's."""
+        self._router.close()
+        self._router = self._open(epoch)
+        self._epoch = epoch
+
+    def welcome(self) -> wire.Hello:
+        """Awaits a Hello and answers it."""
+        hello: wire.Hello = wire.decode(self._receive()[0])
+        assert (hello.serial, hello.token, hello.epoch) == (7, _TOKEN, self._epoch)
+        self._send([wire.encode(wire.Welcome(self._epoch))])
+        return hello
+
+    def send(self, *batches: list[wire.RequestBody], batch: int = 1) -> list[int]:
+        """Sends one Execute; the ids of its requests."""
+        works, bodies = [], []
+        for number, requests in enumerate(batches, batch):
+            for request in requests:
+                works.append(wire.Work(number, 3, next(self._ids), 0, 0, 0, 0))
+                bodies.append(wire.encode_body(request))
+        self._send([wire.encode(wire.Execute(works)), *bodies])
+        return [work.id for work in works]
+
+    def abandon(self, own_id: int) -> None:
+        self._send([wire.encode(wire.Abandon([wire.Route(3, own_id)]))])
+
+    def send_garbage(self) -> None:
+        self._send([b"\xff\xfe"])
+
+    def results(self) -> tuple[wire.Results, list[bytes]]:
+        """The next Results and its bodies."""
+        header, *bodies = self._receive()
+        results: wire.Results = wire.decode(header)
+        assert type(results) is wire.Results
+        return results, bodies
+
+    def infer(self, *tensors: wire.Tensor) -> wire.ResponseBody | wire.Outcome:
+        """What one request with these inputs gets: a body, or an outcome with an error."""
+        self.send([wire.RequestBody("", {}, [], list(tensors))])
+        results, bodies = self.results()
+        [outcome] = results.outcomes
+        return outcome if outcome.code else wire.decode_response(bodies[0])
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def _send(self, frames: list[bytes]) -> None:
+        endpoints.send(self._router, [self._identity, *frames])
+
+    def _receive(self) -> list[bytes]:
+        assert self._router.poll(_PATIENCE_S * 1000), "nothing from the stub"
+        self._identity, *frames = endpoints.receive(self._router)
+        return frames

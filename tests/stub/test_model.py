@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stub.conftest import Write
+from zmqtriton_floor import wire
+from zmqtriton_stub import pb_utils
+from zmqtriton_stub.model import Model
+from zmqtriton_stub.pb_errors import describe
+
+pytestmark = pytest.mark.usefixtures("nothing_imported")
+
+
+def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> Model:
+    return Model(wire.Load("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0))
+
+
+def _failure(model: Path, file: str = "1/model.py") -> BaseException:
+    try:
+        _load(model, file)
+    except Exception as error:  # noqa: BLE001 - which one is what the test asks
+        return error
+    raise AssertionError("it was loaded")
+
+
+def test_a_model_may_import_what_lies_beside_it_both_ways(write_model: Write) -> None:
+    code = """
+        from . import beside
+        import beside as absolute
+        class TritonPythonModel:
+            both = beside.NAME, absolute.NAME, __name__
+    """
+
+    model = _load(write_model(code, beside="NAME = __name__"))
+
+    assert model._class.both == ("1.beside", "beside", "1.model")
+
+
+def test_the_model_s_directories_come_last_on_the_path(write_model: Write) -> None:
+    before = sys.path.copy()
+
+    directory = write_model("class TritonPythonModel: pass")
+    _load(directory)
+
+    assert sys.path == [*before, str(directory / "1"), str(directory)]
+
+
+def test_the_file_may_have_another_name(write_model: Write) -> None:
+    model = _load(write_model("class TritonPythonModel: n = __name__", "1/other.py"), "1/other.py")
+
+    assert model._class.n == "1.other"
+
+
+def test_both_names_of_pb_utils_are_one_module(write_model: Write) -> None:
+    code = """
+        import c_python_backend_utils
+        class TritonPythonModel:
+            modules = pb_utils, c_python_backend_utils
+    """
+
+    assert _load(write_model(code))._class.modules == (pb_utils, pb_utils)
+
+
+def test_files_beside_the_model_do_not_shadow_pb_utils(write_model: Write) -> None:
+    code = "class TritonPythonModel: module = pb_utils"
+
+    model = _load(write_model(code, triton_python_backend_utils="x = 1"))
+
+    assert model._class.module is pb_utils
+
+
+def test_code_outside_of_the_model_is_imported_by_its_name_alone(write_model: Write) -> None:
+    directory = write_model("class TritonPythonModel: n = __name__", "../backend/shared.py")
+
+    assert _load(directory, "../backend/shared.py")._class.n == "shared"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert str(_failure(tmp_path)) == f"Python model file not found in '{tmp_path}/1/model.py'"
+
+
+def test_a_file_that_is_not_python_is_refused(write_model: Write) -> None:
+    directory = write_model("", "1/model.txt")
+
+    assert str(_failure(directory, "1/model.txt")) == (
+        "Model name must end with '.py'. Model name is \"model.txt\"."
+    )
+
+
+def test_a_file_without_the_class_is_refused(write_model: Write) -> None:
+    assert describe(_failure(write_model(""))).startswith(
+        "AttributeError: module '1.model' has no attribute 'TritonPythonModel'"
+    )
+
+
+def test_an_exception_at_import_shows_the_model_s_frames(write_model: Write) -> None:
+    directory = write_model("def fall():\n    raise KeyError('x')\nfall()")
+
+    file = f"{directory}/1/model.py"
+    assert describe(_failure(directory)).startswith(
+        f"KeyError: 'x'\n\nAt:\n  {file}(3): fall\n  {file}(4): <module>\n"
+    )
+
+
+def test_frames_of_our_own_are_not_shown(write_model: Write) -> None:
+    directory = write_model("pb_utils.Tensor('', __import__('numpy').zeros(1))")
+
+    assert describe(_failure(directory)).startswith(
+        "TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n"
+        f"  {directory}/1/model.py(2): <module>\n"
+    )
+
+
+def test_auto_complete_config_may_fill_in_the_configuration(write_model: Write) -> None:
+    code = """
+        class TritonPythonModel:
+            @staticmethod
+            def auto_complete_config(config):
+                config.set_max_batch_size(4)
+                return config
+    """
+
+    assert json.loads(_load(write_model(code)).complete()) == {"name": "m", "max_batch_size": 4}
+
+
+def test_without_auto_complete_config_the_configuration_stays(write_model: Write) -> None:
+    model = _load(write_model("class TritonPythonModel: pass"))
+
+    assert json.loads(model.complete()) == {"name": "m"}
+
+
+def test_auto_complete_config_must_return_a_configuration(write_model: Write) -> None:
+    code = """
+        class TritonPythonModel:
+            def auto_complete_config(config): return config.as_dict()
+    """
+
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        _load(write_model(code)).complete()
+
+    assert str(caught.value) == (
+        "auto_complete_config function in model 'm' must return a valid pb.ModelConfig object."
+    )
+
+
+def test_initialize_is_given_strings_only(write_model: Write) -> None:
+    code = """
+        class TritonPythonModel:
+            def initialize(self, args): self.args = args
+    """
+    directory = write_model(code)
+    model = _load(directory)
+
+    model.initialize('{"final": 1}', False)
+
+    assert model._instance.args == {
+        "model_config": '{"final": 1}',
+        "model_instance_kind": "KIND",
+        "model_instance_name": "m_0_0",
+        "model_instance_device_id": "3",
+        "model_repository": str(directory),
+        "model_version": "1",
+        "model_name": "m",
+    }
+
+
+def test_initialize_and_finalize_may_be_missing(write_model: Write) -> None:
+    model = _load(write_model("class TritonPythonModel: pass"))
+
+    model.initialize("{}", False)
+    model.finalize()
+
+
+def _execute(write_model: Write, code: str, count: int = 2, is_decoupled: bool = False) -> Any:
+    model = _load(write_model("class TritonPythonModel:\n" + code))
+    model.initialize("{}", is_decoupled)
+    requests: list[Any] = [object() for _ in range(count)]
+    return model.execute(requests)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("    pass", "Python model {} does not implement `execute` method."),
+        (
+            "    def execute(self, requests): return 'x'",
+            "Expected a list in the execute return, found type '<class 'str'>'.",
+        ),
+        (
+            "    def execute(self, requests): return [pb_utils.InferenceResponse()]",
+            "Number of InferenceResponse objects do not match the number of InferenceRequest "
+            "objects. InferenceRequest(s) size is:2, and InferenceResponse(s) size is:1\n",
+        ),
+        (
+            "    def execute(self, requests): return [None, 5]",
+            "Expected an 'InferenceResponse' object in the execute function return list, found "
+            "type '<class 'int'>'.",
+        ),
+    ],
+)
+def test_what_execute_must_return(write_model: Write, tmp_path: Path, code: str, text: str) -> None:
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        _execute(write_model, code)
+
+    assert str(caught.value) == text.replace("{}", f"{tmp_path}/m/1/model.py")
+
+
+def test_none_leaves_every_request_to_its_sender(write_model: Write) -> None:
+    assert _execute(write_model, "    def execute(self, requests): pass") == [None, None]
+
+
+def test_a_model_may_empty_its_list_of_requests(write_model: Write) -> None:
+    code = "    def execute(self, requests): requests.clear()"
+
+    assert _execute(write_model, code) == [None, None]
+
+
+def test_a_decoupled_model_must_return_none(write_model: Write) -> None:
+    code = "    def execute(self, requests): return [None] * len(requests)"
+
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        _execute(write_model, code, is_decoupled=True)
+
+    assert str(caught.value) == (
+        "Python model 'm_0_0' is using the decoupled mode and the execute function must return "
+        "None."
+    )
+
+
+def test_an_async_execute_is_awaited_on_one_event_loop(write_model: Write) -> None:
+    code = """
+import asyncio
+class TritonPythonModel:
+    loops = set()
+    events = []
+    async def background(self):
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            self.events.append("cancelled")
+    async def execute(self, requests):
+        self.loops.add(asyncio.get_running_loop())
+        self.task = asyncio.ensure_future(self.background())
+        await asyncio.sleep(0)
+        return [pb_utils.InferenceResponse() for _ in requests]
+    def finalize(self):
+        self.events.append("finalized")
+"""
+    model = _load(write_model(code))
+    model.initialize("{}", False)
+
+    for _ in range(2):
+        responses = model.execute([object()])  # type: ignore[list-item]
+        assert isinstance(responses[0], pb_utils.InferenceResponse)
+    model.finalize()
+
+    assert len(model._class.loops) == 1
+    assert model._class.events == ["cancelled", "cancelled", "finalized"]
