@@ -279,7 +279,9 @@ class Generation:
             self._plan.log("E", f"{what}; it is not started again after {deaths} deaths")
         elif instance.state is InstanceState.BACKOFF:
             self._plan.log("W", f"{what}; it is started again")
-        elif before is InstanceState.DRAINING or instance.reason != event.reason:
+        elif before is InstanceState.DRAINING or (
+            before is InstanceState.STOPPING and instance.reason != event.reason
+        ):
             self._plan.log("W", what)
 
 
