@@ -328,7 +328,7 @@ def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
     )
     eventually(lambda: server.gateway.requests, within_s=5)
 
-    stopped = server.stop(within_s=10)
+    stopped = server.stop(within_s=600)
     refusals = []
     for ask in (client.is_server_live, lambda: client.infer("m", [numbers(1)[0]])):
         with pytest.raises(InferenceServerException, match="UNAVAILABLE") as caught:

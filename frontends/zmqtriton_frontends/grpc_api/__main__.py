@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import ctypes
 import gc
 import logging
 import sys
@@ -19,13 +18,13 @@ import uvloop
 
 from zmqtriton_floor import logs
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends import process
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.server import Server
 
 _log = logging.getLogger(__name__)
 
 _SERVICE = "GRPCInferenceService"
-_PR_SET_NAME = 15
 _T = TypeVar("_T")
 
 
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.grpc_api")
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     descriptor: int = parser.parse_args(arguments).lifeline
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"zmqtriton-grpc", 0, 0, 0)
+    process.set_name("zmqtriton-grpc")
     logs.configure()
     try:
         uvloop.run(run(descriptor))
