@@ -110,10 +110,19 @@ class FakeServer:
 
     def stop(self, within_ms: int = 30_000) -> None:
         """As the supervisor does: all are told, and gunicorn's arbiter gets SIGTERM too."""
+        self.send_stop(within_ms)
+        self.process.send_signal(signal.SIGTERM)
+
+    def send_stop(self, within_ms: int = 30_000) -> None:
         with self._lock:
             for lifeline in self._lifelines:
                 lifeline.send(wire.Stop(within_ms))
-        self.process.send_signal(signal.SIGTERM)
+
+    def leave(self) -> None:
+        """As if the supervisor were dead."""
+        with self._lock:
+            self._arbiter.close()
+            self._lifelines.remove(self._arbiter)
 
     def answer(self, number: int, body: ResponseBody) -> None:
         """The answer to a request that was held."""
@@ -133,15 +142,13 @@ class FakeServer:
         lifeline.send(wire.Open())
 
     def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._router, zmq.POLLIN)
         while not self._ends.is_set():
-            for lifeline in self._lifelines:
-                if lifeline.ended:
-                    if lifeline.fileno() in poller:
-                        poller.unregister(lifeline.fileno())
-                else:
-                    poller.register(lifeline.fileno(), zmq.POLLIN)
+            poller = zmq.Poller()
+            poller.register(self._router, zmq.POLLIN)
+            with self._lock:
+                for lifeline in self._lifelines:
+                    if not lifeline.ended:
+                        poller.register(lifeline.fileno(), zmq.POLLIN)
             poller.poll(20)
             with self._lock:
                 for lifeline in tuple(self._lifelines):
@@ -172,7 +179,7 @@ class FakeServer:
         elif isinstance(message, wire.Cancel):
             self.cancelled += message.ids
         elif isinstance(message, wire.Infer):
-            for request, body in zip(message.requests, bodies):
+            for request, body in zip(message.requests, bodies, strict=True):
                 self.requests.append((identity, request))
                 reply = self.reply(wire.decode_request(body))
                 if reply is not None:

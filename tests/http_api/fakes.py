@@ -36,9 +36,7 @@ def tensor_config(name: str, datatype: str, dims: list[int], **more: Any) -> dic
     return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
 
 
-def news(
-    name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any
-) -> News:
+def news(name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any) -> News:
     """A model that is ready, by default with one input and one output of any length."""
     whole = {
         "name": name,
@@ -51,7 +49,6 @@ def news(
     return News(version, name, version, "READY", "", 1, json.dumps(whole), b"")
 
 
-DECOUPLED = {"model_transaction_policy": {"decoupled": True}}
 MODELS = (
     news(),
     news("strings", "STRING"),
@@ -60,7 +57,7 @@ MODELS = (
     news("unsigned", "UINT64"),
     news("halves", "FP16"),
     news("brains", "BF16"),
-    news("decoupled", **DECOUPLED),
+    news("decoupled", model_transaction_policy={"decoupled": True}),
     news(
         "batching",
         max_batch_size=8,

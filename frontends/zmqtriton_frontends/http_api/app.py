@@ -140,7 +140,10 @@ async def _answer_http_error(
 ) -> None:
     """What Falcon itself refuses: an unknown path, a wrong method."""
     resp.status = error.status
-    resp.set_headers(error.headers or {})
+    headers = dict(error.headers or {})
+    if "Allow" in headers:  # Falcon counts OPTIONS in, which we answer with 405 too
+        headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
+    resp.set_headers(headers)
     resp.data = documents.write({"error": falcon.code_to_http_status(error.status_code)[4:]})
 
 

@@ -92,7 +92,7 @@ class Page:
             return False
         keep_alive = _keeps_alive(parts[2], fields) and not self._is_stopping
         await self._respond(writer, parts[0], parts[1].partition("?")[0], keep_alive)
-        return keep_alive
+        return keep_alive and not self._is_stopping  # it may have begun to meanwhile
 
     async def _respond(
         self, writer: asyncio.StreamWriter, method: str, path: str, keep_alive: bool

@@ -1,0 +1,212 @@
+"""Connections of a real loop and real sockets, but with a clock that the test turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gunicorn.config import Config
+
+from zmqtriton_frontends.http_api.connections import (
+    HEADERS_WITHIN_S,
+    MIN_PROGRESS_BYTES,
+    STALL_S,
+    Connection,
+    Connections,
+)
+
+Scenario = Callable[["Party"], Awaitable[None]]
+POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+
+
+class Party:
+    """One server with an application that answers with as many bytes as it is told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.answer_bytes = 2
+        self.bodies: list[bytes] = []
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        body, event = b"", {"more_body": True}
+        while event.get("more_body"):
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return
+            body += event["body"]
+        self.bodies.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(self.answer_bytes)})
+
+    @contextlib.asynccontextmanager
+    async def serve(self) -> AsyncIterator[Party]:
+        loop = asyncio.get_running_loop()
+        cfg = Config()
+        cfg.set("asgi_disconnect_grace_period", 0)
+        log = SimpleNamespace(access_log_enabled=False)
+        for level in ("debug", "info", "warning", "error", "exception"):
+            setattr(log, level, getattr(logging.getLogger(__name__), level))
+        owner = SimpleNamespace(
+            cfg=cfg, log=log, asgi=self.application, loop=loop, nr_conns=0, nr=0,
+            max_requests=2**31, alive=True, state={},
+        )  # fmt: skip
+        self.connections = Connections(loop)
+        self.connections.now = lambda: self.now
+        server = await loop.create_server(
+            lambda: Connection(owner, self.connections), "127.0.0.1", 0
+        )
+        self.address = server.sockets[0].getsockname()
+        try:
+            yield self
+        finally:
+            server.close()
+            self.connections.close()
+            await asyncio.sleep(0)
+
+    async def connect(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*self.address)
+        writer.write(data)
+        await self.turn()
+        return reader, writer
+
+    async def turn(self) -> None:
+        """Lets the loop carry what was written to the other side."""
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+
+    def later(self, seconds: float) -> None:
+        self.now += seconds
+        self.connections.check()
+
+
+def play(scenario: Scenario) -> None:
+    async def all_of_it() -> None:
+        async with Party().serve() as party:
+            await asyncio.wait_for(scenario(party), 20)
+
+    asyncio.run(all_of_it())
+
+
+def test_headers_that_trickle_end_the_connection() -> None:
+    async def scenario(party: Party) -> None:
+        reader, writer = await party.connect(b"GET / HT")
+        party.later(HEADERS_WITHIN_S - 1)
+        writer.write(b"TP/1.1\r\nHo")
+        await party.turn()
+        party.later(2)
+
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_connection_on_which_nothing_came_yet_may_wait() -> None:
+    async def scenario(party: Party) -> None:
+        reader, writer = await party.connect()
+        party.later(HEADERS_WITHIN_S + 1)
+        writer.write(POST % 2 + b"ab")
+
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("trickle", [0, MIN_PROGRESS_BYTES - 2])
+def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int) -> None:
+    async def scenario(party: Party) -> None:
+        reader, writer = await party.connect(POST % 100_000 + b"x")
+        party.later(1)
+        writer.write(bytes(trickle))
+        await party.turn()
+        party.later(STALL_S + 1)
+
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+        assert party.bodies == []
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_slow_body_that_moves_is_waited_for() -> None:
+    async def scenario(party: Party) -> None:
+        reader, writer = await party.connect(POST % (3 * MIN_PROGRESS_BYTES))
+        for _ in range(3):
+            party.later(STALL_S - 1)
+            writer.write(bytes(MIN_PROGRESS_BYTES))
+            await party.turn()
+
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        assert party.bodies == [bytes(3 * MIN_PROGRESS_BYTES)]
+        writer.close()
+
+    play(scenario)
+
+
+def test_a_client_that_does_not_read_its_answer_is_left() -> None:
+    async def scenario(party: Party) -> None:
+        party.answer_bytes = 64 << 20
+        loop = asyncio.get_running_loop()
+        client = socket.create_connection(party.address)
+        client.setblocking(False)
+        await loop.sock_sendall(client, POST % 2 + b"ab")
+        await party.turn()
+        party.later(1)
+        assert not party.connections.are_idle
+
+        party.later(STALL_S + 1)
+        await party.turn()
+
+        assert party.connections.are_idle
+        client.close()
+
+    play(scenario)
+
+
+def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() -> None:
+    async def scenario(party: Party) -> None:
+        release = asyncio.Event()
+        answer = party.application
+
+        async def wait_first(scope: Any, receive: Any, send: Any) -> None:
+            await release.wait()
+            await answer(scope, receive, send)
+
+        party.application = wait_first  # type: ignore[method-assign]
+        async with party.serve():
+            reader, writer = await party.connect(POST % 2 + b"ab")
+            assert not party.connections.are_idle
+            for _ in range(10):
+                party.later(STALL_S)
+            release.set()
+
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            await party.turn()
+            assert party.connections.are_idle
+            writer.close()
+
+    play(scenario)
+
+
+def test_new_requests_are_refused_on_connections_that_are_open() -> None:
+    async def scenario(party: Party) -> None:
+        reader, writer = await party.connect(POST % 2 + b"ab")
+        await reader.readuntil(b"0\r\n\r\n")
+        party.connections.refuse_requests()
+        writer.write(POST % 2 + b"ab")
+
+        found = await reader.readuntil(b"}")
+
+        assert found.startswith(b"HTTP/1.1 503 ")
+        assert found.endswith(b'{"error":"Server exiting"}')
+        assert party.bodies == [b"ab"]
+        writer.close()
+
+    play(scenario)

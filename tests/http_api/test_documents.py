@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.http_api import documents
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+def test_nan_and_infinity_are_read_as_numbers() -> None:
+    found = documents.parse(b'{"data": [NaN, Infinity, -Infinity, 1]}')
+
+    assert math.isnan(found["data"][0])
+    assert found["data"][1:] == [math.inf, -math.inf, 1]
+
+
+@pytest.mark.parametrize("around", [b"%s", b"[NaN, %s]"])
+def test_integers_beyond_64_bits_become_floats_with_either_parser(around: bytes) -> None:
+    text = around % b"[18446744073709551615, 18446744073709551616, -9223372036854775809]"
+
+    found = documents.parse(text)
+
+    numbers = found if around == b"%s" else found[1]
+    assert numbers == [2**64 - 1, float(2**64), float(-(2**63) - 1)]
+    assert [type(number) for number in numbers] == [int, float, float]
+
+
+@pytest.mark.parametrize("depth", [1, 99, 100])
+def test_a_document_may_nest_a_hundred_deep(depth: int) -> None:
+    assert documents.parse(nested(depth)) == json.loads(nested(depth))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested(101),
+        nested(1000),
+        nested(250_000),
+        b"[" * 250_000,
+        b"[NaN, " + nested(250_000) + b"]",
+        b'{"a":' * 101 + b"1" + b"}" * 101,
+        b"[" + b"[],[],[]," * 50 + nested(101) + b"]",
+    ],
+    ids=["101", "1000", "250000", "open", "with NaN", "objects", "behind others"],
+)
+def test_a_document_that_nests_deeper_is_refused(text: bytes) -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"JSON nesting depth exceeds maximum allowed limit \(100\)"
+    ):
+        documents.parse(text)
+
+
+def test_many_shallow_rows_are_no_depth() -> None:
+    rows = [[1.5, 2.5]] * 5000
+
+    assert documents.parse(json.dumps(rows).encode()) == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{,}",
+        b"[1] 2",
+        b'"\xff"',
+        b'"\\ud800"',
+        b'["\\ud800", NaN]',
+        b"[NaN, 1e",
+        b'["\xff", NaN]',
+        b"9" * 5000,
+        b"nan",
+    ],
+)
+def test_what_is_no_json_is_refused_with_tritons_text(text: bytes) -> None:
+    with pytest.raises(InvalidArgument, match=r"failed to parse the request JSON buffer: .* at "):
+        documents.parse(text)
+
+
+def test_escaped_pairs_are_read_beside_nan() -> None:
+    assert documents.parse(b'["\\ud83d\\ude00", NaN]')[0] == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"data": [1.0, 0.1]}, b'{"data":[1.0,0.1]}'),
+        ({"data": [math.nan, math.inf, -math.inf]}, b'{"data":[NaN,Infinity,-Infinity]}'),
+        ({"data": np.array([1, 2], np.int32)}, b'{"data":[1,2]}'),
+        ({"data": np.array([1.0, math.nan])}, b'{"data":[1.0,NaN]}'),
+        ({"data": ["null", "é"]}, '{"data":["null","é"]}'.encode()),
+    ],
+)
+def test_documents_are_written_as_triton_does(document: Any, text: bytes) -> None:
+    assert documents.write(document) == text

@@ -1,0 +1,75 @@
+"""The real process between a supervisor and a broker that the test plays."""
+
+from __future__ import annotations
+
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http_api.fake_server import FakeServer
+from tests.metrics_api.test_exposition import stat
+from zmqtriton_frontends.metrics_api.__main__ import counts_latencies
+
+MODULE = "zmqtriton_frontends.metrics_api"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FakeServer]:
+    with FakeServer(tmp_path, MODULE) as running:
+        running.open("metrics")
+        yield running
+
+
+def scrape(server: FakeServer) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as page:
+        text: str = page.read().decode()
+    return text
+
+
+@pytest.mark.system
+def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
+    server.statistics = [stat("add_sub")]
+
+    assert 'nv_inference_count{model="add_sub",version="1"} 20\n' in scrape(server)
+    assert [(m.service, m.address) for m in server.listening] == [
+        ("Metrics Service", f"127.0.0.1:{server.port}")
+    ]
+
+
+@pytest.mark.system
+def test_it_can_be_read_until_it_is_told_to_stop(server: FakeServer) -> None:
+    scrape(server)
+    began = time.monotonic()
+
+    server.send_stop()
+
+    assert server.process.wait(10.0) == 0
+    assert time.monotonic() - began < 3.0
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("is_open", [False, True])
+def test_sigterm_ends_it(tmp_path: Path, is_open: bool) -> None:
+    with FakeServer(tmp_path, MODULE) as server:
+        if is_open:
+            server.open("metrics")
+        server.process.send_signal(signal.SIGTERM)
+
+        assert server.process.wait(10.0) in ((0,) if is_open else (0, -signal.SIGTERM))
+
+
+@pytest.mark.parametrize(
+    ("config", "has"),
+    [
+        ([], True),
+        ([["", "summary_latencies", "true"]], True),
+        ([["", "counter_latencies", "false"]], False),
+        ([["", "counter_latencies", "false"], ["", "counter_latencies", "true"]], True),
+    ],
+)
+def test_latency_counters_are_an_option(config: list[list[str]], has: bool) -> None:
+    assert counts_latencies(config) is has

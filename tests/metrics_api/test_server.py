@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.metrics_api.server import MAX_HEAD_BYTES, Page
+
+GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+Conversation = Callable[[Page, "tuple[str, int]"], Awaitable[None]]
+
+
+async def page() -> str:
+    return "the page\n"
+
+
+def play(conversation: Conversation, scrape: Callable[[], Awaitable[str]] = page) -> None:
+    async def all_of_it() -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        served = Page("/metrics", "text/plain; charset=utf-8", scrape)
+        await served.start(listener)
+        try:
+            await asyncio.wait_for(conversation(served, listener.getsockname()), 20)
+        finally:
+            await served.stop(1.0)
+
+    asyncio.run(all_of_it())
+
+
+async def talk(address: tuple[str, int], data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    found = await reader.read()
+    writer.close()
+    return found
+
+
+def closing(request: bytes) -> bytes:
+    return request[:-2] + b"Connection: close\r\n\r\n"
+
+
+def test_the_page_is_served_to_one_scrape_after_another() -> None:
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        found = await talk(address, GET + GET + closing(GET))
+
+        assert found.count(b"HTTP/1.1 200 OK\r\n") == 3
+        assert found.count(b"Content-Type: text/plain; charset=utf-8\r\n") == 3
+        assert found.endswith(b"Connection: close\r\n\r\nthe page\n")
+
+    play(conversation)
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status", "body"),
+    [
+        (b"GET /nope HTTP/1.1\r\n\r\n", b"404 Not Found", b'{"error": "Not Found"}'),
+        (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b'{"error": "Not Found"}'),
+        (
+            b"POST /metrics HTTP/1.1\r\n\r\n",
+            b"405 Method Not Allowed",
+            b'{"error": "Method Not Allowed"}',
+        ),
+        (b"GET /metrics?x=1 HTTP/1.1\r\n\r\n", b"200 OK", b"the page\n"),
+        (b"GET /metrics HTTP/1.0\r\n\r\n", b"200 OK", b"the page\n"),
+        (b"nonsense\r\n\r\n", b"400 Bad Request", b'{"error": "Bad Request"}'),
+        (b"GET /metrics SSH-2.0\r\n\r\n", b"400 Bad Request", b'{"error": "Bad Request"}'),
+        (
+            b"GET /metrics HTTP/1.1\r\n" + b"x: y\r\n" * MAX_HEAD_BYTES + b"\r\n",
+            b"431 Request Header Fields Too Large",
+            b'{"error": "Request Header Fields Too Large"}',
+        ),
+    ],
+    ids=lambda value: value[:20].decode(),
+)
+def test_anything_else_is_refused(request_head: bytes, status: bytes, body: bytes) -> None:
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        found = await talk(address, closing(request_head))
+
+        assert found.startswith(b"HTTP/1.1 " + status + b"\r\n")
+        assert found.endswith(b"\r\n\r\n" + body)
+
+    play(conversation)
+
+
+@pytest.mark.parametrize("field", [b"Content-Length: 40", b"Transfer-Encoding: chunked"])
+def test_a_body_is_never_taken_for_the_next_request(field: bytes) -> None:
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        smuggler = GET[:-2] + field + b"\r\n\r\n"
+
+        found = await talk(address, smuggler + GET)
+
+        assert found.count(b"HTTP/1.1 200 OK") == 1
+
+    play(conversation)
+
+
+def test_an_error_of_the_server_keeps_its_status_and_text() -> None:
+    async def scrape() -> str:
+        raise Unavailable("no broker")
+
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        found = await talk(address, closing(GET))
+
+        assert found.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert found.endswith(b'{"error": "no broker"}')
+
+    play(conversation, scrape)
+
+
+def test_a_scrape_under_way_is_finished_at_the_end_and_idle_connections_are_closed() -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def scrape() -> str:
+        begun.set()
+        await go.wait()
+        return "late\n"
+
+    async def conversation(served: Page, address: tuple[str, int]) -> None:
+        idle_reader, idle_writer = await asyncio.open_connection(*address)
+        busy = asyncio.ensure_future(talk(address, GET))
+        await begun.wait()
+
+        stopping = asyncio.ensure_future(served.stop(10.0))
+        await asyncio.sleep(0)
+        go.set()
+
+        assert (await busy).endswith(b"late\n")
+        assert await idle_reader.read() == b""
+        await stopping
+        idle_writer.close()
+
+    play(conversation, scrape)
