@@ -17,7 +17,7 @@ from typing import Any
 import zmq
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
+from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
@@ -188,10 +188,13 @@ class Gateway:
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """What the supervisor answers to a control call; raises its error."""
+        document = json.dumps(arguments)
+        if len(document) > wire.MAX_DOCUMENT:
+            raise InvalidArgument(f"the request is too large: {len(document)} bytes")
         self._next_id = own_id = self._next_id + 1
         answer: asyncio.Future[str] = self._loop.create_future()
         self._answers[own_id] = answer
-        self._tell(wire.Call(own_id, verb, json.dumps(arguments)))
+        self._tell(wire.Call(own_id, verb, document))
         try:
             return json.loads(await answer)
         finally:

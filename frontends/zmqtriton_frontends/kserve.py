@@ -5,9 +5,10 @@ HTTP and gRPC both end here, so that no check can be missing from one of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.check import Admission
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
 
@@ -34,6 +35,29 @@ class CheckedRequest(NamedTuple):
 def prepare(
     catalogue: Catalogue, model: str, version: str, body: RequestBody, options: Options
 ) -> CheckedRequest:
-    """Raises what Catalogue.find and Signature.check raise."""
+    """Raises what Catalogue.find and Signature.check raise, and InvalidArgument for numbers and
+    names that the wire does not carry."""
     found = catalogue.find(model, version)
+    if options != _NO_OPTIONS:
+        _check_options(options)
+    if body.parameters:
+        _check_parameters(body.parameters)
     return CheckedRequest(found, body, found.signature.check(body), options)
+
+
+_NO_OPTIONS = Options()
+
+
+def _check_options(options: Options) -> None:
+    for name in ("priority", "timeout_us", "deadline_ns"):
+        if not 0 <= getattr(options, name) < 2**63:
+            raise InvalidArgument(f"'{name}' is out of range")
+    correlation = options.correlation
+    if len(correlation) > 1024 if isinstance(correlation, str) else not 0 <= correlation < 2**64:
+        raise InvalidArgument("the sequence id is out of range")
+
+
+def _check_parameters(parameters: dict[str, Any]) -> None:
+    for key, value in parameters.items():
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise InvalidArgument(f"the value of parameter '{key}' is out of range")

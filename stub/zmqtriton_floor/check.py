@@ -134,7 +134,7 @@ class Signature:
                     f"input '{tensor.name}' batch size does not match other inputs for "
                     f"'{self.model}'"
                 )
-        return size or 0
+        return max(0, size or 0)  # a negative one fits no shape, as _check_tensor says
 
     def _check_tensor(self, tensor: Tensor, wanted: Input) -> None:
         if tensor.datatype != wanted.datatype:
@@ -146,7 +146,7 @@ class Signature:
             )
         shape, dims = tensor.shape, wanted.dims
         fits = len(shape) == len(dims)
-        if not fits or any(d != s and d != -1 for d, s in zip(dims, shape)):
+        if not fits or any(s < 0 or (d != s and d != -1) for d, s in zip(dims, shape)):
             note = _BATCH_NOTE if self.max_batch_size and not fits else ""
             raise InvalidArgument(
                 f"unexpected shape for input '{tensor.name}' for model '{self.model}'. Expected "

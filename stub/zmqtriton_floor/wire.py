@@ -52,6 +52,8 @@ MAX_HEADER_BYTES = 1 << 20
 MAX_CONTROL_BYTES = 256 << 20
 #: Rows in one header; a sender with more splits them.
 MAX_ROWS = 4096
+#: Characters of a Document.
+MAX_DOCUMENT = 1 << 26
 
 # The kinds of fields. Python sees plain types; the names say what decode() enforces.
 Count = int  # 0 ... 2^63-1
@@ -75,7 +77,7 @@ _INTEGERS = {
 _LENGTHS = {
     "Name": (str, 0, 1024),
     "Text": (str, 0, 1 << 16),
-    "Document": (str, 0, 1 << 26),
+    "Document": (str, 0, MAX_DOCUMENT),
     "Blob": (bytes, 0, 1 << 26),
     "Token": (bytes, 16, 16),
 }

@@ -92,6 +92,14 @@ def test_requests_of_other_shapes_or_inputs_have_other_batch_keys() -> None:
             "unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [1,5]. ",
         ),
         (
+            [Tensor("A", _FP32, [-2, -2], b"\0" * 16), _fp32("B", 1, 4)],
+            "input 'B' batch size does not match other inputs for 'm'",
+        ),
+        (
+            [Tensor(name, _FP32, [-2, -2], b"\0" * 16) for name in "AB"],
+            "unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [-2,-2]. ",
+        ),
+        (
             [_fp32("A", 9, 4), _fp32("B", 9, 4)],
             "inference request batch-size must be <= 8 for 'm'",
         ),
