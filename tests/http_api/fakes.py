@@ -4,11 +4,12 @@ answers that the test makes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
-import falcon.testing
+from falcon.testing import ASGIConductor, Result
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import News, ResponseBody, Tensor
@@ -107,5 +108,18 @@ class FakeGateway:
         return {"model_stats": self.model_stats}
 
 
-def client(gateway: FakeGateway) -> falcon.testing.TestClient:
-    return falcon.testing.TestClient(app.build(gateway))  # type: ignore[arg-type]
+class Client:
+    """Asks the application in this process; each request has a loop of its own, closed after it."""
+
+    def __init__(self, gateway: FakeGateway) -> None:
+        self._app = app.build(gateway)  # type: ignore[arg-type]
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Result:
+        async def simulate() -> Result:
+            async with ASGIConductor(self._app) as conductor:
+                result = await conductor.simulate_request(method, path, body=body, headers=headers)
+            return result
+
+        return asyncio.run(simulate())

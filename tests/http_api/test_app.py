@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from tests.http_api.fakes import FakeGateway, client, news
+from tests.http_api.fakes import Client, FakeGateway, news
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.http_api.app import CATEGORIES, routes
 
 
 def get(path: str, gateway: FakeGateway | None = None) -> Any:
-    return client(gateway or FakeGateway()).simulate_get(path)
+    return Client(gateway or FakeGateway()).ask("GET", path)
 
 
 def post(path: str, body: Any = b"", gateway: FakeGateway | None = None) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return client(gateway or FakeGateway()).simulate_post(path, body=data)
+    return Client(gateway or FakeGateway()).ask("POST", path, data)
 
 
 def test_every_route_has_a_category_and_stands_once() -> None:
@@ -68,7 +68,7 @@ def test_an_unknown_path_is_not_found(path: str) -> None:
     ],
 )
 def test_a_wrong_method_is_not_allowed(method: str, path: str, allowed: str) -> None:
-    result = client(FakeGateway()).simulate_request(method, path)
+    result = Client(FakeGateway()).ask(method, path)
 
     assert (result.status_code, result.json) == (405, {"error": "Method Not Allowed"})
     assert result.headers["allow"] == allowed

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import falcon.testing
 import pytest
+from falcon.testing import Result
 
 from tests.http_api.fakes import FakeGateway
 from tests.http_api.test_infer import (
@@ -21,7 +21,7 @@ from tests.http_api.test_infer import (
 from zmqtriton_floor.wire import Tensor
 
 
-def split(result: falcon.testing.Result) -> tuple[dict[str, Any], bytes]:
+def split(result: Result) -> tuple[dict[str, Any], bytes]:
     length = int(result.headers[LENGTH])
     return json.loads(result.content[:length]), result.content[length:]
 

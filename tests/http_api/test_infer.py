@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import falcon.testing
 import numpy as np
 import pytest
+from falcon.testing import Result
 
-from tests.http_api.fakes import FakeGateway, client
+from tests.http_api.fakes import Client, FakeGateway
 from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
 from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
@@ -32,14 +32,14 @@ def infer(
     body: Any,
     model: str = "identity",
     headers: dict[str, str] | None = None,
-) -> falcon.testing.Result:
+) -> Result:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return client(gateway).simulate_post(f"/v2/models/{model}/infer", body=data, headers=headers)
+    return Client(gateway).ask("POST", f"/v2/models/{model}/infer", data, headers)
 
 
 def infer_binary(
     gateway: FakeGateway, body: dict[str, Any], tail: bytes, model: str = "identity"
-) -> falcon.testing.Result:
+) -> Result:
     text = json.dumps(body).encode()
     return infer(gateway, text + tail, model, {LENGTH: str(len(text))})
 
