@@ -7,6 +7,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import traceback
 from typing import Any
 
@@ -15,6 +16,9 @@ from zmqtriton_stub.loop import Stub
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+#: What a service manager or a terminal sends to everybody.
+_ORDERLY = (signal.SIGINT, signal.SIGTERM)
+_masks = threading.local()
 
 
 def run(descriptor: int, instance: str) -> int:
@@ -37,10 +41,12 @@ def _prepare(instance: str) -> None:
     # Before anything else: from here on the supervisor's end is ours.
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.prctl(_PR_SET_NAME, f"stub {instance}".encode()[:15])
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _ORDERLY:
         # Not SIG_IGN: programs that the model starts would inherit that.
         signal.signal(number, _ignore)
-    os.register_at_fork(after_in_child=_restore_signals)
+    os.register_at_fork(
+        before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_restore_signals
+    )
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -53,11 +59,22 @@ def _ignore(number: int, frame: Any) -> None:
     """The supervisor says Finish, or kills."""
 
 
+def _block_signals() -> None:
+    # One for a child that is not ready for it yet would be ignored.
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ORDERLY)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
 def _restore_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is _ignore:
-            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-            signal.signal(number, default)
+    """Children that a model forks end as they would without us."""
+    if signal.getsignal(signal.SIGINT) is _ignore:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGTERM) is _ignore:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _unblock_signals()
 
 
 def _die(code: Any) -> None:

@@ -1,0 +1,446 @@
+"""The process itself, with the test as its supervisor and broker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.stub.conftest import Write
+from tests.stub.fakes import body, fp32
+from tests.stub.running import MAIN, RunningStub
+from tests.waiting import eventually
+from zmqtriton_floor import wire
+
+pytestmark = pytest.mark.system
+
+ADD_SUB = Path(__file__).parents[1] / "models" / "add_sub"
+_ECHO = """
+    class TritonPythonModel:
+        def execute(self, requests):
+            return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
+"""
+
+
+def _answer(stub: RunningStub) -> list[wire.Tensor]:
+    response = stub.infer(fp32("X"))
+    assert isinstance(response, wire.ResponseBody)
+    return response.outputs
+
+
+def test_a_model_is_loaded_asked_and_finished(tmp_path: Path) -> None:
+    numbers = np.arange(4, dtype=np.float32)
+    with RunningStub(tmp_path) as stub:
+        stub.start(ADD_SUB)
+
+        response = stub.infer(
+            wire.Tensor("INPUT0", 11, [1, 4], numbers.tobytes()),
+            wire.Tensor("INPUT1", 11, [1, 4], numbers.tobytes()),
+        )
+
+        assert isinstance(response, wire.ResponseBody)
+        assert response.outputs == [
+            wire.Tensor("OUTPUT0", 11, [1, 4], (numbers + numbers).tobytes()),
+            wire.Tensor("OUTPUT1", 11, [1, 4], (numbers - numbers).tobytes()),
+        ]
+        assert stub.finish() == 0
+
+
+def test_the_batches_of_one_message_are_executed_one_by_one(
+    tmp_path: Path, write_model: Write
+) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_ECHO))
+
+        stub.send([body(fp32("A")), body(fp32("B"))], [body(fp32("C"))], batch=5)
+        first, second = stub.results(), stub.results()
+
+        assert [len(bodies) for _, bodies in (first, second)] == [2, 1]
+        assert [results.executed[0].batch for results, _ in (first, second)] == [5, 6]
+        assert [outcome.id for r, _ in (first, second) for outcome in r.outcomes] == [1, 2, 3]
+
+
+def test_durations_are_those_of_the_model(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        import time
+        class TritonPythonModel:
+            def execute(self, requests):
+                end = time.monotonic() + 0.02
+                while time.monotonic() < end: pass
+                return [pb_utils.InferenceResponse() for _ in requests]
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        stub.send([body()])
+        results, _ = stub.results()
+
+        [executed] = results.executed
+        assert executed.infer_ns >= 20_000_000
+        assert executed.input_ns > 0
+        assert executed.output_ns > 0
+
+
+def test_an_exception_fails_its_batch_and_the_process_goes_on(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        class TritonPythonModel:
+            def execute(self, requests):
+                if requests[0].inputs()[0].name() == "BAD":
+                    raise RuntimeError("boom")
+                return [pb_utils.InferenceResponse(r.inputs()) for r in requests]
+    """
+    model = write_model(code)
+    with RunningStub(tmp_path) as stub:
+        stub.start(model)
+
+        failed = stub.infer(fp32("BAD"))
+
+        assert isinstance(failed, wire.Outcome)
+        text = (
+            "Failed to process the request(s) for model 'm_0_0', message: RuntimeError: boom\n\n"
+            f"At:\n  {model}/1/model.py(6): execute\n"
+        )
+        assert failed.text == text
+        said = stub.hear(wire.Said)
+        assert (said.level, said.text) == ("E", text)
+        assert _answer(stub) == [fp32("X")]
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("raise ImportError('no torch')", "ImportError: no torch\n\nAt:\n  {}(2): <module>\n"),
+        ("import sys; sys.exit(4)", "SystemExit: 4\n\nAt:\n  {}(2): <module>\n"),
+        (
+            "class TritonPythonModel:\n  def initialize(self, args): args['nothing']",
+            "KeyError: 'nothing'\n\nAt:\n  {}(3): initialize\n",
+        ),
+    ],
+)
+def test_a_model_that_fails_to_load_says_why_and_ends(
+    tmp_path: Path, write_model: Write, code: str, text: str
+) -> None:
+    model = write_model(code)
+    with RunningStub(tmp_path) as stub:
+        stub.be_born()
+        path = f"{model}/1/model.py"
+        stub.tell(wire.Load("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0))
+        stub.tell(wire.Initialize('{"name": "m"}'))
+
+        failed = stub.hear(wire.Failed)
+
+        assert failed.text == text.replace("{}", path)
+        assert stub.process.wait(30) == 1
+
+
+def test_the_first_instance_completes_the_configuration(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        class TritonPythonModel:
+            @staticmethod
+            def auto_complete_config(config):
+                config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]})
+                return config
+    """
+    with RunningStub(tmp_path) as stub:
+        completed = stub.load(write_model(code), {"name": "m"}, auto_complete=1)
+
+        assert completed["output"] == [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}]
+
+
+def test_a_stub_that_waits_for_its_configuration_may_be_finished(
+    tmp_path: Path, write_model: Write
+) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.load(write_model(_ECHO), {"name": "m"})
+
+        assert stub.finish() == 0
+
+
+def test_finalize_runs_at_the_end_and_its_exception_is_swallowed(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        class TritonPythonModel:
+            def finalize(self):
+                print("finalized")
+                raise ValueError("late")
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        assert stub.finish() == 0
+
+        assert stub.process.stdout is not None
+        assert stub.process.stdout.read() == b"finalized\n"
+        said = stub.hear(wire.Said)
+        assert (said.level, said.text.split("\n")[0]) == ("I", "ValueError: late")
+
+
+def test_log_lines_carry_the_model_s_file_and_line(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        class TritonPythonModel:
+            def initialize(self, args):
+                pb_utils.Logger.log_warn("careful")
+                pb_utils.Logger.log(pb_utils.get_model_dir(), pb_utils.Logger.VERBOSE)
+    """
+    model = write_model(code)
+    with RunningStub(tmp_path) as stub:
+        stub.start(model)
+
+        assert stub.hear(wire.Said) == wire.Said("W", "model.py", 5, "careful")
+        assert stub.hear(wire.Said) == wire.Said("V", "model.py", 6, f"{model}/1")
+
+
+def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        import os, signal
+        class TritonPythonModel:
+            def execute(self, requests):
+                print("last words")
+                os.kill(os.getpid(), signal.SIGKILL)
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        stub.send([body()])
+
+        assert stub.process.stdout is not None
+        assert stub.process.stdout.read() == b"last words\n"
+        assert stub.process.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("argument", "status"), [("", 0), ("7", 7), ("'broken'", 1)], ids=["none", "number", "text"]
+)
+def test_sys_exit_in_execute_ends_the_process_despite_its_threads(
+    tmp_path: Path, write_model: Write, argument: str, status: int
+) -> None:
+    code = f"""
+        import sys, threading
+        class TritonPythonModel:
+            def execute(self, requests):
+                threading.Thread(target=threading.Event().wait).start()
+                sys.exit({argument})
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        stub.send([body()])
+
+        assert stub.process.wait(30) == status
+
+
+def test_terminal_signals_do_not_end_it_but_end_what_the_model_starts(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import multiprocessing, signal, subprocess, sys, threading
+        class TritonPythonModel:
+            def execute(self, requests):
+                command = [sys.executable, "-c", "import time; time.sleep(600)"]
+                program = subprocess.Popen(command)
+                child = multiprocessing.get_context("fork").Process(target=signal.pause)
+                child.start()
+                program.terminate()
+                child.terminate()
+                child.join()
+                codes = f"{program.wait()} {child.exitcode}"
+                return [pb_utils.InferenceResponse(parameters={"codes": codes})]
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            stub.signal(number)
+        response = stub.infer()
+
+        assert isinstance(response, wire.ResponseBody)
+        assert response.parameters == {"codes": "-15 -15"}
+        assert stub.finish() == 0
+
+
+def test_it_ends_when_the_supervisor_is_gone(tmp_path: Path, write_model: Write) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_ECHO))
+
+        stub.lifeline.close()
+
+        assert stub.process.wait(30) == 1
+
+
+def test_its_name_tells_the_instance(tmp_path: Path, write_model: Write) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_ECHO))
+
+        assert Path(f"/proc/{stub.process.pid}/comm").read_text() == "stub m_0_0\n"
+
+
+def test_a_thread_of_the_model_answers_while_the_main_thread_waits(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import threading
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    threading.Thread(target=self.answer, args=(request,)).start()
+            def answer(self, request):
+                response = pb_utils.InferenceResponse(request.inputs())
+                request.get_response_sender().send(response, 1)
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        answered: set[int] = set()
+        executed: set[int] = set()
+        for turn in range(200):
+            stub.send([body(fp32("X"))] * 4, batch=turn)
+        while len(answered) < 800 or len(executed) < 200:
+            results, _ = stub.results()
+            answered |= {outcome.id for outcome in results.outcomes if not outcome.code}
+            executed |= {row.batch for row in results.executed}
+
+        assert (len(answered), len(executed)) == (800, 200)
+
+
+def test_cancellation_reaches_a_model_that_is_executing(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        import time
+        class TritonPythonModel:
+            def execute(self, requests):
+                deadline = time.monotonic() + 30
+                pb_utils.Logger.log_info("executing")
+                while not requests[0].is_cancelled() and time.monotonic() < deadline:
+                    time.sleep(0.001)
+                seen = [request.is_cancelled() for request in requests]
+                return [pb_utils.InferenceResponse(parameters={"seen": s}) for s in seen]
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+        first, _ = stub.send([body(), body()])
+        stub.hear(wire.Said)
+
+        stub.abandon(first)
+        _, bodies = stub.results()
+
+        assert [wire.decode_response(b).parameters["seen"] for b in bodies] == [True, False]
+
+
+def test_what_does_not_decode_is_dropped(tmp_path: Path, write_model: Write) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_ECHO))
+
+        stub.send_garbage()
+
+        assert _answer(stub) == [fp32("X")]
+
+
+def test_after_the_broker_s_death_it_says_hello_to_the_next_one(
+    tmp_path: Path, write_model: Write
+) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_ECHO))
+        assert _answer(stub) == [fp32("X")]
+
+        stub.move(epoch=2)
+        stub.be_born(epoch=2)
+        hello = stub.welcome()
+
+        assert hello.epoch == 2
+        assert _answer(stub) == [fp32("X")]
+
+
+def test_it_answers_a_sync(tmp_path: Path, write_model: Write) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_ECHO))
+
+        stub.tell(wire.Sync(12))
+
+        assert stub.hear(wire.Seen).number == 12
+
+
+def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import sys
+        class TritonPythonModel:
+            def execute(self, requests):
+                found = "\\n".join(p for p in sys.path if "zmqtriton" in p)
+                try:
+                    import wire
+                except ImportError:
+                    return [pb_utils.InferenceResponse(parameters={"found": found})]
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        response = stub.infer()
+
+        assert isinstance(response, wire.ResponseBody)
+        assert response.parameters == {"found": str(MAIN.parent / "model_path")}
+
+
+def test_children_of_a_model_see_the_same_classes(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        import multiprocessing
+        import c_python_backend_utils
+        def same(_):
+            import triton_python_backend_utils
+            return triton_python_backend_utils is pb_utils is c_python_backend_utils
+        class TritonPythonModel:
+            def execute(self, requests):
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    [answer] = pool.map(same, [0])
+                return [pb_utils.InferenceResponse(parameters={"same": answer})]
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+
+        response = stub.infer()
+
+        assert isinstance(response, wire.ResponseBody)
+        assert response.parameters == {"same": True}
+
+
+def test_the_supervisor_s_death_ends_a_stub_that_is_executing(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import time
+        class TritonPythonModel:
+            def execute(self, requests):
+                pb_utils.Logger.log_info("executing")
+                time.sleep(600)
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        # The supervisor: PDEATHSIG is about the process that started the stub.
+        try:
+            stub = RunningStub(tmp_path)
+            stub.start(write_model(code))
+            stub.send([body()])
+            stub.hear(wire.Said)
+            os.write(writer, str(stub.process.pid).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    pid = int(os.read(reader, 100))
+    os.close(reader)
+
+    eventually(lambda: not _is_alive(pid), within_s=10)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
+    except OSError:
+        return False
+    return state not in "ZX"
