@@ -80,7 +80,8 @@ def test_any_field_of_another_type_or_count_is_refused(message: Any) -> None:
     array = msgpack.unpackb(wire.encode(message))
 
     for position in range(2, len(array)):
-        for wrong in (None, 1.5, {}, True):
+        wrongs: tuple[Any, ...] = (None, 1.5, {}, True)
+        for wrong in wrongs:
             bad = [*array[:position], wrong, *array[position + 1 :]]
             with pytest.raises(ProtocolError):
                 wire.decode(msgpack.packb(bad))

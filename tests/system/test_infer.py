@@ -137,13 +137,11 @@ def test_tensors_of_any_size_come_back_the_same(
 
 def test_many_clients_at_once_each_get_their_own_answer(server: Server) -> None:
     def ask(number: int) -> bool:
-        array = np.full(number % 50 + 1, number, np.float32)
-        with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-            got = [
-                client.infer("identity_fp32", _inputs(http_client, INPUT0=(array, "FP32")))
-                for _ in range(20)
-            ]
-        return all(np.array_equal(array, result.as_numpy("OUTPUT0")) for result in got)
+        data = [float(number)] * (number % 50 + 1)
+        tensor = {"name": "INPUT0", "shape": [len(data)], "datatype": "FP32", "data": data}
+        path = "/v2/models/identity_fp32/infer"
+        got = [_post(server, path, {"inputs": [tensor]}) for _ in range(20)]
+        return all(data == answer["outputs"][0]["data"] for answer in got)
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, range(64)))
@@ -151,16 +149,20 @@ def test_many_clients_at_once_each_get_their_own_answer(server: Server) -> None:
 
 def test_what_a_model_is_called_and_takes(server: Server) -> None:
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
-        metadata = client.get_model_metadata("add_sub", as_json=True)
+        metadata = client.get_model_metadata("add_sub")
         config = client.get_model_config("add_sub", as_json=True)["config"]
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
-        assert metadata == client.get_model_metadata("add_sub")
+        over_http = client.get_model_metadata("add_sub")
         assert client.get_server_metadata()["name"] == "triton"
         assert 8 == client.get_model_config("add_sub")["max_batch_size"]
 
     assert 8 == config["max_batch_size"]
-    expected = {"name": "INPUT0", "datatype": "FP32", "shape": ["-1", "16"]}
-    assert expected == {**metadata["inputs"][0], "shape": ["-1", "16"]}
+    assert {"name": "INPUT0", "datatype": "FP32", "shape": [-1, 16]} == over_http["inputs"][0]
+    for key in ("inputs", "outputs"):
+        over_grpc = [(t.name, t.datatype, list(t.shape)) for t in getattr(metadata, key)]
+        assert over_grpc == [(t["name"], t["datatype"], t["shape"]) for t in over_http[key]]
+    assert (metadata.name, metadata.platform) == (over_http["name"], over_http["platform"])
+    assert ["1"] == list(metadata.versions) == over_http["versions"]
 
 
 def test_statistics_count_what_was_asked(server: Server) -> None:
