@@ -1,0 +1,74 @@
+"""Finds CPythons other than the one that runs the tests, and makes them fit for models.
+
+Environments are kept in the user's cache, one for each version: only the first run installs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
+_PACKAGES = ("pyzmq", "msgpack", "numpy")
+_ASK = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
+
+
+def find(version: str) -> str | None:
+    """An interpreter of this version that runs; shims that only complain are passed over."""
+    name = f"python{version}"
+    pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    candidates = [
+        sys.executable,
+        *(shutil.which(name, path=folder) for folder in os.get_exec_path()),
+        *glob.glob(f"{pyenv}/versions/{version}.*/bin/python"),
+        *glob.glob(os.path.expanduser(f"~/.local/share/uv/python/cpython-{version}.*/bin/python")),
+    ]
+    for candidate in candidates:
+        if candidate is not None and _answers(candidate, version):
+            return candidate
+    return None
+
+
+def _answers(python: str, version: str) -> bool:
+    answer = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=False)
+    return answer.stdout.split() == [version, "cpython"]
+
+
+def environment(version: str) -> str | None:
+    """The interpreter of an environment with what stubs need; None where there is no such Python.
+
+    Raises CalledProcessError where the packages cannot be had.
+    """
+    base = find(version)
+    if base is None:
+        return None
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = Path(cache) / "zmqtriton-tests" / f"python-{version}"
+    home.mkdir(parents=True, exist_ok=True)
+    python = str(home / "venv" / "bin" / "python")
+    with open(home / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "ready").exists() or not _answers(python, version):
+            _make(base, home / "venv", python)
+            (home / "ready").touch()
+    return python
+
+
+def _make(base: str, venv: Path, python: str) -> None:
+    shutil.rmtree(venv, ignore_errors=True)
+    uv = shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
+    if uv is not None:
+        _run(uv, "venv", "--quiet", "--python", base, str(venv))
+        _run(uv, "pip", "install", "--quiet", "--python", python, *_PACKAGES)
+    else:
+        _run(base, "-m", "venv", str(venv))
+        _run(python, "-m", "pip", "install", "--quiet", *_PACKAGES)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)

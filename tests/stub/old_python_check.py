@@ -1,0 +1,90 @@
+"""Run by each old Python with the path of `stub/`: imports every module of the floor and the stub,
+and tries the basics."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import sys
+
+
+def check_imports() -> None:
+    import zmqtriton_floor
+    import zmqtriton_stub
+
+    for package in (zmqtriton_floor, zmqtriton_stub):
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{package.__name__}.{module.name}")
+    sys.path.append(zmqtriton_stub.MODEL_PATH)
+    one, other = map(
+        importlib.import_module, ("triton_python_backend_utils", "c_python_backend_utils")
+    )
+    assert one is other
+
+
+def check_messages() -> None:
+    from zmqtriton_floor import wire
+    from zmqtriton_floor.errors import ProtocolError
+
+    messages = [
+        wire.Execute([wire.Work(1, 2, 3, 0, "correlation", 0, 0)]),
+        wire.Results([wire.Outcome(2, 3, 0, "", 1)], [wire.Executed(1, 2, 3, 4)]),
+        wire.Birth(1, b"x" * 16, "stub", "/run", 1, "{}"),
+        wire.Infer([wire.Request(1, 2, "", -1, 0, 0, 0, 0, 1, 0, 7)]),
+    ]
+    for message in messages:
+        assert wire.decode(wire.encode(message)) == message
+    for wrong in (b"", b"\xc1", wire.encode(messages[0])[:-1]):
+        try:
+            wire.decode(wrong)
+        except ProtocolError:
+            continue
+        raise AssertionError(wrong)
+
+
+def check_requests() -> None:
+    from zmqtriton_floor import wire
+    from zmqtriton_floor.check import Signature
+
+    tensor = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
+    request = wire.RequestBody("id", {"f": 1.5}, [], [wire.Tensor("A", 11, [1, 1], b"1234")])
+    assert wire.decode_request(wire.encode_body(request)) == request
+    Signature({"name": "m", "max_batch_size": 4, "input": [tensor]}).check(request)
+
+
+def check_tensors() -> None:
+    import numpy as np
+
+    from zmqtriton_stub import pb_tensor
+
+    for dtype in (np.bool_, np.int8, np.uint64, np.float16, np.float64, np.object_):
+        array = np.array([[1, 0], [0, 1]]).astype(dtype)
+        arrived = pb_tensor.received(pb_tensor.packed(pb_tensor.Tensor("T", array))).as_numpy()
+        if dtype is np.object_:
+            array = np.array([[b"1", b"0"], [b"0", b"1"]], dtype)
+        assert arrived.tolist() == array.tolist(), dtype
+
+
+def check_descriptions() -> None:
+    import numpy as np
+
+    from zmqtriton_stub import pb_errors, pb_tensor
+
+    text = ""
+    try:
+        pb_tensor.Tensor("", np.zeros(1))
+    except pb_errors.TritonModelException as error:
+        text = pb_errors.describe(error)
+    assert text.startswith("TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n")
+    assert text.count(os.path.basename(__file__)) == 1, text
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    check_imports()
+    check_messages()
+    check_requests()
+    check_tensors()
+    check_descriptions()
+    sys.stdout.write("as expected\n")

@@ -1,0 +1,117 @@
+"""Models bring their own interpreter: floor and stub run under each CPython from 3.8 on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.stub import interpreters
+from tests.stub.conftest import Write
+from tests.stub.fakes import body, fp32
+from tests.stub.running import MAIN, RunningStub
+from zmqtriton_floor import wire
+
+pytestmark = pytest.mark.system
+
+_CHECK = Path(__file__).with_name("old_python_check.py")
+_OLD, _NEW = ("3.8", "3.9"), ("3.12", "3.13")
+
+
+def _reason(version: str) -> str:
+    """Why there is no such environment; empty if there is one."""
+    try:
+        if interpreters.environment(version):
+            return ""
+    except subprocess.CalledProcessError as error:
+        return f"no packages for CPython {version}: {error}"
+    return f"no CPython {version} here"
+
+
+@pytest.fixture(scope="module", params=interpreters.VERSIONS)
+def python(request: pytest.FixtureRequest) -> str:
+    """The interpreter of an environment with nothing but what stubs need."""
+    reason = _reason(request.param)
+    if reason:
+        pytest.skip(reason)
+    return str(interpreters.environment(request.param))
+
+
+@pytest.mark.skipif(not os.environ.get("ZT_CI"), reason="asked for by ZT_CI only")
+@pytest.mark.skipif(
+    bool(os.environ.get("ZT_ALLOW_MISSING_PYTHONS")), reason="ZT_ALLOW_MISSING_PYTHONS"
+)
+@pytest.mark.parametrize("versions", [_OLD, _NEW], ids=["old", "new"])
+def test_an_old_and_a_new_python_are_there(versions: tuple[str, ...]) -> None:
+    reasons = [_reason(version) for version in versions]
+
+    assert "" in reasons, "; ".join(reasons)
+
+
+def test_every_module_imports_and_the_basics_work(python: str) -> None:
+    command = [python, "-I", "-W", "error", str(_CHECK), str(MAIN.parents[1])]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert (answer.stdout, answer.stderr) == ("as expected\n", "")
+
+
+def test_a_model_is_served_from_load_to_finish(
+    python: str, tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import sys
+        class TritonPythonModel:
+            def initialize(self, args):
+                pb_utils.Logger.log_info(".".join(map(str, sys.version_info[:2])))
+            def execute(self, requests):
+                responses = []
+                for request in requests:
+                    array = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+                    array *= 2
+                    responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+                return responses
+    """
+    numbers = np.arange(3, dtype=np.float32)
+    model = write_model(code)
+    with RunningStub(tmp_path, python) as stub:
+        stub.start(model)
+        assert f"python-{stub.hear(wire.Said).text}/" in python
+
+        response = stub.infer(fp32("IN", numbers.tobytes(), [3]))
+        failed = stub.infer(fp32("OTHER"))
+
+        assert isinstance(response, wire.ResponseBody)
+        assert response.outputs == [fp32("OUT", (numbers * 2).tobytes(), [3])]
+        assert isinstance(failed, wire.Outcome)
+        assert failed.text == (
+            "Failed to process the request(s) for model 'm_0_0', message: AttributeError: "
+            "'NoneType' object has no attribute 'as_numpy'\n\n"
+            f"At:\n  {model}/1/model.py(10): execute\n"
+        )
+        assert stub.finish() == 0
+
+
+def test_threads_and_async_models_work(python: str, tmp_path: Path, write_model: Write) -> None:
+    code = """
+        import asyncio, threading
+        class TritonPythonModel:
+            async def execute(self, requests):
+                await asyncio.sleep(0)
+                for request in requests:
+                    threading.Thread(target=self.answer, args=(request,)).start()
+            def answer(self, request):
+                request.get_response_sender().send(pb_utils.InferenceResponse(), 1)
+    """
+    with RunningStub(tmp_path, python) as stub:
+        stub.start(write_model(code))
+
+        stub.send([body(), body()])
+        answered: list[int] = []
+        while len(answered) < 2:
+            answered += [outcome.id for outcome in stub.results()[0].outcomes]
+
+        assert sorted(answered) == [1, 2]
+        assert stub.finish() == 0
