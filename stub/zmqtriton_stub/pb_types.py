@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from typing import TYPE_CHECKING, Any, Iterable
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.pb_errors import TritonError, TritonModelException
@@ -72,6 +72,22 @@ def check_parameters(parameters: Any) -> dict[str, Any]:
     return dict(parameters)
 
 
+class _Arguments(NamedTuple):
+    """Those of InferenceRequest(), by position or by name, in Triton's order."""
+
+    request_id: str = ""
+    correlation_id: int | str = 0
+    inputs: Iterable[Tensor] = _MISSING
+    requested_output_names: Iterable[str] = _MISSING
+    model_name: str = _MISSING
+    model_version: int = -1
+    flags: int = 0
+    timeout: int = 0
+    preferred_memory: PreferredMemory | None = None
+    trace: InferenceTrace | None = None
+    parameters: dict[str, Any] | None = None
+
+
 class InferenceRequest:
     """A request: one that this model is asked, or one that it asks another model."""
 
@@ -93,41 +109,31 @@ class InferenceRequest:
         "_trace",
     )
 
-    def __init__(
-        self,
-        request_id: str = "",
-        correlation_id: int | str = 0,
-        inputs: Iterable[Tensor] = _MISSING,
-        requested_output_names: Iterable[str] = _MISSING,
-        model_name: str = _MISSING,
-        model_version: int = -1,
-        flags: int = 0,
-        timeout: int = 0,
-        preferred_memory: PreferredMemory | None = None,
-        trace: InferenceTrace | None = None,
-        parameters: dict[str, Any] | None = None,
-    ) -> None:
-        if _MISSING in (inputs, requested_output_names, model_name):
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        asked = _Arguments(*arguments, **named)
+        required = (asked.inputs, asked.requested_output_names, asked.model_name)
+        if any(argument is _MISSING for argument in required):
             raise TypeError(
                 "InferenceRequest() needs inputs, requested_output_names and model_name"
             )
+        correlation_id = asked.correlation_id
         if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
-        self._request_id = request_id
+        self._request_id = asked.request_id
         self._correlation_id = correlation_id
-        self._inputs = list(inputs)
-        self._outputs: Iterable[str] = list(requested_output_names)
-        self._model_name = model_name
-        self._model_version = model_version
-        self._flags = flags
-        self._timeout = timeout
-        self._preferred_memory = preferred_memory or PreferredMemory(MemoryType.DEFAULT)
-        self._trace = trace
-        self._parameters = check_parameters(parameters)
+        self._inputs = list(asked.inputs)
+        self._outputs: list[str] = list(asked.requested_output_names)
+        self._model_name = asked.model_name
+        self._model_version = asked.model_version
+        self._flags = asked.flags
+        self._timeout = asked.timeout
+        self._preferred_memory = asked.preferred_memory or PreferredMemory(MemoryType.DEFAULT)
+        self._trace = asked.trace
+        self._parameters = check_parameters(asked.parameters)
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._pending: Pending | None = None
         self._sender: InferenceResponseSender | None = None
-        what = f"for request with id '{request_id}' and model name '{model_name}'"
+        what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
         if None in self._inputs:
             raise TritonModelException(f"Input tensor {what} should not be empty.")
         if "" in self._outputs:
