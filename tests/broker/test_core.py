@@ -239,28 +239,37 @@ def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() 
     assert 1 == len(world.finals(F, 1))
 
 
-def test_a_model_that_forgets_a_request_of_its_batch_has_it_failed(world: World) -> None:
+def test_an_answer_may_come_after_execute_has_returned(world: World) -> None:
     world.stub(S)
-    world.infer(F, request(1))
-    batch = world.works[S][0].batch
+    world.infer(F, request(1), request(2))
+    batch = world.works[S].pop(0).batch
 
     world.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], world.now)
     world.take()
+    assert [2] == [w.id for w in world.works[S]], "the stub is free"
+    late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
+    world.core.results(S, late, [b""], world.now)
+    world.take()
 
-    assert [InternalError.number] == [r.code for r in world.finals(F, 1)]
+    assert 1 == len(world.finals(F, 1))
 
 
-def test_results_that_were_not_asked_for_are_refused(world: World) -> None:
+def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(world: World) -> None:
     world.stub(S)
     world.infer(F, request(1))
-    answer = wire.Outcome(F, 2, 0, "", wire.FINAL)
+    batch = world.works[S][0].batch
+    outcomes = [wire.Outcome(F, i, 0, "", wire.FINAL) for i in (2, 1, 1)]
+    executed = [wire.Executed(99, 0, 0, 0), wire.Executed(batch, 0, 0, 0)]
 
-    with pytest.raises(ProtocolError, match="not open"):
-        world.core.results(S, wire.Results([answer], []), [b""], world.now)
-    with pytest.raises(ProtocolError, match="not executing"):
-        world.core.results(S, wire.Results([], [wire.Executed(99, 0, 0, 0)]), [], world.now)
+    world.core.results(S, wire.Results(outcomes, executed), [b""] * 3, world.now)
+    world.take()
+
+    assert 3 == world.core.malformed
+    assert 1 == len(world.finals(F, 1))
+    assert not world.finals(F, 2)
+    assert world.core.instances[S].is_idle
     with pytest.raises(ProtocolError, match="bodies"):
-        world.core.results(S, wire.Results([answer], []), [], world.now)
+        world.core.results(S, wire.Results(outcomes, []), [], world.now)
 
 
 def test_a_token_opens_only_its_own_door(world: World) -> None:

@@ -19,7 +19,6 @@ from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
-    InternalError,
     InvalidArgument,
     ProtocolError,
     Unavailable,
@@ -250,49 +249,45 @@ class Core:
         if len(bodies) != len(message.outcomes):
             raise ProtocolError("Results: as many bodies as outcomes are needed")
         generation = self.generations[instance.generation]
+        # Row by row: what makes no sense must not take along what does.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
-            self._take_outcome(instance, generation, outcome, body, now_ns)
+            request = instance.open.get((outcome.peer, outcome.id))
+            if request is None:
+                self.malformed += 1
+            else:
+                self._take_outcome(request, outcome, body, now_ns)
         for executed in message.executed:
-            if executed.batch not in instance.batches:
-                raise ProtocolError(f"Results: batch {executed.batch} is not executing")
-            batch = instance.execute(executed.batch)
-            if not instance.has_executed:
-                instance.has_executed = True
-                self.outbox.supervisor.append(wire.Proved(serial))
-            generation.statistics.executed(batch, executed)
-            if not generation.is_decoupled:
-                self._finish_forgotten(batch, now_ns)
-            if instance.is_idle:
-                generation.become_idle(instance)
+            if executed.batch in instance.batches:
+                self._take_executed(instance, generation, executed)
+            else:
+                self.malformed += 1
         self._dispatch(generation, now_ns)
 
-    def _take_outcome(
-        self,
-        instance: Instance,
-        generation: Generation,
-        outcome: wire.Outcome,
-        body: bytes,
-        now_ns: int,
+    def _take_executed(
+        self, instance: Instance, generation: Generation, executed: wire.Executed
     ) -> None:
-        request = instance.open.get((outcome.peer, outcome.id))
-        if request is None:
-            raise ProtocolError(f"Results: {outcome.peer}/{outcome.id} is not open")
+        batch = instance.execute(executed.batch)
+        if not instance.has_executed:
+            instance.has_executed = True
+            self.outbox.supervisor.append(wire.Proved(instance.serial))
+        generation.statistics.executed(batch, executed)
+        if instance.is_idle:
+            generation.become_idle(instance)
+
+    def _take_outcome(
+        self, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
         if outcome.code:
             request.has_failed = True
         replies = self.outbox.replies.setdefault(outcome.peer, [])
         replies.append((wire.Reply(outcome.id, outcome.code, outcome.text, outcome.flags), body))
         if outcome.flags & wire.FINAL:
+            counters = request.generation.statistics
             if request.has_failed:
-                generation.statistics.failed(request, statistics.BACKEND, now_ns)
+                counters.failed(request, statistics.BACKEND, now_ns)
             else:
-                generation.statistics.succeeded(request, now_ns)
+                counters.succeeded(request, now_ns)
             self._finish(request)
-
-    def _finish_forgotten(self, batch: Batch, now_ns: int) -> None:
-        for request in batch.requests:
-            if request.state is RequestState.EXECUTING:
-                error = InternalError("the model returned without an answer to this request")
-                self._refuse(request, error, statistics.BACKEND, now_ns)
 
     def _refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """The final answer is an error of the broker's own."""

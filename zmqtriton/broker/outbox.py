@@ -1,4 +1,4 @@
-"""What the core wants sent. The service takes it at the end of each turn, which is what coalesces."""
+"""What the core wants sent; the service takes it at the end of each turn, and so coalesces."""
 
 from __future__ import annotations
 
