@@ -1,4 +1,6 @@
-"""The commands of `zmqtriton-ctl`. Exit status: 0 done, 1 the server says no, 2 no server, or usage.
+"""The commands of `zmqtriton-ctl`.
+
+Exit status: 0 done, 1 the server says no, 2 no server or wrong usage.
 """
 
 from __future__ import annotations

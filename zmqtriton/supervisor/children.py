@@ -199,6 +199,10 @@ class Children:
             if child.frozen_looks == _FROZEN_LOOKS:
                 self._listener.process_frozen(child.serial)
 
+    def reap_orphans(self) -> None:
+        """Call it once a second."""
+        processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
+
     def signal(self, serial: int, number: int, group: bool = False) -> None:
         child = self._children.get(serial)
         if child is None:
@@ -253,3 +257,4 @@ class Children:
                 is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
             if is_dead:
                 self._bury(child)
+        processes.kill_orphans(max(0.0, deadline_s - time.monotonic()))

@@ -130,6 +130,10 @@ class Core:
 
     def process_frozen(self, serial: int) -> None:
         """It was stopped by a signal and does not go on."""
+        peer = self._peers.find(serial)
+        if peer is not None:
+            self._peers.process_frozen(peer)
+            return
         self._tell_stub(serial, states.Condemned("the process was stopped by a signal"))
 
     def received(self, serial: int, message: Any) -> None:
@@ -265,6 +269,6 @@ class Core:
         """Ends the server in order."""
         if self._stopping.has_begun:
             return
+        self._stopping.begin(status)
         for model in self.models.values():
             model.cancel_loads("Server exiting")
-        self._stopping.begin(status)

@@ -113,6 +113,12 @@ class Peers:
         if self._is_open:
             self._plan.do(Send(peer.serial, wire.Open()))
 
+    def process_frozen(self, peer: Peer) -> None:
+        """It was stopped by a signal; what takes its place will serve."""
+        text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
+        self._plan.log("E", text)
+        self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
+
     def process_ended(self, peer: Peer, reason: str) -> None:
         del self._peers[peer.serial]
         self._acknowledgements.gone(peer.serial)

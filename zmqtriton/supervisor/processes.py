@@ -11,11 +11,13 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None)
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
@@ -25,6 +27,42 @@ _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS"
 def set_name(name: str) -> None:
     """The name of this process in `ps`."""
     _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """What children leave behind becomes ours, to be reaped, instead of init's."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap_orphans(known: Container[int]) -> None:
+    """Zombies that nobody else waits for; `known` are the children that have a Process."""
+    while True:
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None or dead.si_pid in known:
+            return
+        os.waitpid(dead.si_pid, os.WNOHANG)
+
+
+def kill_orphans(within_s: float) -> None:
+    """At the end, when no child has a Process any more: what is left belongs to nobody."""
+    deadline_s = time.monotonic() + within_s
+    while time.monotonic() < deadline_s:
+        orphans = _children()
+        if not orphans:
+            return
+        for pid in orphans:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    try:
+        return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
+    except OSError:
+        return []  # not every kernel tells
 
 
 class Process:

@@ -25,7 +25,7 @@ from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
-from zmqtriton.supervisor.processes import set_name
+from zmqtriton.supervisor.processes import adopt_orphans, set_name
 from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton_floor import __version__
@@ -43,6 +43,7 @@ _END_WITHIN_S = 5.0
 def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
     """The exit status. `on_open` is called when clients may come."""
     set_name("zmqtriton")
+    adopt_orphans()
     try:
         stream = logging_setup.set_up(options)
         held = listeners.bind_all(options)
@@ -123,6 +124,7 @@ class Service:
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_EVERY_S
             self._children.look_for_frozen()
+            self._children.reap_orphans()
         self._perform()
 
     def _timeout_s(self) -> float:
