@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ def main() -> int:
     parser.add_argument("--socket", type=int, required=True)
     arguments = parser.parse_args()
     process.set_name("zmqtriton-metrics")
+    process.die_with(os.getppid())
     listener = socket.socket(fileno=arguments.socket)
     listener.setblocking(False)
     asyncio.run(serve(Lifeline.inherited(arguments.lifeline), listener))
