@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import World, blueprint
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+
+
+@pytest.fixture
+def world() -> World:
+    return World(
+        blueprint("m"), blueprint("n"), control_mode="explicit", startup_models=("m",)
+    ).start()
+
+
+def test_the_index_names_every_directory(world: World) -> None:
+    assert [{"name": "m", "version": "1", "state": "READY"}, {"name": "n"}] == world.index()
+
+
+def test_the_index_of_what_is_ready_leaves_out_the_rest(world: World) -> None:
+    ready = world.call("index", {"ready": True}).result
+
+    assert [{"name": "m", "version": "1", "state": "READY"}] == ready
+
+
+def test_an_unloaded_model_says_so(world: World) -> None:
+    world.call("unload", {"model": "m"})
+
+    entry = {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
+    assert entry == world.index()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({}, "Model name cannot be empty. Please enter a valid name to deploy."),
+        ({"model": 3}, "Model name cannot be empty. Please enter a valid name to deploy."),
+        (
+            {"model": "../x"},
+            "invalid model name '../x', model name must not contain path traversal characters",
+        ),
+        (
+            {"model": ".."},
+            "invalid model name '..', model name must not contain path traversal characters",
+        ),
+        ({"model": "m", "parameters": {"speed": "1"}}, "unrecognized load parameter 'speed'."),
+        (
+            {"model": "m", "parameters": {"file:1/model.py": "eA=="}},
+            "Load parameter 'config' must be specified for model file override",
+        ),
+        ({"model": "m", "parameters": []}, None),
+        ({"model": "m", "parameters": {"config": 3}}, None),
+    ],
+)
+def test_a_load_with_wrong_arguments_is_refused(
+    world: World, arguments: dict[str, Any], text: str | None
+) -> None:
+    call = world.call("load", arguments)
+
+    if arguments.get("parameters") == []:
+        assert call.result is None  # nothing is in it
+        return
+    code, said = call.error
+    assert code == InvalidArgument.number
+    assert text is None or said == text
+
+
+def test_files_cannot_be_overridden_yet(world: World) -> None:
+    parameters = {"config": "{}", "file:1/model.py": "eA=="}
+
+    assert world.call("load", {"model": "m", "parameters": parameters}).error[0] == (
+        Unsupported.number
+    )
+
+
+def test_a_load_with_a_configuration_loads_what_has_not_changed(world: World) -> None:
+    before = world.generation("m")
+
+    world.call("load", {"model": "m", "parameters": {"config": '{"backend":"python"}'}})
+    overridden = world.generation("m")
+    world.call("load", {"model": "m"})
+
+    assert overridden is not before
+    # Without the override it goes back to what is on disk.
+    assert world.generation("m") is not overridden
+
+
+def test_dependents_are_asked_for_with_a_boolean(world: World) -> None:
+    call = world.call("unload", {"model": "m", "unload_dependents": "yes"})
+
+    assert call.error[0] == InvalidArgument.number
+    assert "Unable to parse 'unload_dependents'" in call.error[1]
+
+
+@pytest.mark.parametrize("document", ["", "[]", "3", "{", "[" * 100_000])
+def test_arguments_that_are_no_object_are_refused(world: World, document: str) -> None:
+    caller = world.core.plan.new_serial()
+
+    world.receive(caller, wire.Call(1, "status", document))
+
+    (answer,) = [m for s, m in world.sent if s == caller]
+    assert answer.code == InvalidArgument.number
+
+
+def test_an_unknown_verb_is_refused(world: World) -> None:
+    assert world.call("dance").error == (InvalidArgument.number, "unknown control call 'dance'")
+
+
+def test_the_status_shows_every_process(world: World) -> None:
+    world.die(world.serial("m_0_0")).tick()
+
+    processes = world.call("status").result["processes"]
+
+    assert [p["role"] for p in processes] == [
+        "supervisor",
+        "broker",
+        "http-arbiter",
+        "grpc",
+        "metrics",
+        "stub",
+    ]
+    stub = processes[-1]
+    assert (stub["model"], stub["version"], stub["instance"]) == ("m", 1, "m_0_0")
+    assert (stub["state"], stub["restarts"]) == ("READY", 1)
+    assert stub["last_reason"] == "killed by SIGKILL"
+    assert stub["pid"] == world.instance("m").pid
+    assert stub["started_s"] == 1000.0
+    assert json.dumps(processes)

@@ -1,0 +1,209 @@
+"""What dies: stubs, frontends, the broker; and stubs that break the rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import HANGS, World, blueprint
+from zmqtriton_floor import wire
+
+
+@pytest.fixture
+def world() -> World:
+    return World(blueprint("m"), blueprint("other"), control_mode="none").start()
+
+
+def test_a_dead_stub_is_replaced_at_once_under_the_same_generation(world: World) -> None:
+    generation, dead = world.generation("m").number, world.serial("m_0_0")
+
+    world.die(dead).tick()
+
+    assert [wire.Gone(dead, "killed by SIGKILL")] == world.to("broker", wire.Gone)
+    attached = world.to("broker", wire.Attach)[-1]
+    assert attached == wire.Attach(generation, world.serial("m_0_0"), "m_0_0")
+    assert world.news("m").ready_instances == 1
+
+
+def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: World) -> None:
+    world.stubs["m"] = HANGS
+
+    world.die(world.serial("m_0_0"))
+
+    news = world.news("m")
+    # New requests wait in its queue, so its generation still serves.
+    assert (news.state, news.ready_instances) == ("READY", 0)
+    assert news.generation == world.generation("m").number
+    entry = world.index()[0]
+    assert entry["state"] == "UNAVAILABLE"
+    assert entry["reason"] == "instance 'm_0_0': killed by SIGKILL, restarting (1/5)"
+
+
+def test_the_replacement_gets_the_final_configuration_and_is_not_asked_again(
+    world: World,
+) -> None:
+    world.die(world.serial("m_0_0")).tick()
+
+    load = world.to("stub", wire.Load)[-1]
+
+    assert (load.model, load.auto_complete) == ("m", 0)
+
+
+def crash_loop(world: World, model: str) -> None:
+    """Kills each stub in the moment in which it is ready, until no other comes."""
+    for _ in range(20):
+        world.die(world.serial(f"{model}_0_0"), "killed by SIGSEGV")
+        while not world.instance(model).is_alive:
+            due_s = world.core.plan.next_s()
+            if due_s is None or due_s - world.now_s > 10.0:
+                return
+            world.advance(due_s - world.now_s)
+
+
+def test_an_instance_that_dies_too_often_is_given_up(world: World) -> None:
+    generation = world.generation("m").number
+
+    crash_loop(world, "m")
+
+    news = world.news("m")
+    assert (news.state, news.generation) == ("UNAVAILABLE", 0)
+    reason = "instance 'm_0_0': killed by SIGSEGV (given up after 6 deaths)"
+    assert news.reason == reason
+    assert [wire.Remove(generation, reason)] == world.to("broker", wire.Remove)
+    assert world.news("other").ready_instances == 1
+
+
+def test_a_model_that_was_given_up_can_be_loaded_again() -> None:
+    world = World(blueprint("m"), control_mode="explicit", startup_models=("m",)).start()
+    crash_loop(world, "m")
+
+    call = world.call("load", {"model": "m"})
+
+    assert call.result is None
+    assert world.news("m").state == "READY"
+
+
+def test_a_hung_stub_is_killed_for_what_the_broker_says(world: World) -> None:
+    stub = world.serial("m_0_0")
+
+    world.receive(world.serial("broker"), wire.Overdue(stub, "took longer than 2 s"))
+
+    assert [wire.Gone(stub, "took longer than 2 s")] == world.to("broker", wire.Gone)
+    world.tick()
+    assert world.news("m").ready_instances == 1
+
+
+def test_a_frozen_stub_is_killed_and_replaced(world: World) -> None:
+    stub = world.serial("m_0_0")
+
+    world.core.process_frozen(stub)
+    world.settle().tick()
+
+    assert stub not in world.alive
+    assert world.news("m").ready_instances == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        wire.Loaded(),
+        wire.Completed("{}"),
+        wire.Failed("?"),
+        wire.Seen(0),
+        wire.Drained(1),
+        wire.Overdue(4, "?"),
+        wire.Listening("HTTPService", "here"),
+        wire.Branch(1),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_stub_that_says_what_it_must_not_hurts_only_itself(world: World, message: Any) -> None:
+    world.receive(world.serial("m_0_0"), message).tick()
+
+    assert world.status is None
+    assert world.news("m").state == "READY"
+    assert world.news("m").ready_instances == 1
+    assert world.news("other").ready_instances == 1
+
+
+@pytest.mark.parametrize("role", ["http-arbiter", "grpc", "metrics"])
+def test_a_dead_frontend_is_replaced_and_opens(world: World, role: str) -> None:
+    dead = world.serial(role)
+
+    world.die(dead).tick()
+
+    new = world.serial(role)
+    kinds = [type(message).__name__ for serial, message in world.sent if serial == new]
+    assert kinds[0] == "Birth"
+    assert kinds[-1] == "Open"
+    assert kinds.count("News") == (0 if role == "http-arbiter" else 2)
+
+
+def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: World) -> None:
+    for _ in range(40):
+        world.die(world.serial("grpc"))
+        world.advance((world.core.plan.next_s() or world.now_s) - world.now_s)
+        while not world.living("grpc"):
+            world.advance(0.5)
+
+    assert world.now_s > 40
+
+
+def test_a_gunicorn_process_is_born_with_all_news(world: World) -> None:
+    serial = world.branch()
+
+    kinds = [type(message).__name__ for s, message in world.sent if s == serial]
+
+    assert ["Birth", "News", "News", "Open"] == kinds
+    (expected,) = [e for e in world.to("broker", wire.Expect) if e.serial == serial]
+    # It is in its arbiter's process group, which the broker is told of already.
+    assert expected.pid == 0
+
+
+def test_the_server_ends_with_its_broker(world: World) -> None:
+    world.die(world.serial("broker"), "killed by SIGKILL")
+
+    assert world.status == 1
+    assert world.logged("the broker has died: killed by SIGKILL")
+
+
+def test_nobody_is_born_before_the_broker_listens() -> None:
+    world = World(blueprint("m"), control_mode="none")
+    world.core.start(0.0)
+    broker = 1
+    world.silent = {broker}
+    world.settle()
+    assert world.to("grpc", wire.Birth) == []
+    assert world.to("stub", wire.Birth) == []
+
+    world.silent = set()
+    world.receive(broker, wire.Seen(0))
+
+    assert len(world.to("grpc", wire.Birth)) == 1
+    assert world.news("m").state == "READY"
+
+
+def test_the_broker_expects_a_process_before_that_is_born(world: World) -> None:
+    stub = world.serial("m_0_0")
+    expected = next(
+        i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Expect) and m.serial == stub
+    )
+    born = next(i for i, (s, m) in enumerate(world.sent) if isinstance(m, wire.Birth) and s == stub)
+
+    assert expected < born
+    message = world.sent[expected][1]
+    assert (message.role, message.label, message.pid) == (
+        "stub",
+        "m_0_0",
+        world.instance("m").pid,
+    )
+
+
+def test_a_frozen_frontend_is_killed(world: World) -> None:
+    grpc = world.serial("grpc")
+
+    world.core.process_frozen(grpc)
+    world.settle().tick()
+
+    assert world.serial("grpc") != grpc

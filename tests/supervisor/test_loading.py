@@ -1,0 +1,412 @@
+"""Loads, reloads and unloads, as the core decides them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.supervisor.world import HANGS, LOADS, World, blueprint
+from zmqtriton.supervisor.blueprint import Finished
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
+
+LOAD_M = {"model": "m", "parameters": {}}
+
+
+def explicit(*models: str, **policy: object) -> World:
+    """A server that has loaded nothing yet."""
+    world = World(*(blueprint(name) for name in models), control_mode="explicit", **policy)
+    return world.start()
+
+
+def loaded(*models: str, **policy: object) -> World:
+    return World(
+        *(blueprint(name) for name in models),
+        control_mode="explicit",
+        startup_models=("*",),
+        **policy,
+    ).start()
+
+
+def change(world: World, model: str = "m", fingerprint: str = "2") -> None:
+    world.models[model] = dataclasses.replace(world.models[model], fingerprint=fingerprint)
+
+
+def test_the_server_opens_when_all_models_were_tried() -> None:
+    world = World(blueprint("a"), blueprint("b"), control_mode="none").start()
+
+    assert [[("a", "1", "READY"), ("b", "1", "READY")]] == world.tables
+    assert len(world.to("http-arbiter", wire.Open)) == 1
+    assert "I loading: a:1" in world.log
+    assert "I successfully loaded 'a'" in world.log
+
+
+def test_a_model_is_announced_to_the_broker_before_the_frontends() -> None:
+    world = loaded("m")
+
+    order = [
+        type(message).__name__
+        for serial, message in world.sent
+        if isinstance(message, (wire.Serve, wire.Attach))
+        or (isinstance(message, wire.News) and message.state == "READY")
+    ]
+
+    assert ["Serve", "Attach", "News"] == order[:3]
+
+
+def test_a_load_is_answered_when_everybody_has_seen_it() -> None:
+    world = explicit("m")
+    grpc, http = world.serial("grpc"), world.branch()
+    world.silent = {grpc, http}
+
+    call = world.call("load", LOAD_M)
+
+    assert call.answer is None
+    sync = world.to("grpc", wire.Sync)[-1]
+    world.receive(grpc, wire.Seen(sync.number))
+    assert call.answer is None
+    world.receive(http, wire.Seen(sync.number))
+    assert call.result is None
+
+
+def test_a_frontend_that_dies_counts_as_having_seen() -> None:
+    world = explicit("m")
+    http = world.branch()
+    world.silent = {http}
+    call = world.call("load", LOAD_M)
+    assert call.answer is None
+
+    world.die(http)
+
+    assert call.result is None
+
+
+def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever() -> None:
+    world = explicit("m")
+    world.silent = {world.branch()}
+    call = world.call("load", LOAD_M)
+
+    world.advance(60.0)
+
+    assert call.result is None
+    assert world.logged("have not confirmed a change")
+
+
+def test_a_model_that_has_not_changed_is_not_loaded_again() -> None:
+    world = loaded("m")
+    before = world.instance("m").serial
+
+    call = world.call("load", LOAD_M)
+
+    assert call.result is None
+    assert world.instance("m").serial == before
+
+
+def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
+    world = loaded("m")
+    old = world.generation("m")
+    change(world)
+    world.stubs["m"] = HANGS
+
+    call = world.call("load", LOAD_M)
+
+    assert call.answer is None
+    assert world.generation("m") is old
+    assert world.to("broker", wire.Retire) == []
+    new_stub = world.serial("m_0_0")
+    world.receive(new_stub, wire.Completed("{}"))
+    world.receive(new_stub, wire.Loaded())
+    assert call.result is None
+    assert world.generation("m") is not old
+    assert [wire.Retire(old.number)] == world.to("broker", wire.Retire)
+    assert world.living("stub") == [new_stub]
+
+
+def test_a_failed_reload_keeps_what_serves() -> None:
+    world = loaded("m")
+    old = world.generation("m")
+    change(world)
+    world.stubs["m"] = "ValueError: broken"
+
+    call = world.call("load", LOAD_M)
+
+    code, text = call.error
+    assert code == InvalidArgument.number
+    assert text == (
+        "load failed for model 'm': version 1 is at UNAVAILABLE state: "
+        "Internal: ValueError: broken;\n"
+    )
+    assert world.generation("m") is old
+    assert world.news("m").state == "READY"
+    assert len(world.living("stub")) == 1
+
+
+def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
+    world = loaded("m")
+    change(world)
+    world.stubs["m"] = "ValueError: broken"
+    world.call("load", LOAD_M)
+    world.stubs["m"] = LOADS
+
+    call = world.call("load", LOAD_M)
+
+    assert call.result is None
+    assert world.generation("m").number == 3
+
+
+def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
+    world = loaded("m")
+    change(world)
+    world.stubs["m"] = HANGS
+    world.call("load", LOAD_M)
+    old, new = world.generation("m"), world.serial("m_0_0")
+    while world.news("m").state == "READY":
+        world.die(old.instances[0].serial).advance(2.0)
+        if old.instances[0].state.value == "LOADING":
+            world.receive(old.instances[0].serial, wire.Completed("{}"))
+            world.receive(old.instances[0].serial, wire.Loaded())
+
+    world.receive(new, wire.Completed("{}"))
+    world.receive(new, wire.Loaded())
+
+    assert world.news("m").state == "READY"
+    assert world.generation("m") is not old
+
+
+def test_all_instances_load_before_the_model_is_ready() -> None:
+    world = World(blueprint("m", instances=3), control_mode="none").start()
+
+    assert world.generation("m").ready_instances == 3
+    assert len(world.to("broker", wire.Attach)) == 3
+    completing = [load.auto_complete for load in world.to("stub", wire.Load)]
+    assert [1, 0, 0] == completing
+
+
+def test_one_instance_that_fails_fails_the_load() -> None:
+    world = World(blueprint("m", instances=2), control_mode="explicit").start()
+    world.stubs["m"] = HANGS
+    call = world.call("load", LOAD_M)
+    world.receive(world.serial("m_0_0"), wire.Completed("{}"))
+
+    world.die(world.serial("m_0_1"), "killed by SIGSEGV")
+
+    assert "Stub process 'm_0_1' is not healthy. (killed by SIGSEGV)" in call.error[1]
+    assert world.living("stub") == []
+
+
+def test_a_wrong_completion_fails_the_load_with_its_reason() -> None:
+    def refuse(reply: str) -> Finished:
+        raise InvalidArgument("model input must specify 'dims' for m")
+
+    world = World(blueprint("m", finish=refuse), control_mode="explicit").start()
+
+    call = world.call("load", LOAD_M)
+
+    assert "Invalid argument: model input must specify 'dims' for m" in call.error[1]
+    assert world.living("stub") == []
+
+
+def test_versions_load_independently() -> None:
+    world = World(blueprint("m", versions=(1, 3)), control_mode="none").start()
+
+    assert world.news("m", 1).state == "READY"
+    assert world.news("m", 3).state == "READY"
+    assert world.news("m", 1).generation != world.news("m", 3).generation
+
+
+def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_serves() -> None:
+    world = loaded("m")
+    world.models["m"] = blueprint("m", "2", versions=(2,))
+
+    world.call("load", LOAD_M)
+
+    assert world.news("m", 2).state == "READY"
+    assert (world.news("m", 1).state, world.news("m", 1).reason) == ("UNAVAILABLE", "unloaded")
+    assert len(world.living("stub")) == 1
+
+
+def test_a_version_stays_while_its_successor_fails() -> None:
+    world = loaded("m")
+    world.models["m"] = blueprint("m", "2", versions=(2,))
+    world.stubs["m"] = "no"
+
+    world.call("load", LOAD_M)
+
+    assert world.news("m", 1).state == "READY"
+    assert world.news("m", 2).state == "UNAVAILABLE"
+
+
+def test_a_model_without_a_version_says_so() -> None:
+    world = World(blueprint("m", versions=()), control_mode="explicit").start()
+
+    call = world.call("load", LOAD_M)
+
+    assert "at least one version must be available" in call.error[1]
+    assert world.core.models["m"].rows() == [("m", "-", "Not loaded: No model version was found")]
+
+
+def test_an_unknown_model_cannot_be_loaded() -> None:
+    world = explicit()
+
+    call = world.call("load", LOAD_M)
+
+    text = "failed to load 'm', failed to poll from model repository"
+    assert call.error == (InternalError.number, text)
+    assert world.index() == []
+
+
+def test_an_unload_is_answered_before_requests_under_way_end() -> None:
+    world = loaded("m")
+    world.is_busy = True
+
+    call = world.call("unload", {"model": "m"})
+
+    assert call.result is None
+    assert world.news("m").state == "UNLOADING"
+    assert world.index()[0]["state"] == "UNLOADING"
+    (retired,) = world.to("broker", wire.Retire)
+    world.receive(world.serial("broker"), wire.Drained(retired.generation))
+    assert (world.news("m").state, world.news("m").reason) == ("UNAVAILABLE", "unloaded")
+    assert world.living("stub") == []
+    assert "I successfully unloaded 'm' version 1" in world.log
+
+
+def test_an_unknown_model_can_be_unloaded() -> None:
+    assert explicit().call("unload", {"model": "nobody"}).result is None
+
+
+def test_an_unload_cancels_a_load_that_hangs() -> None:
+    world = explicit("m")
+    world.stubs["m"] = HANGS
+    load = world.call("load", LOAD_M)
+
+    unload = world.call("unload", {"model": "m"})
+
+    assert unload.result is None
+    assert load.error[0] == Unavailable.number
+    assert world.living("stub") == []
+    assert world.news("m").reason == "unloaded"
+
+
+def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
+    world = loaded("m")
+    world.is_busy = True
+    old = world.generation("m")
+    world.call("unload", {"model": "m"})
+
+    call = world.call("load", LOAD_M)
+
+    assert call.result is None
+    assert world.news("m").state == "READY"
+    world.receive(world.serial("broker"), wire.Drained(old.number))
+    assert world.news("m").state == "READY"
+    assert len(world.living("stub")) == 1
+
+
+def test_loads_of_one_model_come_one_after_the_other() -> None:
+    world = explicit("m")
+    world.stubs["m"] = HANGS
+    first = world.call("load", LOAD_M)
+
+    second = world.call("load", LOAD_M)
+
+    stub = world.serial("m_0_0")
+    assert len(world.living("stub")) == 1
+    world.receive(stub, wire.Completed("{}"))
+    world.receive(stub, wire.Loaded())
+    assert first.result is None
+    assert second.result is None
+    assert world.living("stub") == [stub]
+
+
+def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
+    world = World(*(blueprint(name) for name in ("a", "b", "c")), control_mode="none", load_slots=1)
+    world.stubs["a"] = HANGS
+    world.start()
+    assert "b" in world.core.models
+    assert not world.logged("loading: b:1")
+
+    world.advance(31.0)
+
+    assert world.logged("successfully loaded 'b'")
+    assert world.logged("successfully loaded 'c'")
+
+
+def test_a_load_is_tried_again_if_so_wanted() -> None:
+    world = explicit("m", load_retries=1)
+    world.stubs["m"] = HANGS
+    call = world.call("load", LOAD_M)
+    first = world.serial("m_0_0")
+    world.stubs["m"] = LOADS
+
+    world.receive(first, wire.Failed("not yet")).die(first, "exited with status 1")
+
+    assert call.result is None
+    assert world.news("m").state == "READY"
+
+
+def test_a_failed_start_up_model_ends_the_server() -> None:
+    world = World(blueprint("good"), blueprint("bad"), control_mode="none")
+    world.stubs["bad"] = "ModuleNotFoundError: No module named 'x'"
+
+    world.start()
+
+    assert world.complaints == ["error: creating server: Internal - failed to load all models"]
+    assert world.status == 1
+    assert world.alive == set()
+    reason = "UNAVAILABLE: Internal: ModuleNotFoundError: No module named 'x'"
+    assert ("bad", "1", reason) in world.tables[0]
+    assert (
+        "E failed to load 'bad' version 1: Internal: ModuleNotFoundError: No module named 'x'"
+        in world.log
+    )
+
+
+def test_a_failed_start_up_model_is_allowed_if_so_wanted() -> None:
+    world = World(blueprint("good"), blueprint("bad"), control_mode="none", exit_on_error=False)
+    world.stubs["bad"] = "no"
+
+    world.start()
+
+    assert world.status is None
+    assert len(world.to("grpc", wire.Open)) == 1
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+def test_models_are_not_controlled_where_the_repository_rules(mode: str) -> None:
+    world = World(blueprint("m"), control_mode=mode).start()
+
+    text = "explicit model load / unload is not allowed if polling is enabled"
+    assert world.call("load", LOAD_M).error == (Unavailable.number, text)
+    assert world.call("unload", {"model": "m"}).error == (Unavailable.number, text)
+
+
+def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:
+    world = World(blueprint("a"), blueprint("b"), control_mode="poll", poll_s=15.0).start()
+    old = world.generation("a")
+    change(world, "a")
+    del world.models["b"]
+    world.models["c"] = blueprint("c")
+
+    world.advance(15.0)
+
+    assert world.generation("a") is not old
+    assert sorted(world.core.models) == ["a", "c"]
+    assert [wire.Forget("b")] == world.to("grpc", wire.Forget)
+    assert world.news("c").state == "READY"
+    assert "V Polling model repository" in world.log
+
+
+def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None:
+    world = World(blueprint("m"), control_mode="poll", poll_s=1.0, exit_on_error=False)
+    world.stubs["m"] = "no"
+    world.start()
+
+    world.advance(10.0)
+
+    assert len([line for line in world.log if line == "I loading: m:1"]) == 1
+    change(world)
+    world.stubs["m"] = LOADS
+    world.advance(1.0)
+    assert world.news("m").state == "READY"

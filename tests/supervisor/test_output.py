@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from zmqtriton.supervisor.output import Output
+
+
+class Pipe:
+    def __init__(self) -> None:
+        reading, self.writing = os.pipe()
+        self.output = Output(reading, "m_0_0", 42)
+
+    def write(self, data: bytes) -> None:
+        os.write(self.writing, data)
+        while self.output.read():
+            pass
+
+
+@pytest.fixture
+def pipe(caplog: pytest.LogCaptureFixture) -> Iterator[Pipe]:
+    caplog.set_level(logging.INFO)
+    pipe = Pipe()
+    yield pipe
+    os.close(pipe.writing)
+
+
+def test_each_line_is_a_record_with_the_instances_name(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipe.write(b"one\ntw")
+    pipe.write(b"o\nthree")
+    pipe.output.close()
+
+    assert [("one", 1), ("two", 2), ("three", 3)] == [
+        (record.getMessage(), record.__dict__["origin"][2]) for record in caplog.records
+    ]
+    assert caplog.records[0].__dict__["origin"][:2] == (42, "m_0_0")
+
+
+def test_a_flood_is_cut_and_counted(pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(100):
+        pipe.write(b"x\n" * 200)
+    pipe.output.close()
+
+    assert pipe.output.dropped > 10_000
+    assert len(caplog.records) < 5_000
+    assert f"{pipe.output.dropped} lines of 'm_0_0' were dropped" in caplog.text
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(pipe: Pipe) -> None:
+    for _ in range(100):
+        pipe.write(b"x" * 10_000)
+
+    assert len(pipe.output._rest) < 40_000
+    assert len(pipe.output.tail) < 20_000
+    pipe.output.close()
+
+
+def test_the_last_words_are_the_last_line_that_says_something(pipe: Pipe) -> None:
+    pipe.write(b"first\nMemoryError: no\n\n  \n")
+    pipe.output.close()
+
+    assert pipe.output.last_words == "MemoryError: no"
+
+
+def test_a_child_that_holds_the_pipe_does_not_hold_up_the_end(pipe: Pipe) -> None:
+    pipe.write(b"said\n")
+
+    pipe.output.close()
+
+    assert pipe.output.last_words == "said"
+
+
+def test_what_is_no_text_is_shown_anyway(pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
+    pipe.write(b"\xff\xfe\n")
+    pipe.output.close()
+
+    assert caplog.records[0].getMessage() == "��"

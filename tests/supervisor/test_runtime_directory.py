@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.supervisor import runtime_directory
+from zmqtriton.supervisor.runtime_directory import DirectoryError, claim, sweep
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory with a short path, as sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+        yield Path(name)
+
+
+def test_a_new_directory_is_private_and_vanishes(temporary: Path) -> None:
+    claimed = claim()
+
+    assert claimed.path.parent == temporary
+    assert claimed.path.stat().st_mode & 0o777 == 0o700
+    claimed.remove()
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
+    path = temporary / "given"
+    path.mkdir(mode=0o755)
+    (path / "requests-1").touch()
+    (path / "old").mkdir()
+
+    claimed = claim(str(path))
+
+    assert [entry.name for entry in path.iterdir()] == ["lock"]
+    assert path.stat().st_mode & 0o777 == 0o700
+    claimed.control.touch()
+    claimed.remove()
+    assert [entry.name for entry in path.iterdir()] == ["lock"]
+
+
+def test_systemd_names_the_directory(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{temporary}/a:{temporary}/b")
+
+    claimed = claim()
+
+    assert claimed.path == temporary / "a"
+    claimed.remove()
+
+
+def test_a_directory_in_use_is_refused(temporary: Path) -> None:
+    first = claim(str(temporary / "given"))
+
+    with pytest.raises(DirectoryError, match="in use by another server"):
+        claim(str(temporary / "given"))
+
+    first.remove()
+
+
+def test_a_path_that_is_too_long_for_sockets_is_refused(temporary: Path) -> None:
+    with pytest.raises(DirectoryError, match="too long for sockets"):
+        claim(str(temporary / ("x" * 100)))
+
+
+def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Path) -> None:
+    dead = temporary / "zmqtriton-dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+    (dead / "requests-1").touch()
+    being_made = temporary / "zmqtriton-young"
+    being_made.mkdir()
+    other = temporary / "something"
+    other.mkdir()
+    (other / "lock").touch()
+    alive = claim()
+    (temporary / "zmqtriton-link").symlink_to(other)
+
+    sweep(temporary)
+
+    assert not dead.exists()
+    assert {being_made, other, alive.path, temporary / "zmqtriton-link"} == set(temporary.iterdir())
+    alive.remove()
+
+
+def test_children_do_not_inherit_the_lock(temporary: Path) -> None:
+    claimed = claim()
+
+    assert not os.get_inheritable(claimed._lock)
+    claimed.remove()
+
+
+def test_a_start_sweeps(temporary: Path) -> None:
+    dead = temporary / f"{runtime_directory.PREFIX}dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+
+    claim().remove()
+
+    assert not dead.exists()

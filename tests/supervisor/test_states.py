@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.states import GenerationState, InstanceState, ModelState
+
+TABLES = [
+    (states.INSTANCE_TRANSITIONS, InstanceState, InstanceState.STOPPED),
+    (states.GENERATION_TRANSITIONS, GenerationState, GenerationState.ENDED),
+    (states.MODEL_TRANSITIONS, ModelState, ModelState.UNAVAILABLE),
+]
+
+
+def reachable(table: Mapping[tuple[Any, Any], Any], start: Any) -> set[Any]:
+    found = {start}
+    while True:
+        more = {after for (before, _), after in table.items() if before in found} - found
+        if not more:
+            return found
+        found |= more
+
+
+@pytest.mark.parametrize(("table", "kind", "end"), TABLES)
+def test_every_state_leads_to_the_end(table: Any, kind: Any, end: Any) -> None:
+    assert [] == [state for state in kind if end not in reachable(table, state)]
+
+
+def test_every_state_of_an_instance_is_reached() -> None:
+    found = reachable(states.INSTANCE_TRANSITIONS, InstanceState.STOPPED)
+
+    assert set(InstanceState) == found
+
+
+def test_an_instance_can_be_stopped_in_every_state() -> None:
+    stoppable = {s for s, event in states.INSTANCE_TRANSITIONS if event is states.StopRequested}
+
+    assert set(InstanceState) == stoppable
+
+
+def test_a_process_can_die_in_every_state_that_has_one() -> None:
+    mortal = {s for s, event in states.INSTANCE_TRANSITIONS if event is states.ProcessExited}
+
+    assert mortal == states.ALIVE
+
+
+def test_what_is_not_in_the_table_is_an_error_that_names_it() -> None:
+    with pytest.raises(states.TransitionError) as caught:
+        states.advance(
+            states.INSTANCE_TRANSITIONS, InstanceState.STOPPED, states.ModelLoaded(), "instance 'x'"
+        )
+
+    assert str(caught.value) == "instance 'x': ModelLoaded in state STOPPED"

@@ -1,0 +1,170 @@
+"""The end in order, and every way in which it is not."""
+
+from __future__ import annotations
+
+from tests.supervisor.world import HANGS, World, blueprint
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
+
+
+def running(**policy: object) -> World:
+    world = World(
+        blueprint("a"), blueprint("b"), control_mode="explicit", startup_models=("*",), **policy
+    ).start()
+    world.branch()
+    return world
+
+
+def stop(world: World) -> World:
+    world.core.stop_requested()
+    return world.settle()
+
+
+def test_everything_ends_in_order_and_the_status_is_0() -> None:
+    world = running()
+    world.stubborn = {"http", "grpc"}
+
+    stop(world)
+
+    assert "I Waiting for in-flight requests to complete." in world.log
+    assert len(world.to("http", wire.Stop)) == 1
+    assert world.to("broker", wire.Retire) == []
+    world.die(world.serial("http"), "exited with status 0")
+    world.die(world.serial("grpc"), "exited with status 0")
+    assert world.logged("All models are stopped, unloading models")
+    assert len(world.to("broker", wire.Retire)) == 2
+    assert len(world.to("stub", wire.Finish)) == 2
+    assert world.status == 0
+    assert world.alive == set()
+
+
+def test_the_broker_ends_after_the_stubs() -> None:
+    world = running()
+
+    stop(world)
+
+    last_finish = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Finish))
+    broker_stop = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Stop))
+    assert last_finish < broker_stop
+
+
+def test_a_process_that_has_ended_is_not_replaced() -> None:
+    world = running()
+    world.stubborn = {"http"}
+    stop(world)
+
+    world.advance(5.0)
+
+    assert world.living("grpc") == []
+    assert world.status is None
+
+
+def test_the_time_that_is_left_is_said_each_second() -> None:
+    world = running(exit_timeout_s=3)
+    world.stubborn = {"http"}
+
+    stop(world).advance(2.5)
+
+    assert [
+        f"I Timeout {n}: Found 2 model versions that have in-flight inferences" for n in (3, 2, 1)
+    ] == [line for line in world.log if "Timeout" in line]
+
+
+def test_when_the_time_is_over_the_status_is_1() -> None:
+    world = running(exit_timeout_s=3)
+    world.stubborn = {"http"}
+
+    stop(world).advance(3.0)
+
+    assert world.status == 1
+    assert "E Exit timeout expired. Exiting immediately." in world.log
+
+
+def test_a_hanging_finalize_does_not_keep_the_server() -> None:
+    world = running()
+    world.stubborn = {"a_0_0"}
+
+    stop(world).advance(10.5)
+
+    assert world.status == 0
+
+
+def test_a_second_signal_ends_everything_at_once() -> None:
+    world = running()
+    world.stubborn = {"http"}
+    stop(world)
+
+    stop(world)
+
+    assert world.status == 1
+
+
+def test_a_stop_while_models_load_ends_the_loads() -> None:
+    world = World(blueprint("a"), control_mode="none")
+    world.stubs["a"] = HANGS
+    world.start()
+
+    stop(world)
+
+    assert world.status == 0
+    assert world.alive == set()
+    assert world.complaints == []
+
+
+def test_a_stop_before_the_broker_listens_ends_everything() -> None:
+    world = World(blueprint("a"), control_mode="none")
+    world.core.start(0.0)
+    world.silent = {1}
+    world.settle()
+
+    stop(world)
+
+    assert world.status == 0
+    assert world.alive == set()
+
+
+def test_a_load_that_is_under_way_is_refused_at_a_stop() -> None:
+    world = running()
+    world.models["c"] = blueprint("c")
+    world.stubs["c"] = HANGS
+    world.stubborn = {"http"}
+    call = world.call("load", {"model": "c"})
+
+    stop(world)
+
+    assert call.error[0] == Unavailable.number
+    assert world.call("load", {"model": "c"}).error == (Unavailable.number, "Server exiting")
+
+
+def test_a_stub_that_dies_while_requests_are_finished_comes_back() -> None:
+    world = running()
+    world.stubborn = {"http"}
+    stop(world)
+
+    world.die(world.serial("a_0_0")).tick()
+
+    assert world.generation("a").ready_instances == 1
+
+
+def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
+    world = running()
+    world.is_busy = True
+    stop(world)
+    assert world.status is None
+
+    for name in ("a_0_0", "b_0_0"):
+        world.die(world.serial(name), "killed by SIGSEGV")
+
+    assert world.status == 0
+    removed = world.to("broker", wire.Remove)
+    assert "killed by SIGSEGV" in removed[0].reason
+
+
+def test_a_broker_that_dies_during_a_stop_ends_the_server() -> None:
+    world = running()
+    world.stubborn = {"http"}
+    stop(world)
+
+    world.die(world.serial("broker"))
+
+    assert world.status == 1

@@ -1,0 +1,286 @@
+"""The core in a world without processes: what it decides happens at once, or as a test wants it.
+
+Stubs load unless told otherwise, the broker and the frontends confirm, and everything that was said
+is kept. Time passes only when `advance` is called.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton.supervisor import actions
+from zmqtriton.supervisor.blueprint import Blueprint, Finished, Unreadable, Version
+from zmqtriton.supervisor.core import Core, Policy
+from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.instance import Instance, Place
+from zmqtriton.supervisor.introductions import Server
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import NotFound
+
+ROLES = ("http-arbiter", "grpc", "metrics")
+HANGS, LOADS = "hangs", "loads"
+
+
+def blueprint(
+    name: str,
+    fingerprint: str = "1",
+    versions: tuple[int, ...] = (1,),
+    instances: int = 1,
+    problem: str = "",
+    finish: Callable[[str], Finished] | None = None,
+) -> Blueprint:
+    places = tuple(Place(f"{name}_0_{i}", "CPU", 0) for i in range(instances))
+    finished = Finished(json.dumps({"name": name}), b"proto", places)
+    return Blueprint(
+        name=name,
+        directory=f"/models/{name}",
+        fingerprint=fingerprint,
+        python="python",
+        config=json.dumps({"name": name}),
+        first=places[0],
+        versions={n: Version(f"/models/{name}/{n}/model.py", problem, 2) for n in versions},
+        finished=None,
+        finish=finish or (lambda reply: finished),
+    )
+
+
+class World:
+    """A server. `stubs` says per model what its stubs do: LOADS, HANGS, or why they fail."""
+
+    def __init__(self, *models: Blueprint, **policy: Any) -> None:
+        policy.setdefault("roles", ROLES)
+        server = Server("/run/x", "{}", lambda: b"0123456789abcdef")
+        self.core = Core(Policy(**policy), server, pid=1)
+        self.models = {model.name: model for model in models}
+        self.stubs: dict[str, str] = {}
+        self.now_s = 0.0
+        self.roles: dict[int, str] = {}
+        self.stub_names: dict[int, str] = {}
+        self.alive: set[int] = set()
+        self.log: list[str] = []
+        self.tables: list[list[tuple[str, str, str]]] = []
+        self.complaints: list[str] = []
+        self.status: int | None = None
+        self.sent: list[tuple[int, Any]] = []
+        #: Processes that confirm nothing.
+        self.silent: set[int] = set()
+        #: Roles and stubs that do not end when they are asked to.
+        self.stubborn: set[str] = set()
+        #: Whether the broker still has requests of retired generations.
+        self.is_busy = False
+        self._pids = 100
+        self._events: deque[Callable[[], None]] = deque()
+
+    # ------------------------------------------------------------------ driving
+
+    def start(self) -> World:
+        self.core.start(1000.0)
+        return self.settle()
+
+    def settle(self) -> World:
+        """Until nothing happens any more."""
+        while True:
+            todo = self.core.actions()
+            for action in todo:
+                self._perform(action)
+            if self._events:
+                self._events.popleft()()
+            elif not todo:
+                return self
+
+    def advance(self, seconds: float) -> World:
+        """Every timer in its turn, and what follows from it."""
+        end_s = self.now_s + seconds
+        while (due_s := self.core.plan.next_s()) is not None and due_s <= end_s:
+            self.now_s = max(self.now_s, due_s)
+            self.core.tick(self.now_s)
+            self.settle()
+        self.now_s = end_s
+        self.core.tick(end_s)
+        return self.settle()
+
+    def tick(self) -> World:
+        """What is due in this moment, such as a first restart."""
+        return self.advance(0.0)
+
+    def branch(self) -> int:
+        """Gunicorn forks; the new process's serial number."""
+        self._pids += 1
+        serial = self.core.branched(self._pids, 1000.0)
+        self.roles[serial] = "http"
+        self.alive.add(serial)
+        self.settle()
+        return serial
+
+    def die(self, serial: int, reason: str = "killed by SIGKILL", words: str = "") -> World:
+        self._end(serial, reason, words)
+        return self.settle()
+
+    def receive(self, serial: int, message: Any) -> World:
+        self.core.received(serial, message)
+        return self.settle()
+
+    def call(self, verb: str, arguments: dict[str, Any] | None = None) -> Call:
+        """A call on the control socket; `.answer` is None until it is answered."""
+        caller = self.core.plan.new_serial()
+        self.receive(caller, wire.Call(7, verb, json.dumps(arguments or {})))
+        return Call(self, caller)
+
+    # ------------------------------------------------------------------ looking
+
+    def serial(self, role: str) -> int:
+        """Of the living process of this role, or of the stub of this name."""
+        found = [
+            s for s in sorted(self.alive) if role in (self.roles.get(s), self.stub_names.get(s))
+        ]
+        assert found, f"no living {role}"
+        return found[-1]
+
+    def living(self, role: str) -> list[int]:
+        return [s for s in sorted(self.alive) if self.roles.get(s) == role]
+
+    def generation(self, model: str, version: int = 1) -> Generation:
+        found = self.core.models[model].versions[version].generation
+        assert found is not None
+        return found
+
+    def instance(self, model: str) -> Instance:
+        return self.generation(model).instances[0]
+
+    def to(self, role: str, kind: type[Any]) -> list[Any]:
+        """Every message of this kind that processes of this role were sent."""
+        return [m for s, m in self.sent if self.roles.get(s) == role and isinstance(m, kind)]
+
+    def news(self, model: str, version: int = 1) -> wire.News:
+        """The last that was told of it."""
+        told = [n for n in self.to("grpc", wire.News) if (n.model, n.version) == (model, version)]
+        return told[-1]
+
+    def index(self) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = self.call("index").result
+        return entries
+
+    def logged(self, text: str) -> bool:
+        return any(text in line for line in self.log)
+
+    # ------------------------------------------------------------- what happens
+
+    def _perform(self, action: actions.Action) -> None:
+        match action:
+            case actions.Send(serial, message):
+                self.sent.append((serial, message))
+                if serial in self.alive:
+                    self._react(serial, message)
+            case actions.Log(level, text):
+                self.log.append(f"{level} {text}")
+            case actions.ShowTables(rows):
+                self.tables.append(rows)
+            case actions.Complain(text):
+                self.complaints.append(text)
+            case actions.Exit(status):
+                self.status = status
+            case _:
+                self._perform_outside(action)
+
+    def _perform_outside(self, action: actions.Action) -> None:
+        """What has to do with processes and files."""
+        match action:
+            case actions.Spawn(serial, role):
+                self._start(serial, role)
+            case actions.SpawnStub(serial, _, _, instance):
+                self.stub_names[serial] = instance
+                self._start(serial, "stub")
+            case actions.Signal(serial, number, _):
+                self._take_signal(serial, number)
+            case actions.ReadModel(model, override):
+                self._later(lambda: self.core.model_read(model, self._read(model, override)))
+            case actions.ListRepository(ticket):
+                names = dict.fromkeys(sorted(self.models), "")
+                self._later(lambda: self.core.repository_listed(ticket, names))
+
+    def _later(self, event: Callable[[], None]) -> None:
+        self._events.append(event)
+
+    def _start(self, serial: int, role: str) -> None:
+        self._pids += 1
+        pid = self._pids
+        self.roles[serial] = role
+        self.alive.add(serial)
+        self._later(lambda: self.core.process_started(serial, pid, 1000.0))
+
+    def _end(self, serial: int, reason: str, words: str = "") -> None:
+        if serial in self.alive:
+            self.alive.discard(serial)
+            self.core.process_ended(serial, reason, words)
+
+    def _read(self, model: str, override: str | None) -> Blueprint | Unreadable:
+        found = self.models.get(model)
+        if found is None:
+            text = f"failed to poll model '{model}': model not found in any model repository."
+            return Unreadable(text, NotFound.number)
+        return found
+
+    def _take_signal(self, serial: int, number: int) -> None:
+        if number == signal.SIGKILL:
+            self._later(lambda: self._end(serial, "killed by SIGKILL"))
+        elif self.roles[serial] not in self.stubborn:
+            self._later(lambda: self._end(serial, "exited with status 0"))
+
+    def _react(self, serial: int, message: Any) -> None:
+        role = self.roles[serial]
+        if isinstance(message, wire.Sync) and serial not in self.silent:
+            self._reply(serial, wire.Seen(message.number))
+        elif role == "stub":
+            self._react_as_stub(serial, message)
+        elif isinstance(message, wire.Retire) and not self.is_busy:
+            self._reply(serial, wire.Drained(message.generation))
+        elif isinstance(message, wire.Stop) and role not in self.stubborn:
+            self._later(lambda: self._end(serial, "exited with status 0"))
+
+    def _react_as_stub(self, serial: int, message: Any) -> None:
+        name = self.stub_names[serial]
+        model = name.partition("_0_")[0]
+        does = self.stubs.get(model, LOADS)
+        if isinstance(message, wire.Finish) and name not in self.stubborn:
+            self._later(lambda: self._end(serial, "exited with status 0"))
+        elif does == HANGS:
+            return
+        elif isinstance(message, wire.Load) and does == LOADS:
+            self._reply(serial, wire.Completed(message.config))
+        elif isinstance(message, wire.Load):
+            self._reply(serial, wire.Failed(does))
+            self._later(lambda: self._end(serial, "exited with status 1"))
+        elif isinstance(message, wire.Initialize):
+            self._reply(serial, wire.Loaded())
+
+    def _reply(self, serial: int, message: Any) -> None:
+        self._later(lambda: self.core.received(serial, message) if serial in self.alive else None)
+
+
+class Call:
+    """One control call."""
+
+    def __init__(self, world: World, caller: int) -> None:
+        self._world = world
+        self._caller = caller
+
+    @property
+    def answer(self) -> wire.Answer | None:
+        found = [m for s, m in self._world.sent if s == self._caller]
+        assert len(found) < 2, found
+        return found[0] if found else None
+
+    @property
+    def result(self) -> Any:
+        assert self.answer is not None
+        assert self.answer.code == 0, self.answer
+        return json.loads(self.answer.result)
+
+    @property
+    def error(self) -> tuple[int, str]:
+        assert self.answer is not None
+        return self.answer.code, self.answer.text
