@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from zmqtriton_floor.errors import ZmqTritonError
 
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.instances import apply_group_defaults, check_groups, instance_names
 from zmqtriton.config.pbtxt import parse_text
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 def names(text: str, gpus: Sequence[int] = ()) -> list[tuple[str, str, int]]:

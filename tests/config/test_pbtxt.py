@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import zmqtriton_protos
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import (
     MAX_CONFIG_BYTES,

@@ -167,13 +167,15 @@ class FakeServer:
         elif isinstance(message, wire.Listening):
             self.listening.append(message)
         elif isinstance(message, wire.Call):
-            lifeline.send(wire.Answer(message.id, 0, "", "[]"))
+            result = {"status": '{"processes": [], "malformed": 2}'}.get(message.verb, "[]")
+            lifeline.send(wire.Answer(message.id, 0, "", result))
 
     def _take(self, identity: bytes, message: Any, bodies: list[bytes]) -> None:
         if isinstance(message, wire.Hello):
             endpoints.send(self._router, [identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
-            found = json.dumps({"model_stats": self.statistics})
+            document = {"model_stats": self.statistics, "zmqtriton": {"malformed": 3}}
+            found = json.dumps(document)
             answer = wire.Statistics(message.id, 0, "", found)
             endpoints.send(self._router, [identity, wire.encode(answer)])
         elif isinstance(message, wire.Cancel):

@@ -33,8 +33,12 @@ def scrape(server: FakeServer) -> str:
 @pytest.mark.system
 def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
     server.statistics = [stat("add_sub")]
+    text = scrape(server)
 
-    assert 'nv_inference_count{model="add_sub",version="1"} 20\n' in scrape(server)
+    assert 'nv_inference_count{model="add_sub",version="1"} 20\n' in text
+    for place, count in (("broker", 3), ("supervisor", 2)):
+        line = f'zmqtriton_malformed_messages_total{{place="{place}"}} {count}\n'
+        assert line in text
     assert [(m.service, m.address) for m in server.listening] == [
         ("Metrics Service", f"127.0.0.1:{server.port}")
     ]

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmqtriton_protos
 from google.protobuf import descriptor_pb2, descriptor_pool
+
+import zmqtriton_protos
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DESCRIPTORS = Path(zmqtriton_protos.__file__).with_name("descriptors.pb")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
@@ -20,6 +19,7 @@ from zmqtriton.repository.scan import (
     scan,
     scan_model,
 )
+from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 
 def make_model(repository: Path, name: str, *versions: str) -> Path:

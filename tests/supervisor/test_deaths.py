@@ -207,3 +207,14 @@ def test_a_frozen_frontend_is_killed(world: World) -> None:
     world.settle().tick()
 
     assert world.serial("grpc") != grpc
+
+
+def test_an_instance_that_executes_before_each_death_is_never_given_up(world: World) -> None:
+    for _ in range(20):
+        serial = world.serial("m_0_0")
+        world.receive(world.serial("broker"), wire.Proved(serial))
+
+        world.die(serial).tick()
+
+        assert world.serial("m_0_0") != serial
+        assert world.news("m").ready_instances == 1

@@ -13,9 +13,10 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-import zmqtriton_protos
 from google.protobuf import text_format
 from google.protobuf.descriptor import FieldDescriptor
+
+import zmqtriton_protos
 
 _DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton_floor.errors import InternalError
-
 from zmqtriton.config.errors import ConfigError
+from zmqtriton_floor.errors import InternalError
 
 #: One process each; a larger number is a slip of the pen that would bring the machine down.
 MAX_INSTANCES = 1024

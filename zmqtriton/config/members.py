@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import zmqtriton_protos
-
 from zmqtriton.config.ensembles import Graph
 from zmqtriton.config.errors import ConfigError
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-
 from zmqtriton.config.backends import complete_backend
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError

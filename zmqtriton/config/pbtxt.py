@@ -13,9 +13,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import zmqtriton_protos
 from google.protobuf import json_format, text_format
 
+import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError
 
 #: Reading is done in the supervisor's only thread, and this much takes about a second.

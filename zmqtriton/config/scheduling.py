@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import zmqtriton_protos
-
 from zmqtriton.config.errors import ConfigError
 
 #: Some thirty years.

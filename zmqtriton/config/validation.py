@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 import zmqtriton_protos
-
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
 from zmqtriton.config.ensembles import check_steps
 from zmqtriton.config.errors import ConfigError

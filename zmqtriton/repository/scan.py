@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument
-
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import leads_inside
+from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 CONFIG_FILE = "config.pbtxt"
 CONFIG_FOLDER = "configs"

@@ -1,17 +1,20 @@
 """How long to wait before something that has died is started again.
 
-At once the first time, then twice as long each time; deaths of more than a minute ago do not
-count.
+What had worked is started again at once, unless that happens so often that starting it is all that
+the machine does. What dies before it has done any good waits twice as long each time, and is given
+up after some deaths within a minute. Older deaths do not count.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-#: More deaths than this within so many seconds are a crash loop.
-MAX_DEATHS = 5
 WITHIN_S = 60.0
-#: What has worked for so long is no part of a crash loop: the count begins anew.
+#: More deaths than this without any good in between are a crash loop.
+MAX_DEATHS = 5
+#: So many restarts of what had worked cost less than a tenth of a core, and are made at once.
+MAX_QUICK_RESTARTS = 30
+#: Who has been there for so long has worked, even if nobody asked for anything.
 PROVEN_S = 1.0
 #: The pause before the second restart, and the longest one.
 FIRST_PAUSE_S = 0.2
@@ -20,25 +23,29 @@ MAX_PAUSE_S = 30.0
 
 class Backoff:
     def __init__(self) -> None:
-        self._deaths: deque[float] = deque()
+        #: The last one that had worked, and those since then that had not.
+        self._in_a_row: deque[float] = deque()
+        self._all: deque[float] = deque()
 
-    def record(self, now_s: float, worked_for_s: float = 0.0) -> None:
-        """Something has died, after having worked for so long."""
-        if worked_for_s >= PROVEN_S:
-            self._deaths.clear()
-        self._deaths.append(now_s)
-        while self._deaths[0] <= now_s - WITHIN_S:
-            self._deaths.popleft()
+    def record(self, now_s: float, *, had_worked: bool = False) -> None:
+        """Something has died."""
+        if had_worked:
+            self._in_a_row.clear()
+        for deaths in (self._in_a_row, self._all):
+            deaths.append(now_s)
+            while deaths[0] <= now_s - WITHIN_S:
+                deaths.popleft()
 
     @property
     def deaths(self) -> int:
-        return len(self._deaths)
+        """Without any good in between."""
+        return len(self._in_a_row)
 
     @property
     def is_exhausted(self) -> bool:
-        return len(self._deaths) > MAX_DEATHS
+        return len(self._in_a_row) > MAX_DEATHS
 
     @property
     def pause_s(self) -> float:
-        earlier = len(self._deaths) - 1
+        earlier = max(len(self._in_a_row) - 1, len(self._all) - MAX_QUICK_RESTARTS)
         return min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0 ** (earlier - 1)) if earlier > 0 else 0.0

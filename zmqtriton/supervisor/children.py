@@ -62,6 +62,9 @@ class Listener(Protocol):
     def branched(self, pid: int, started_s: float) -> int:
         """Gunicorn has forked; returns the serial number of the new process's lifeline."""
 
+    def malformed(self, messages: int) -> None:
+        """Dropped, because they did not decode."""
+
     def received(self, serial: int, message: Any) -> None:
         """A message of a process, or of a caller on the control socket."""
 
@@ -71,7 +74,6 @@ class Children:
         self._selector = selector
         self._listener = listener
         self._children: dict[int, Child] = {}
-        self.malformed = 0
 
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
@@ -164,8 +166,10 @@ class Children:
             for descriptor in descriptors:
                 os.close(descriptor)
         if child.line.malformed != before:
-            self.malformed += child.line.malformed - before
-            _log.warning("dropped a message of process %d that does not decode", child.pid)
+            self._listener.malformed(child.line.malformed - before)
+            if not before:
+                text = "process %d sent what does not decode; more of it will only be counted"
+                _log.warning(text, child.pid)
 
     @staticmethod
     def _say(child: Child, said: wire.Said) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub
-from zmqtriton.supervisor.backoff import Backoff
+from zmqtriton.supervisor.backoff import PROVEN_S, Backoff
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.states import ALIVE, InstanceState
 from zmqtriton_floor import wire
@@ -63,6 +63,9 @@ class Instance:
         self._verdict = ""
         self._timer: Timer | None = None
         self._ready_at_s = math.inf
+        self._has_executed = False
+        #: It has said what made no sense, and that was logged.
+        self.has_lied = False
 
     @property
     def name(self) -> str:
@@ -75,6 +78,10 @@ class Instance:
     @property
     def recent_deaths(self) -> int:
         return self._backoff.deaths
+
+    def executed(self) -> None:
+        """The broker has seen its first execution end."""
+        self._has_executed = True
 
     def handle(self, event: states.Event) -> None:
         """Goes where the table says, and does what belongs to having got there."""
@@ -108,6 +115,7 @@ class Instance:
         self.serial = self._plan.new_serial()
         self.has_said_why = False
         self._ready_at_s = math.inf
+        self._has_executed = False
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.do(SpawnStub(self.serial, self._python, self._model, self.name))
@@ -136,7 +144,9 @@ class Instance:
         self.pid = 0
         if self.state is not InstanceState.BACKOFF:
             return
-        self._backoff.record(self._plan.now_s, self._plan.now_s - self._ready_at_s)
+        lived_s = self._plan.now_s - self._ready_at_s
+        had_worked = self._has_executed or lived_s >= PROVEN_S
+        self._backoff.record(self._plan.now_s, had_worked=had_worked)
         if not self.may_restart or self._backoff.is_exhausted:
             self.handle(states.RestartsExhausted())
         else:

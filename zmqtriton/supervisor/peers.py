@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.actions import PrepareToListen, Send, Signal, Spawn
-from zmqtriton.supervisor.backoff import Backoff
+from zmqtriton.supervisor.backoff import PROVEN_S, Backoff
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -44,6 +44,8 @@ class Peer:
     is_introduced: bool = False
     #: What replaces it when it dies; None: nothing, or somebody else does.
     backoff: Backoff | None = None
+    #: On the plan's clock.
+    since_s: float = 0.0
     restarts: int = 0
     last_reason: str = ""
 
@@ -86,7 +88,7 @@ class Peers:
     # ------------------------------------------------------------ what happens
 
     def process_started(self, peer: Peer, pid: int, started_s: float) -> None:
-        peer.pid, peer.started_s = pid, started_s
+        peer.pid, peer.started_s, peer.since_s = pid, started_s, self._plan.now_s
         if peer.role == BROKER:
             self._introductions.bear_broker(peer.serial)
             self._plan.do(Send(peer.serial, wire.Sync(0)))
@@ -131,7 +133,8 @@ class Peers:
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
         if peer.backoff is not None:
-            peer.backoff.record(self._plan.now_s)
+            lived_s = self._plan.now_s - peer.since_s
+            peer.backoff.record(self._plan.now_s, had_worked=lived_s >= PROVEN_S)
             self._plan.after(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
     def _replace(self, dead: Peer, reason: str) -> None:

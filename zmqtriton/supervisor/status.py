@@ -16,8 +16,8 @@ def describe(
     phase: str,
     peers: Iterable[Peer],
     generations: Iterable[Generation],
-) -> dict[str, Any]:
-    """JSON; `started_s` is the wall clock by serial number, 0 the supervisor's own."""
+) -> list[dict[str, Any]]:
+    """The processes; `started_s` is the wall clock by serial number, 0 the supervisor's own."""
     processes: list[dict[str, Any]] = [
         {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
     ]
@@ -51,4 +51,4 @@ def describe(
                     "last_reason": shorten(instance.reason),
                 }
             )
-    return {"processes": processes}
+    return processes

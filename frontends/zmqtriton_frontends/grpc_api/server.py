@@ -30,6 +30,9 @@ _STOPPING = "GRPC server is shutting down and has stopped accepting new requests
 _MAX_DETAILS_BYTES = 6000
 #: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
 _FAR_S = 1e9
+#: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
+#: broker's own end of it, another status, comes later, and only if nothing else did.
+_LATER_S = 0.25
 #: For sending the last responses once all RPCs are answered.
 _LINGER_S = 1.0
 
@@ -77,7 +80,7 @@ class GrpcCall:
         left_s = self._context.time_remaining()
         if left_s is None or left_s > _FAR_S:
             return 0
-        return time.monotonic_ns() + int(left_s * 1e9)
+        return time.monotonic_ns() + int((left_s + _LATER_S) * 1e9)
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:

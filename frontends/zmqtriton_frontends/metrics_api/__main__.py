@@ -50,8 +50,13 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     has_latencies = counts_latencies(settings["metrics_config"])
 
     async def scrape() -> str:
-        found = await gateway.statistics()
-        return exposition.render(found["model_stats"], has_latencies=has_latencies)
+        found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
+        text = exposition.render(found["model_stats"], has_latencies=has_latencies)
+        malformed = {
+            "broker": found["zmqtriton"]["malformed"],
+            "supervisor": status["malformed"],
+        }
+        return text + exposition.render_malformed(malformed)
 
     page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
     await page.start(listener)

@@ -5,7 +5,7 @@ A family that is to appear is a row of the table; nothing else knows the names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
@@ -87,6 +87,17 @@ def render(model_stats: list[ModelStat], *, has_latencies: bool = True) -> str:
     for family in _FAMILIES:
         if has_latencies or not family.is_latency:
             lines += _family(family, model_stats)
+    return "\n".join(lines) + "\n"
+
+
+def render_malformed(counts: Mapping[str, int]) -> str:
+    """Messages between our own processes that were dropped, by who dropped them."""
+    name = "zmqtriton_malformed_messages_total"
+    lines = [
+        f"# HELP {name} Number of internal messages that made no sense",
+        f"# TYPE {name} counter",
+    ]
+    lines += [f"{name}{_labels(place=place)} {count}" for place, count in counts.items()]
     return "\n".join(lines) + "\n"
 
 
