@@ -85,6 +85,9 @@ _LENGTHS = {
 # Flags of a request, the first two as in Triton.
 SEQUENCE_START = 1
 SEQUENCE_END = 2
+RESENT = 4  # an earlier broker may have known it
+#: Responses of one request that may be under way before the reader grants more.
+STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
 FINAL = 1
 
@@ -120,14 +123,36 @@ class Work(NamedTuple):
     timeout_us: Count
 
 
+class Block(NamedTuple):
+    """A piece of a segment that a tensor lies in; leased to whoever holds a reference to it."""
+
+    owner: Count  # the serial of the process whose arena it is
+    segment: Count  # its owner's numbering, never reused
+    block: Count  # likewise, so that a block's next use has another name
+
+
 class Outcome(NamedTuple):
-    """One response of a request; its body is a ResponseBody, or empty with an error."""
+    """One response of a request; its body is a ResponseBody, or empty with an error.
+
+    With FINAL the number is that of the last response, or of the one that does not come: a body
+    that is empty without an error is no response.
+    """
 
     peer: Count
     id: Count
     code: Code
     text: Text
     flags: Flags  # FINAL: no other will follow
+    number: Count = 0  # of this response within its request, from 0
+    blocks: list[Block] = []  # leased to whoever gets the body; released one by one
+
+
+class Grant(NamedTuple):
+    """So many more responses of a request may be under way."""
+
+    peer: Count
+    id: Count
+    count: Count
 
 
 class Executed(NamedTuple):
@@ -146,6 +171,8 @@ class Reply(NamedTuple):
     code: Code
     text: Text
     flags: Flags
+    number: Count = 0
+    source: Count = 0  # the stub that answered; 0: the broker itself
 
 
 class Route(NamedTuple):
@@ -159,11 +186,18 @@ class Route(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The first message of a connection; any other before it is dropped."""
+    """The first message of a connection; any other before it is dropped.
+
+    After the death of a broker it tells the next one what the old one knew. Bodies: one for each
+    answered outcome.
+    """
 
     serial: Count
     token: Token
     epoch: Count
+    received: list[Route] = []  # by a stub: requests that have reached it and lack a final answer
+    answered: list[Outcome] = []  # by a stub: final answers of the last second
+    held: list[Block] = []  # blocks of others that it still reads
 
 
 class Infer(NamedTuple):
@@ -184,6 +218,24 @@ class AskStatistics(NamedTuple):
     id: Count
     model: Name
     version: Number
+
+
+class Consumed(NamedTuple):
+    """A reader of streams has taken so many responses; the stub may send as many more."""
+
+    grants: list[Grant]
+
+
+class Lease(NamedTuple):
+    """These blocks, which the sender holds, are held once more by whoever gets its next outcome."""
+
+    blocks: list[Block]
+
+
+class Release(NamedTuple):
+    """Each of these blocks is held once less; on its way to the owner."""
+
+    blocks: list[Block]
 
 
 class Results(NamedTuple):
@@ -375,6 +427,49 @@ class Call(NamedTuple):
     arguments: Document
 
 
+class MakeSegment(NamedTuple):
+    """The supervisor answers with a SegmentMade and the descriptor, or with an error in it."""
+
+    segment: Count  # the owner's number for it
+    size: Count
+
+
+class SegmentMade(NamedTuple):
+    """A memfd of that size comes along; with an error none does."""
+
+    segment: Count
+    size: Count
+    code: Code
+    text: Text
+
+
+class DropSegment(NamedTuple):
+    """The owner needs it no longer; those who have it mapped keep it until they let go."""
+
+    segment: Count
+
+
+class AskSegment(NamedTuple):
+    """A reference to it has come and it is not mapped here yet."""
+
+    owner: Count
+    segment: Count
+
+
+class SegmentGiven(NamedTuple):
+    """To an AskSegment: the descriptor comes along, or there is no such segment and size is 0."""
+
+    owner: Count
+    segment: Count
+    size: Count
+
+
+class NewEpoch(NamedTuple):
+    """The broker is another one: close the old sockets, connect to this epoch's, say hello."""
+
+    epoch: Count
+
+
 class Listening(NamedTuple):
     """A frontend accepts connections."""
 
@@ -439,15 +534,27 @@ KINDS: dict[int, type[Any]] = dict(
             *(Gone, Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome),
             *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
             *(Loaded, Failed, Said, Drained, Proved, Overdue),
+            *(Consumed, Lease, Release, MakeSegment, SegmentMade, DropSegment, AskSegment),
+            *(SegmentGiven, NewEpoch),
         ),
         start=1,
     )
 )
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
-ROWS: tuple[type[Any], ...] = (Request, Work, Outcome, Executed, Reply, Route)
+ROWS: tuple[type[Any], ...] = (Request, Work, Block, Outcome, Grant, Executed, Reply, Route)
 
 
 # ------------------------------------------------------------------- bodies
+
+
+class Reference(NamedTuple):
+    """Where a large tensor lies. A reader checks it against the segment's real size."""
+
+    owner: Count
+    segment: Count
+    block: Count
+    offset: Count
+    size: Count
 
 
 class Tensor(NamedTuple):
@@ -456,7 +563,7 @@ class Tensor(NamedTuple):
     name: Name
     datatype: Count  # TRITONSERVER_DataType, see tensors.py
     shape: list[int]
-    data: Any  # bytes; C order, little endian
+    data: Any  # bytes in C order, little endian; or a Reference to them
 
 
 class RequestBody(NamedTuple):
@@ -571,6 +678,9 @@ def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
     return form.read(array[2:])
 
 
+_REFERENCE = _Form(Reference)
+
+
 def encode_body(body: RequestBody | ResponseBody) -> bytes:
     """The frame of a body; tensors' data may be any buffer."""
     return _pack(body)
@@ -580,8 +690,13 @@ def _tensors(rows: Any) -> list[Tensor]:
     tensors = []
     for row in rows:
         name, datatype, shape, data = row
-        right = type(name) is str and type(datatype) is int and type(data) is bytes
-        if not right or type(shape) is not list or len(shape) > 32:
+        if type(data) is list:
+            data = _REFERENCE.read(data)
+        elif type(data) is not bytes:
+            raise ValueError
+        if type(name) is not str or type(datatype) is not int:
+            raise ValueError
+        if type(shape) is not list or len(shape) > 32:
             raise ValueError
         for dim in shape:
             if type(dim) is not int or not 0 <= dim < 2**63:

@@ -15,15 +15,23 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
 
 _TOKEN = b"0123456789abcdef"
+_REFERRED = wire.Tensor("INPUT1", 11, [1, 4], wire.Reference(7, 1, 2, 4096, 16))
 _TENSOR = wire.Tensor("INPUT0", 11, [1, 4], b"\0" * 16)
 
 #: One of each kind.
 SAMPLES: tuple[Any, ...] = (
-    wire.Hello(7, _TOKEN, 1),
+    wire.Hello(
+        7,
+        _TOKEN,
+        1,
+        [wire.Route(3, 5)],
+        [wire.Outcome(3, 4, 0, "", 1)],
+        [wire.Block(8, 1, 2)],
+    ),
     wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s")]),
     wire.Cancel([1, 2]),
     wire.AskStatistics(4, "m", -1),
-    wire.Results([wire.Outcome(1, 5, 0, "", 1)], [wire.Executed(3, 1, 2, 3)]),
+    wire.Results([wire.Outcome(1, 5, 0, "", 1, 2, [wire.Block(7, 1, 2)])], [wire.Executed(3, 1, 2, 3)]),
     wire.Expect(7, _TOKEN, "stub", "m_0", 99),
     wire.Serve(7, "m", 1, "{}"),
     wire.Attach(7, 8, "m_0"),
@@ -40,7 +48,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Forget("m"),
     wire.Sync(9),
     wire.Welcome(1),
-    wire.Replies([wire.Reply(5, 0, "", 1)]),
+    wire.Replies([wire.Reply(5, 0, "", 1, 2, 7)]),
     wire.Statistics(4, 0, "", "{}"),
     wire.Answer(4, 3, "no", ""),
     wire.Open(),
@@ -56,6 +64,15 @@ SAMPLES: tuple[Any, ...] = (
     wire.Drained(7),
     wire.Proved(7),
     wire.Overdue(7, "why"),
+    wire.Consumed([wire.Grant(3, 5, 64)]),
+    wire.Lease([wire.Block(7, 1, 2)]),
+    wire.Release([wire.Block(7, 1, 2)]),
+    wire.MakeSegment(1, 1 << 20),
+    wire.SegmentMade(1, 1 << 20, 0, ""),
+    wire.DropSegment(1),
+    wire.AskSegment(7, 1),
+    wire.SegmentGiven(7, 1, 1 << 20),
+    wire.NewEpoch(2),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 
@@ -100,9 +117,9 @@ def test_any_field_of_another_type_or_count_is_refused(message: Any) -> None:
         [wire.VERSION, 0],
         [wire.VERSION, 999],
         [wire.VERSION, "1"],
-        [wire.VERSION, 1, 7, b"short", 1],
-        [wire.VERSION, 1, -1, _TOKEN, 1],
-        [wire.VERSION, 1, 2**63, _TOKEN, 1],
+        [wire.VERSION, 1, 7, b"short", 1, [], [], []],
+        [wire.VERSION, 1, -1, _TOKEN, 1, [], [], []],
+        [wire.VERSION, 1, 2**63, _TOKEN, 1, [], [], []],
         [wire.VERSION, 2, [[5]]],
         [wire.VERSION, 2, [7]],
         [wire.VERSION, 2, [[5, 7, "x" * 1025, -1, 0, 0, 0, 0, 1, 8, 0]]],
@@ -156,8 +173,8 @@ def test_mutated_messages_are_refused_or_decode_and_never_do_worse() -> None:
 
 
 def test_bodies_go_there_and_back() -> None:
-    request = wire.RequestBody("id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR])
-    response = wire.ResponseBody({"a": 1}, [_TENSOR])
+    request = wire.RequestBody("id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR, _REFERRED])
+    response = wire.ResponseBody({"a": 1}, [_TENSOR, _REFERRED])
 
     assert request == wire.decode_request(wire.encode_body(request))
     assert response == wire.decode_response(wire.encode_body(response))
@@ -172,6 +189,8 @@ def test_bodies_go_there_and_back() -> None:
         ["id", {}, [], [["T", 11, [1.0], b""]]],
         ["id", {}, [], [["T", 11, [1] * 33, b""]]],
         ["id", {}, [], [["T", 11, [1], "text"]]],
+        ["id", {}, [], [["T", 11, [1], [7, 1, 2, 0]]]],
+        ["id", {}, [], [["T", 11, [1], [7, 1, 2, -1, 4]]]],
         ["id", {}, [], [[7, 11, [1], b""]]],
         ["id", [], [], []],
         [7, {}, [], []],
