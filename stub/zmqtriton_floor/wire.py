@@ -227,13 +227,14 @@ class Consumed(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """These blocks, which the sender holds, are held once more by whoever gets its next outcome."""
+    """To an owner, from the broker: each of these is held once more, because a stub that has them
+    passed them on in an outcome."""
 
     blocks: list[Block]
 
 
 class Release(NamedTuple):
-    """Each of these blocks is held once less; on its way to the owner."""
+    """Each of these blocks is held once less: from a holder to the broker, and on to the owner."""
 
     blocks: list[Block]
 

@@ -35,7 +35,7 @@ def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: World) -> No
     batch = world.finish(S)
 
     assert [(F, 7)] == [(w.peer, w.id) for w in batch]
-    assert [wire.Reply(7, 0, "", wire.FINAL)] == world.finals(F, 7)
+    assert [wire.Reply(7, 0, "", wire.FINAL, 0, S)] == world.finals(F, 7)
 
 
 def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: World) -> None:

@@ -13,6 +13,7 @@ import json
 from zmqtriton.broker import statistics
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import Batch, Instance, InstanceState
+from zmqtriton.broker.leases import Leases
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.timers import Timers
@@ -56,6 +57,7 @@ class Core:
         #: Dropped because they did not decode or came from where they may not.
         self.malformed = 0
         self.unanswered = 0
+        self.leases = Leases()
         self._by_name: dict[tuple[str, int], Generation] = {}
         #: Generations that are gone, and the one that takes what was still on its way to them.
         self._successors: dict[int, Generation] = {}
@@ -148,6 +150,7 @@ class Core:
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
             del self.peers[message.serial]
+        self._tell_owners(self.leases.bury(message.serial))
 
     # ------------------------------------------------------------- requests
 
@@ -255,7 +258,7 @@ class Core:
             if request is None:
                 self.malformed += 1
             else:
-                self._take_outcome(request, outcome, body, now_ns)
+                self._take_outcome(serial, request, outcome, body, now_ns)
         for executed in message.executed:
             if executed.batch in instance.batches:
                 self._take_executed(instance, generation, executed)
@@ -275,12 +278,15 @@ class Core:
             generation.become_idle(instance)
 
     def _take_outcome(
-        self, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         if outcome.code:
             request.has_failed = True
+        if outcome.blocks:
+            self._lease(source, outcome)
         replies = self.outbox.replies.setdefault(outcome.peer, [])
-        replies.append((wire.Reply(outcome.id, outcome.code, outcome.text, outcome.flags), body))
+        row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
+        replies.append((wire.Reply(*row), body))
         if outcome.flags & wire.FINAL:
             counters = request.generation.statistics
             if request.has_failed:
@@ -319,6 +325,34 @@ class Core:
         if not generation.unanswered and not generation.is_drained:
             generation.is_drained = True
             self.outbox.supervisor.append(wire.Drained(generation.number))
+
+    # --------------------------------------------------- memory and streams
+
+    def _lease(self, source: int, outcome: wire.Outcome) -> None:
+        for block in outcome.blocks:
+            if block.owner != source:  # passed on: whoever got it first still holds it as well
+                self.outbox.leases.setdefault(block.owner, []).append(block)
+        if outcome.peer in self.peers:
+            self.leases.lease(outcome.peer, outcome.blocks)
+        else:
+            self._tell_owners(outcome.blocks)
+
+    def release(self, serial: int, message: wire.Release) -> None:
+        """A holder has read them."""
+        self._tell_owners(self.leases.release(serial, message.blocks))
+
+    def _tell_owners(self, blocks: list[wire.Block]) -> None:
+        for block in blocks:
+            self.outbox.releases.setdefault(block.owner, []).append(block)
+
+    def consumed(self, serial: int, message: wire.Consumed) -> None:
+        """A reader of streams lets its stubs send more."""
+        requests = self.peers[serial].requests
+        for grant in message.grants:
+            request = requests.get(grant.id)
+            if request is not None and request.instance is not None:
+                grants = self.outbox.grants.setdefault(request.instance.serial, [])
+                grants.append(grant._replace(peer=serial))
 
     # --------------------------------------------------------------- timers
 

@@ -13,6 +13,10 @@ class Outbox:
     def __init__(self) -> None:
         self.works: dict[int, list[tuple[wire.Work, bytes]]] = {}
         self.abandons: dict[int, list[wire.Route]] = {}
+        self.grants: dict[int, list[wire.Grant]] = {}
+        #: To the owners, on whichever of their connections; leases go before anything else.
+        self.leases: dict[int, list[wire.Block]] = {}
+        self.releases: dict[int, list[wire.Block]] = {}
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
         self.statistics: list[tuple[int, wire.Statistics]] = []
         self.supervisor: list[Any] = []

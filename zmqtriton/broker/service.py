@@ -158,6 +158,15 @@ class Service:
             self._core.results(serial, message, frames[2:], now_ns)
         elif kind is wire.Cancel and router is self._requests:
             self._core.cancel(serial, message.ids, now_ns)
+        else:
+            self._take_rarer(router, serial, message, now_ns)
+
+    def _take_rarer(self, router: _Router, serial: int, message: Any, now_ns: int) -> None:
+        kind = type(message)
+        if kind is wire.Release:
+            self._core.release(serial, message)
+        elif kind is wire.Consumed and router is self._requests:
+            self._core.consumed(serial, message)
         elif kind is wire.AskStatistics and router is self._requests:
             self._core.ask_statistics(serial, message, time.time_ns() - now_ns)
         else:
@@ -243,13 +252,25 @@ class Service:
             messages, outbox.supervisor = outbox.supervisor, []
             for message in messages:
                 self._lifeline.send(message)
-        has_work = bool(outbox.works or outbox.abandons)
+        has_blocks = bool(outbox.leases or outbox.releases)
+        if has_blocks:
+            self._flush_blocks(outbox)
+        has_work = bool(outbox.works or outbox.abandons or outbox.grants)
         if has_work:
             self._flush_workers(outbox)
         has_replies = bool(outbox.replies or outbox.statistics)
         if has_replies:
             self._flush_requests(outbox)
-        return has_work or has_replies
+        return has_blocks or has_work or has_replies
+
+    def _flush_blocks(self, outbox: Outbox) -> None:
+        leases, outbox.leases = outbox.leases, {}
+        releases, outbox.releases = outbox.releases, {}
+        for kind, blocks in ((wire.Lease, leases), (wire.Release, releases)):
+            for owner, some in blocks.items():
+                router = self._workers if owner in self._workers.identities else self._requests
+                for piece in _cut(some):
+                    router.send(owner, kind(piece), [])
 
     def _flush_workers(self, outbox: Outbox) -> None:
         works, outbox.works = outbox.works, {}
@@ -259,6 +280,10 @@ class Service:
         for serial, routes in abandons.items():
             for some in _cut(routes):
                 self._workers.send(serial, wire.Abandon(some), [])
+        grants, outbox.grants = outbox.grants, {}
+        for serial, rows in grants.items():
+            for some in _cut(rows):
+                self._workers.send(serial, wire.Consumed(some), [])
 
     def _flush_requests(self, outbox: Outbox) -> None:
         replies, outbox.replies = outbox.replies, {}

@@ -1,0 +1,61 @@
+"""Which process holds which blocks of whose memory, so that nothing stays leased to the dead.
+
+The owner's table is the authority; this is the account of the leases that went through the broker.
+Knows no sockets: what is to be told to owners is returned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from zmqtriton_floor.wire import Block
+
+#: Who holds what the broker itself has in hand, between two steps of an ensemble.
+BROKER = 0
+
+
+class Leases:
+    """Counts by holder's serial."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Counter[Block]] = {}
+
+    def lease(self, holder: int, blocks: Iterable[Block]) -> None:
+        """These are on their way to the holder, or with it."""
+        self._held.setdefault(holder, Counter()).update(blocks)
+
+    def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
+        """Those that the holder really had; the others were freed already, or never its own."""
+        held = self._held.get(holder)
+        if held is None:
+            return []
+        released = []
+        for block in blocks:
+            if held[block] > 0:
+                released.append(block)
+                held[block] -= 1
+            if held[block] <= 0:
+                del held[block]
+        if not held:
+            del self._held[holder]
+        return released
+
+    def hand_over(self, holder: int, to: int, blocks: Iterable[Block]) -> None:
+        """The same lease in other hands: nothing is to be told to the owner."""
+        self.lease(to, self.release(holder, blocks))
+
+    def bury(self, dead: int) -> list[Block]:
+        """All that a dead process held; what it owned is gone with it, whoever held it."""
+        left = list(self._held.pop(dead, Counter()).elements())
+        for holder, held in list(self._held.items()):
+            for block in [block for block in held if block.owner == dead]:
+                del held[block]
+            if not held:
+                del self._held[holder]
+        return [block for block in left if block.owner != dead]
+
+    @property
+    def count(self) -> int:
+        """Leases in all."""
+        return sum(held.total() for held in self._held.values())
