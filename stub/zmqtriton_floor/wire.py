@@ -152,7 +152,7 @@ class Grant(NamedTuple):
 
     peer: Count
     id: Count
-    count: Count
+    responses: Count
 
 
 class Executed(NamedTuple):

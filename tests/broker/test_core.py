@@ -45,7 +45,7 @@ def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: World)
     world.take()
     assert {} == world.works
 
-    world.core.connected(S, world.now)
+    world.core.connected(wire.Hello(S, TOKEN, 1), [], world.now)
     world.take()
 
     assert [1] == [w.id for w in world.works[S]]

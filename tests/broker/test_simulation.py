@@ -114,8 +114,8 @@ class Day:
 
     def end(self) -> None:
         """Every model is removed, so everything must be answered now."""
-        for number in list(self.world.core.generations):
-            self.world.core.remove(wire.Remove(number, "the end"), self.world.now)
+        for generation in self.world.core.generations:
+            self.world.core.remove(wire.Remove(generation.number, "the end"), self.world.now)
         self.world.take()
         self.check()
         answered = set(self.world.replies)

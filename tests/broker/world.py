@@ -40,7 +40,7 @@ class World:
     def stub(self, serial: int, generation: int = 1) -> None:
         self.core.expect(wire.Expect(serial, TOKEN, "stub", f"m_{serial}", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
-        self.core.connected(serial, self.now)
+        self.core.connected(wire.Hello(serial, TOKEN, 1), [], self.now)
         self.core.attach(wire.Attach(generation, serial, f"m_{serial}"), self.now)
         self.take()
 

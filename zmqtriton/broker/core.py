@@ -11,11 +11,13 @@ import itertools
 import json
 
 from zmqtriton.broker import statistics
+from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import Batch, Instance, InstanceState
 from zmqtriton.broker.leases import Leases
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.queues import Generation
+from zmqtriton.broker.recovery import Recovery
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -30,6 +32,7 @@ from zmqtriton_floor.errors import (
 MAX_UNANSWERED = 100_000
 
 _EXPIRED = Unavailable("Request timeout expired")
+_LOST = Unavailable("the model instance died together with the broker; it may have been executed")
 _GONE = Cancelled("request was cancelled")
 
 
@@ -52,15 +55,13 @@ class Core:
     def __init__(self) -> None:
         self.outbox = Outbox()
         self.peers: dict[int, Peer] = {}
-        self.generations: dict[int, Generation] = {}
+        self.generations = Generations()
         self.instances: dict[int, Instance] = {}
         #: Dropped because they did not decode or came from where they may not.
         self.malformed = 0
         self.unanswered = 0
         self.leases = Leases()
-        self._by_name: dict[tuple[str, int], Generation] = {}
-        #: Generations that are gone, and the one that takes what was still on its way to them.
-        self._successors: dict[int, Generation] = {}
+        self.recovery = Recovery()
         self._timers = Timers()
         self._batch_numbers = itertools.count(1)
 
@@ -75,20 +76,21 @@ class Core:
         if peer is None or not hmac.compare_digest(peer.token, message.token):
             raise ProtocolError(f"Hello: {message.serial} is not expected, or not with this token")
 
-    def connected(self, serial: int, now_ns: int) -> None:
-        """A stub said hello where stubs do."""
+    def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
+        """A stub said hello where stubs do, and perhaps what it had from an earlier broker."""
+        serial = message.serial
+        if len(bodies) != len(message.answered):
+            raise ProtocolError("Hello: as many bodies as answers are needed")
         self.peers[serial].is_connected = True
+        self.leases.lease(serial, message.held)
+        answered = zip(message.answered, bodies, strict=True)
+        self.recovery.hear(serial, message.received, answered)
         instance = self.instances.get(serial)
         if instance is not None:
             self._arrive(instance, now_ns)
 
     def serve(self, message: wire.Serve) -> None:
-        generation = Generation(message.generation, message.model, message.version, message.config)
-        self.generations[generation.number] = generation
-        old = self._by_name.get((generation.model, generation.version))
-        if old is not None and old.takes_what_fits(generation):
-            self._successors[old.number] = generation
-        self._by_name[generation.model, generation.version] = generation
+        self.generations.serve(message)
 
     def attach(self, message: wire.Attach, now_ns: int) -> None:
         generation = self.generations.get(message.generation)
@@ -105,6 +107,7 @@ class Core:
         instance.arrive()
         generation = self.generations[instance.generation]
         generation.become_idle(instance)
+        self._recover(generation, now_ns)
         self._dispatch(generation, now_ns)
 
     def retire(self, message: wire.Retire) -> None:
@@ -116,7 +119,7 @@ class Core:
         self._check_drained(generation)
 
     def remove(self, message: wire.Remove, now_ns: int) -> None:
-        generation = self.generations.pop(message.generation, None)
+        generation = self.generations.remove(message.generation)
         if generation is None:
             return
         generation.is_retired = True
@@ -127,11 +130,6 @@ class Core:
             self.instances.pop(instance.serial, None)
             for request in instance.die():
                 self._refuse(request, error, statistics.OTHER, now_ns)
-        if self._by_name.get((generation.model, generation.version)) is generation:
-            del self._by_name[generation.model, generation.version]
-        for number, successor in list(self._successors.items()):
-            if successor is generation:
-                del self._successors[number]
 
     def gone(self, message: wire.Gone, now_ns: int) -> None:
         """A process is dead: what it executed fails, what it asked for is cancelled."""
@@ -144,8 +142,12 @@ class Core:
                 f"Failed to process the request(s) for model instance '{name}', message: "
                 f"Stub process '{name}' is not healthy. ({message.reason})"
             )
+            if instance.state is InstanceState.ABSENT:
+                self.recovery.lose(generation.number)
             for request in instance.die():
                 self._refuse(request, error, statistics.BACKEND, now_ns)
+            self._recover(generation, now_ns)
+        self.recovery.forget(message.serial)
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
@@ -174,32 +176,20 @@ class Core:
             self.unanswered += 1
             generation.unanswered += 1
             generation.statistics.last_arrival_ns = now_ns
-            generation.enqueue(request)
             if row.deadline_ns:
                 self._timers.start(row.deadline_ns, request=request)
+            if row.flags & wire.RESENT:
+                generation.hold(request)
+                self.recovery.wait(request)
+                self._recover(generation, now_ns)
+            else:
+                generation.enqueue(request)
             self._dispatch(generation, now_ns)
 
     def _find(self, row: wire.Request) -> Generation:
         if self.unanswered >= MAX_UNANSWERED:
             raise Unavailable("Exceeds maximum queue size")
-        if row.generation:
-            generation = self.generations.get(row.generation)
-            if generation is None or generation.is_drained:
-                # A frontend that had not heard of a reload yet may still name the old one.
-                generation = self._successors.get(row.generation)
-            if generation is None:
-                raise Unavailable("the model was unloaded while the request was on its way")
-            return generation
-        versions = [v for name, v in self._by_name if name == row.model]
-        if not versions:
-            raise InvalidArgument(f"Request for unknown model: '{row.model}' is not found")
-        version = max(versions) if row.version == -1 else row.version
-        found = self._by_name.get((row.model, version))
-        if found is None or found.is_retired:
-            raise Unavailable(
-                f"Request for unknown model: '{row.model}' version {version} is not at ready state"
-            )
-        return found
+        return self.generations.find(row)
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """A queued request is never executed; an executing one's stub is told."""
@@ -256,7 +246,8 @@ class Core:
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             request = instance.open.get((outcome.peer, outcome.id))
             if request is None:
-                self.malformed += 1
+                if not self.recovery.keep(serial, outcome, body):
+                    self.malformed += 1
             else:
                 self._take_outcome(serial, request, outcome, body, now_ns)
         for executed in message.executed:
@@ -326,6 +317,32 @@ class Core:
             generation.is_drained = True
             self.outbox.supervisor.append(wire.Drained(generation.number))
 
+    # ------------------------------------------------------------- recovery
+
+    def _recover(self, generation: Generation, now_ns: int) -> None:
+        """Decides about resent requests, once every stub of their model has said hello."""
+        if generation.awaits_hello:
+            return
+        for request in self.recovery.ready(generation.number):
+            if request.state is RequestState.QUEUED:
+                self._recover_one(request, generation, now_ns)
+
+    def _recover_one(self, request: Inflight, generation: Generation, now_ns: int) -> None:
+        answer = self.recovery.answer_to(request)
+        stub = self.recovery.executing_at(request)
+        instance = generation.instances.get(stub or (answer[0] if answer else 0))
+        if answer is None and stub is None and not self.recovery.is_uncertain(generation.number):
+            generation.requeue(request)
+            return
+        generation.leave_queue()
+        if instance is not None:
+            request.resume(instance, now_ns)
+        if answer is not None:
+            source, outcome, body = answer
+            self._take_outcome(source, request, outcome, body, now_ns)
+        elif instance is None:
+            self._refuse(request, _LOST, statistics.BACKEND, now_ns)
+
     # --------------------------------------------------- memory and streams
 
     def _lease(self, source: int, outcome: wire.Outcome) -> None:
@@ -384,11 +401,7 @@ class Core:
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
         """Answers with the counters, or with Triton's error for what is unknown."""
-        chosen = [
-            g
-            for (name, version), g in sorted(self._by_name.items())
-            if message.model in ("", name) and message.version in (-1, version)
-        ]
+        chosen = self.generations.choose(message.model, message.version)
         if message.model and not chosen:
             text = f"Request for unknown model: '{message.model}' is not found"
             answer = wire.Statistics(message.id, InvalidArgument.number, text, "")

@@ -71,6 +71,11 @@ class Inflight:
         self.dispatched_ns = now_ns
         self.body = b""  # it belongs to the message to the stub now
 
+    def resume(self, instance: Instance, now_ns: int) -> None:
+        """An earlier broker had dispatched it: the stub has it, or had."""
+        self.dispatch(instance, now_ns)
+        instance.open[self.route] = self
+
     def answer(self) -> None:
         assert self.state is not RequestState.ANSWERED
         self.state = RequestState.ANSWERED

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any
 
 from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.instances import Instance, InstanceState
 from zmqtriton.broker.statistics import ModelStatistics
 
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
@@ -60,6 +60,19 @@ class Generation:
     def enqueue(self, request: Inflight) -> None:
         self._queue.append(request)
         self.pending += 1
+
+    def hold(self, request: Inflight) -> None:
+        """It counts as pending, and waits elsewhere until it is clear what became of it."""
+        self.pending += 1
+
+    def requeue(self, request: Inflight) -> None:
+        """It was held, and has to be executed."""
+        self._queue.append(request)
+
+    @property
+    def awaits_hello(self) -> bool:
+        """Whether a stub that it has may still have to tell of the time of an earlier broker."""
+        return any(i.state is InstanceState.ABSENT for i in self.instances.values())
 
     def leave_queue(self) -> None:
         """A queued request was answered without being executed."""

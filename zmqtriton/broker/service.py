@@ -151,7 +151,7 @@ class Service:
         kind = type(message)
         now_ns = time.monotonic_ns()
         if serial is None:
-            self._hello(router, frames[0], message, now_ns)
+            self._hello(router, frames, message, now_ns)
         elif kind is wire.Infer and router is self._requests:
             self._core.infer(serial, message.requests, frames[2:], now_ns)
         elif kind is wire.Results and router is self._workers:
@@ -172,7 +172,7 @@ class Service:
         else:
             raise ProtocolError(f"{kind.__name__} is no message for this socket")
 
-    def _hello(self, router: _Router, identity: bytes, message: Any, now_ns: int) -> None:
+    def _hello(self, router: _Router, frames: list[bytes], message: Any, now_ns: int) -> None:
         if type(message) is not wire.Hello or message.epoch != self._epoch:
             raise ProtocolError("the first message was no Hello of this epoch")
         if message.serial not in self._core.peers:
@@ -180,10 +180,10 @@ class Service:
         self._core.recognise(message)
         if message.serial in router.identities:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
-        router.introduce(identity, message.serial)
+        router.introduce(frames[0], message.serial)
         router.send(message.serial, wire.Welcome(self._epoch), [])
         if router is self._workers:
-            self._core.connected(message.serial, now_ns)
+            self._core.connected(message, frames[2:], now_ns)
 
     def _read_lifeline(self) -> None:
         for message, _ in self._lifeline.receive():
@@ -281,8 +281,8 @@ class Service:
             for some in _cut(routes):
                 self._workers.send(serial, wire.Abandon(some), [])
         grants, outbox.grants = outbox.grants, {}
-        for serial, rows in grants.items():
-            for some in _cut(rows):
+        for serial, allowed in grants.items():
+            for some in _cut(allowed):
                 self._workers.send(serial, wire.Consumed(some), [])
 
     def _flush_requests(self, outbox: Outbox) -> None:

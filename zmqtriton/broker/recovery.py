@@ -1,0 +1,73 @@
+"""What the processes tell a new broker about the time of the old one.
+
+A request that was sent before may have been executed, may be executing, or may never have reached
+a stub. Only the stubs know, so such a request waits here until every stub of its model has said
+hello. Knows no sockets; the core asks it and acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton_floor.wire import Outcome
+
+Route = tuple[int, int]
+
+
+class Recovery:
+    """Empty and idle in the first broker of a server."""
+
+    def __init__(self) -> None:
+        #: Which stub has it and will answer.
+        self._received: dict[Route, int] = {}
+        #: The final answer of a stub, and that stub, until its asker has asked again.
+        self._answered: dict[Route, tuple[int, Outcome, bytes]] = {}
+        #: Requests of a generation that wait for its stubs.
+        self._waiting: dict[int, list[Inflight]] = {}
+        #: Generations of which a stub died without a hello: what it had nobody knows.
+        self._uncertain: set[int] = set()
+
+    def hear(
+        self, stub: int, received: Iterable[Route], answered: Iterable[tuple[Outcome, bytes]]
+    ) -> None:
+        """A stub's hello."""
+        for peer, own_id in received:
+            self._received[peer, own_id] = stub
+        for outcome, body in answered:
+            self._answered[outcome.peer, outcome.id] = (stub, outcome, body)
+
+    def keep(self, stub: int, outcome: Outcome, body: bytes) -> bool:
+        """An answer that came before its asker had asked again; False if it was not expected."""
+        route = (outcome.peer, outcome.id)
+        if self._received.get(route) != stub:
+            return False
+        del self._received[route]
+        self._answered[route] = (stub, outcome, body)
+        return True
+
+    def lose(self, generation: int) -> None:
+        """One of its stubs died without a hello."""
+        self._uncertain.add(generation)
+
+    def is_uncertain(self, generation: int) -> bool:
+        return generation in self._uncertain
+
+    def wait(self, request: Inflight) -> None:
+        self._waiting.setdefault(request.generation.number, []).append(request)
+
+    def ready(self, generation: int) -> list[Inflight]:
+        """All that waited for the stubs of a generation."""
+        return self._waiting.pop(generation, [])
+
+    def executing_at(self, request: Inflight) -> int | None:
+        """The stub that has it."""
+        return self._received.pop(request.route, None)
+
+    def answer_to(self, request: Inflight) -> tuple[int, Outcome, bytes] | None:
+        return self._answered.pop(request.route, None)
+
+    def forget(self, peer: int) -> None:
+        """A process is dead: nobody will ask again, or answer."""
+        self._answered = {r: a for r, a in self._answered.items() if r[0] != peer}
+        self._received = {r: s for r, s in self._received.items() if peer not in (r[0], s)}
