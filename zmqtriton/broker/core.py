@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import itertools
-import json
 
 from zmqtriton.broker import statistics
 from zmqtriton.broker.generations import Generations
@@ -18,11 +17,11 @@ from zmqtriton.broker.leases import Leases
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.recovery import Recovery
+from zmqtriton.broker.reports import report
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
-    InvalidArgument,
     ProtocolError,
     Unavailable,
     ZmqTritonError,
@@ -400,15 +399,5 @@ class Core:
     # ----------------------------------------------------------- statistics
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        """Answers with the counters, or with Triton's error for what is unknown."""
-        chosen = self.generations.choose(message.model, message.version)
-        if message.model and not chosen:
-            text = f"Request for unknown model: '{message.model}' is not found"
-            answer = wire.Statistics(message.id, InvalidArgument.number, text, "")
-        else:
-            entries = [
-                g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen
-            ]
-            document = {"model_stats": entries, "zmqtriton": {"malformed": self.malformed}}
-            answer = wire.Statistics(message.id, 0, "", json.dumps(document))
+        answer = report(message, self.generations, self.malformed, wall_offset_ns)
         self.outbox.statistics.append((serial, answer))

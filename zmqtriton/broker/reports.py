@@ -1,0 +1,22 @@
+"""The answer to AskStatistics, made of what the generations have counted."""
+
+from __future__ import annotations
+
+import json
+
+from zmqtriton.broker.generations import Generations
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument
+
+
+def report(
+    message: wire.AskStatistics, generations: Generations, malformed: int, wall_offset_ns: int
+) -> wire.Statistics:
+    """The counters, or Triton's error for what is unknown."""
+    chosen = generations.choose(message.model, message.version)
+    if message.model and not chosen:
+        text = f"Request for unknown model: '{message.model}' is not found"
+        return wire.Statistics(message.id, InvalidArgument.number, text, "")
+    entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
+    document = {"model_stats": entries, "zmqtriton": {"malformed": malformed}}
+    return wire.Statistics(message.id, 0, "", json.dumps(document))
