@@ -471,11 +471,32 @@ class NewEpoch(NamedTuple):
     epoch: Count
 
 
+class Region(NamedTuple):
+    """Shared memory of a client: its descriptor comes along, and inferences may name it."""
+
+    number: Count  # never reused, unlike the name
+    name: Name
+    offset: Count  # of the region within the descriptor's file
+    size: Count
+
+
+class NoRegion(NamedTuple):
+    """No new request may name it; say RegionLeft when the last that does is answered."""
+
+    number: Count
+
+
 class Listening(NamedTuple):
     """A frontend accepts connections."""
 
     service: Name
     address: Name
+
+
+class RegionLeft(NamedTuple):
+    """To a NoRegion: nothing of it is read or written here any more."""
+
+    number: Count
 
 
 class Branch(NamedTuple):
@@ -536,7 +557,7 @@ KINDS: dict[int, type[Any]] = dict(
             *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
             *(Loaded, Failed, Said, Drained, Proved, Overdue),
             *(Consumed, Lease, Release, MakeSegment, SegmentMade, DropSegment, AskSegment),
-            *(SegmentGiven, NewEpoch),
+            *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft),
         ),
         start=1,
     )

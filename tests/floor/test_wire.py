@@ -73,6 +73,9 @@ SAMPLES: tuple[Any, ...] = (
     wire.AskSegment(7, 1),
     wire.SegmentGiven(7, 1, 1 << 20),
     wire.NewEpoch(2),
+    wire.Region(3, "input_data", 4096, 64),
+    wire.NoRegion(3),
+    wire.RegionLeft(3),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 
