@@ -29,6 +29,21 @@ def workers_address(directory: str, epoch: int) -> str:
     return "ipc://" + os.path.join(directory, f"workers-{epoch}")
 
 
+def stream_path(directory: str, serial: int) -> str:
+    """The file of a stub's XPUB; it stays where the stub is killed, and is of no use then."""
+    return os.path.join(directory, f"stream-{serial}")
+
+
+def stream_address(directory: str, serial: int) -> str:
+    """The XPUB of a stub with a decoupled model, for the frontends."""
+    return "ipc://" + stream_path(directory, serial)
+
+
+def topic(serial: int) -> bytes:
+    """Under which a peer gets its responses; all are equally long, so that none begins another."""
+    return serial.to_bytes(8, "big")
+
+
 def _open(context: Any, kind: int) -> Socket:
     socket = context.socket(kind)
     # No marks: a ROUTER at its mark drops silently. Admission and credits bound the memory.
@@ -50,6 +65,22 @@ def open_dealer(context: Any, address: str) -> Socket:
     """A connected DEALER; the broker tells peers apart by identities that it gives out itself."""
     socket = _open(context, zmq.DEALER)
     socket.connect(address)
+    return socket
+
+
+def open_publisher(context: Any, address: str) -> Socket:
+    """A bound XPUB; what it receives are subscriptions: 1 or 0, and the topic."""
+    socket = _open(context, zmq.XPUB)
+    socket.bind(address)
+    return socket
+
+
+def open_subscriber(context: Any, serial: int) -> Socket:
+    """A SUB for this peer's topic, to be connected to publishers."""
+    socket = _open(context, zmq.SUB)
+    # One that is gone does not come back: its number is never used again.
+    socket.setsockopt(zmq.RECONNECT_IVL, -1)
+    socket.setsockopt(zmq.SUBSCRIBE, topic(serial))
     return socket
 
 

@@ -86,7 +86,7 @@ _LENGTHS = {
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 RESENT = 4  # an earlier broker may have known it
-#: Responses of one request that may be under way before the reader grants more.
+#: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
 FINAL = 1
@@ -148,11 +148,14 @@ class Outcome(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """So many more responses of a request may be under way."""
+    """How far the reader of a request's responses has come; the stub may be STREAM_WINDOW ahead.
+
+    Counted from the first response, so that one that gets lost is made up for by the next.
+    """
 
     peer: Count
     id: Count
-    responses: Count
+    responses: Count  # that the reader has taken, in all
 
 
 class Executed(NamedTuple):
@@ -221,7 +224,7 @@ class AskStatistics(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """A reader of streams has taken so many responses; the stub may send as many more."""
+    """A reader of streams has come this far; on to the stubs that send them."""
 
     grants: list[Grant]
 
