@@ -19,7 +19,7 @@ from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.instance import Instance, Place
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 ROLES = ("http-arbiter", "grpc", "metrics")
 HANGS, LOADS = "hangs", "loads"
@@ -70,9 +70,15 @@ class World:
         self.silent: set[int] = set()
         #: Roles and stubs that do not end when they are asked to.
         self.stubborn: set[str] = set()
+        #: Why clients' shared memory cannot be opened; None: it can.
+        self.region_error: ZmqTritonError | None = None
+        self.open_regions: set[int] = set()
+        #: Those that requests use.
+        self.used_regions: set[int] = set()
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
         self._pids = 100
+        self._last_call = 0
         self._events: deque[Callable[[], None]] = deque()
 
     # ------------------------------------------------------------------ driving
@@ -126,9 +132,14 @@ class World:
 
     def call(self, verb: str, arguments: dict[str, Any] | None = None) -> Call:
         """A call on the control socket; `.answer` is None until it is answered."""
-        caller = self.core.plan.new_serial()
-        self.receive(caller, wire.Call(7, verb, json.dumps(arguments or {})))
-        return Call(self, caller)
+        return self.call_as(self.core.plan.new_serial(), verb, arguments)
+
+    def call_as(self, caller: int, verb: str, arguments: dict[str, Any] | None = None) -> Call:
+        """The same by a process, such as a frontend for its client."""
+        self._last_call += 1
+        number = self._last_call
+        self.receive(caller, wire.Call(number, verb, json.dumps(arguments or {})))
+        return Call(self, caller, number)
 
     # ------------------------------------------------------------------ looking
 
@@ -196,6 +207,13 @@ class World:
                 self._start(serial, "stub")
             case actions.Signal(serial, number, _):
                 self._take_signal(serial, number)
+            case actions.OpenRegion(number):
+                if self.region_error is None:
+                    self.open_regions.add(number)
+                error = self.region_error
+                self._later(lambda: self.core.regions.opened(number, error))
+            case actions.CloseRegion(number):
+                self.open_regions.discard(number)
             case actions.ReadModel(model, override):
                 self._later(lambda: self.core.model_read(model, self._read(model, override)))
             case actions.ListRepository(ticket):
@@ -236,6 +254,8 @@ class World:
             self._reply(serial, wire.Seen(message.number))
         elif role == "stub":
             self._react_as_stub(serial, message)
+        elif isinstance(message, wire.NoRegion) and message.number not in self.used_regions:
+            self._reply(serial, wire.RegionLeft(message.number))
         elif isinstance(message, wire.Retire) and not self.is_busy:
             self._reply(serial, wire.Drained(message.generation))
         elif isinstance(message, wire.Stop) and role not in self.stubborn:
@@ -264,13 +284,15 @@ class World:
 class Call:
     """One control call."""
 
-    def __init__(self, world: World, caller: int) -> None:
+    def __init__(self, world: World, caller: int, number: int) -> None:
         self._world = world
         self._caller = caller
+        self._number = number
 
     @property
     def answer(self) -> wire.Answer | None:
-        found = [m for s, m in self._world.sent if s == self._caller]
+        to_caller = [m for s, m in self._world.sent if s == self._caller]
+        found = [m for m in to_caller if isinstance(m, wire.Answer) and m.id == self._number]
         assert len(found) < 2, found
         return found[0] if found else None
 

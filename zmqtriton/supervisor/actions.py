@@ -53,6 +53,25 @@ class ListRepository(NamedTuple):
     ticket: int
 
 
+class OpenRegion(NamedTuple):
+    """Open a client's shared memory and keep it; the answer is `region_opened`."""
+
+    number: int
+    name: str
+    #: As the client gave it, for errors.
+    key: str
+    #: In /dev/shm.
+    file: str
+    offset: int
+    size: int
+
+
+class CloseRegion(NamedTuple):
+    """Nobody else will be given its descriptor."""
+
+    number: int
+
+
 class PrepareToListen(NamedTuple):
     """The frontends are about to listen on the sockets that are held for them."""
 
@@ -89,6 +108,8 @@ Action = (
     | Signal
     | ReadModel
     | ListRepository
+    | OpenRegion
+    | CloseRegion
     | PrepareToListen
     | Log
     | ShowTables

@@ -127,11 +127,11 @@ class Children:
 
     # --------------------------------------------------------------- talking
 
-    def send(self, serial: int, message: Any) -> None:
-        """Lost if the process is dead; that is told separately."""
+    def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
+        """Lost if the process is dead; that is told separately. Copies the descriptor."""
         child = self._children.get(serial)
         if child is not None:
-            child.line.send(message)
+            child.line.send(message, descriptor)
             self._watch_for_writing(child)
 
     def _watch_for_writing(self, child: Child) -> None:

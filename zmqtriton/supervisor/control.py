@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from zmqtriton.supervisor import regions
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.plan import Plan
@@ -38,6 +39,10 @@ class Served(Protocol):
     def status(self) -> dict[str, Any]:
         """Every process."""
 
+    @property
+    def regions(self) -> regions.Regions:
+        """Clients' shared memory."""
+
 
 class Control:
     def __init__(self, plan: Plan, served: Served, *, is_explicit: bool) -> None:
@@ -57,6 +62,9 @@ class Control:
                 self._unload(caller, call.id, arguments)
             elif call.verb == "status":
                 self._succeed(caller, call.id, self._served.status())
+            elif call.verb in regions.VERBS:
+                answer = self._answer(caller, call.id)
+                self._served.regions.handle(caller, call.verb, arguments, answer)
             else:
                 raise InvalidArgument(f"unknown control call '{call.verb}'")
         except ZmqTritonError as error:
@@ -75,14 +83,14 @@ class Control:
         self._check_allowed()
         model = _model_name(arguments)
         override = _override(arguments.get("parameters") or {})
-        self._served.load(model, override, self._done(caller, call_id))
+        self._served.load(model, override, self._answer(caller, call_id))
 
     def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
         self._check_allowed()
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
-        self._served.unload(_model_name(arguments), self._done(caller, call_id))
+        self._served.unload(_model_name(arguments), self._answer(caller, call_id))
 
     def _check_allowed(self) -> None:
         if self._served.is_stopping:
@@ -90,12 +98,12 @@ class Control:
         if not self._is_explicit:
             raise Unavailable(NOT_EXPLICIT)
 
-    def _done(self, caller: int, call_id: int) -> Done:
-        def answer(error: ZmqTritonError | None) -> None:
-            if error is None:
-                self._succeed(caller, call_id, None)
+    def _answer(self, caller: int, call_id: int) -> Callable[[Any], None]:
+        def answer(result: Any) -> None:
+            if isinstance(result, ZmqTritonError):
+                self._fail(caller, call_id, result)
             else:
-                self._fail(caller, call_id, error)
+                self._succeed(caller, call_id, result)
 
         return answer
 

@@ -24,6 +24,7 @@ from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.status import describe
@@ -49,6 +50,7 @@ class Policy:
     exit_on_error: bool = True
     exit_timeout_s: int = 30
     early_liveness: bool = False
+    allow_client_shm: bool = False
     #: Frontends' roles, one for each process.
     roles: tuple[str, ...] = ()
 
@@ -69,7 +71,14 @@ class Core:
         self._introductions = Introductions(plan, server)
         self._acknowledgements = Acknowledgements(plan)
         self._peers = Peers(plan, self._introductions, self._acknowledgements, policy.roles)
+        self.regions = Regions(
+            plan,
+            self._acknowledgements,
+            self._peers.serving,
+            is_allowed=policy.allow_client_shm,
+        )
         self._peers.news = self._all_news
+        self._peers.regions = self.regions.messages
         self._peers.on_broker_lost = self._broker_lost
         self._stopping = Stopping(plan, self._peers, self.generations.values, policy.exit_timeout_s)
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
@@ -125,6 +134,7 @@ class Core:
         peer = self._peers.find(serial)
         if peer is not None:
             self._peers.process_ended(peer, reason)
+            self.regions.gone(serial)
             return
         self._started_s.pop(serial, None)
         self._tell_stub(serial, states.ProcessExited(reason, last_words))
@@ -156,6 +166,8 @@ class Core:
             generation = self.generations.get(message.generation)
             if generation is not None:
                 generation.drained()
+        elif isinstance(message, wire.RegionLeft):
+            self.regions.left(serial, message.number)
         elif isinstance(message, wire.Overdue):
             self._tell_stub(message.serial, states.Condemned(message.text))
         elif isinstance(message, wire.Proved):

@@ -68,7 +68,9 @@ class Peers:
         self._listening: set[tuple[str, str]] = set()
         #: Everything that is to be known of the models.
         self.news: Callable[[], Iterable[wire.News]] = tuple
-        self.on_broker_lost: Callable[[str], None]
+        #: Clients' shared memory.
+        self.regions: Callable[[], Iterable[wire.Region]] = tuple
+        self.on_broker_lost: Callable[[], None]
 
     def start(self) -> None:
         self._spawn(Peer(self._plan.new_serial(), BROKER))
@@ -113,6 +115,8 @@ class Peers:
         if peer.role in INFORMED:
             self._plan.do(*(Send(peer.serial, news) for news in self.news()))
         if self._is_open:
+        if peer.role in SERVING:
+            self._plan.do(*(Send(peer.serial, region) for region in self.regions()))
             self._plan.do(Send(peer.serial, wire.Open()))
 
     def process_frozen(self, peer: Peer) -> None:

@@ -27,8 +27,9 @@ from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
 from zmqtriton.supervisor.processes import adopt_orphans, set_name
 from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
+from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
-from zmqtriton_floor import __version__
+from zmqtriton_floor import __version__, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
@@ -79,6 +80,7 @@ class Service:
         self._stream = stream
         self._gpus = visible_gpus()
         self._repository = Repository(options, self._gpus)
+        self._regions = RegionFiles()
         server = Server(str(directory.path), self._settings(), lambda: os.urandom(_TOKEN_BYTES))
         self._core = Core(policy(options), server, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
@@ -139,6 +141,7 @@ class Service:
         if self._control is not None:
             self._control.close()
         self._directory.remove()
+        self._regions.close_all()
         listeners.close_all(self._held)
         self._selector.close()
         for end in (self._signals, self._wakeup):
@@ -197,7 +200,16 @@ class Service:
         )
 
     def _send(self, action: actions.Send) -> None:
-        self._children.send(action.serial, action.message)
+        message = action.message
+        is_region = type(message) is wire.Region
+        descriptor = self._regions.descriptor(message.number) if is_region else None
+        self._children.send(action.serial, message, descriptor)
+
+    def _open_region(self, action: actions.OpenRegion) -> None:
+        self._core.regions.opened(action.number, self._regions.open(action))
+
+    def _close_region(self, action: actions.CloseRegion) -> None:
+        self._regions.close(action.number)
 
     def _signal(self, action: actions.Signal) -> None:
         self._children.signal(action.serial, action.number, action.group)
@@ -241,6 +253,8 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.Signal: Service._signal,
     actions.ReadModel: Service._read_model,
     actions.ListRepository: Service._list_repository,
+    actions.OpenRegion: Service._open_region,
+    actions.CloseRegion: Service._close_region,
     actions.PrepareToListen: Service._prepare_to_listen,
     actions.Log: Service._write_log,
     actions.ShowTables: Service._show_tables,
@@ -268,6 +282,7 @@ def policy(options: Options) -> Policy:
         exit_on_error=options.exit_on_error,
         exit_timeout_s=options.exit_timeout_secs,
         early_liveness=options.early_liveness,
+        allow_client_shm=options.allow_client_shm,
         roles=tuple(roles),
     )
 
