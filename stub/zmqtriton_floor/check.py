@@ -187,10 +187,14 @@ class Signature:
     def _key(self, given: Sequence[Tensor]) -> int:
         if not self._is_batching or self._constant_key:
             return 0
-        start = 1 if self.max_batch_size else 0
-        shapes = sorted((t.name, t.datatype, t.shape[start:]) for t in given)
-        digest = hashlib.blake2b(repr(shapes).encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "little") >> 1
+        return batch_key(given, 1 if self.max_batch_size else 0)
+
+
+def batch_key(given: Sequence[Tensor], start: int) -> int:
+    """Equal for requests whose tensors differ in nothing but their first `start` dimensions."""
+    shapes = sorted((t.name, t.datatype, t.shape[start:]) for t in given)
+    digest = hashlib.blake2b(repr(shapes).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
 
 
 def check_elements(tensor: Tensor, model: str) -> None:

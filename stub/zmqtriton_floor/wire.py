@@ -86,6 +86,8 @@ _LENGTHS = {
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 RESENT = 4  # an earlier broker may have known it
+ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
+UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
 #: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
@@ -102,7 +104,7 @@ class Request(NamedTuple):
     generation: Count  # which loading of a model it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
-    flags: Flags  # SEQUENCE_START, SEQUENCE_END
+    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE
     priority: Count  # 0: the model's default
     timeout_us: Count  # in the queue; 0: the model's default
     deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none

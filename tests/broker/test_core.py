@@ -213,16 +213,6 @@ def test_removing_a_generation_answers_what_is_left_of_it(world: World) -> None:
     assert 0 == world.core.unanswered
 
 
-def test_a_model_may_be_asked_by_name(world: World) -> None:
-    world.serve(generation=2, version=3)
-    world.stub(S, generation=2)
-
-    world.infer(F, request(1, generation=0, model="m"), request(2, generation=0, model="x"))
-
-    assert [1] == [w.id for w in world.works[S]]
-    assert [InvalidArgument.number] == [r.code for r in world.finals(F, 2)]
-
-
 def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() -> None:
     world = World()
     parameters = {"MAX_execution_seconds": {"string_value": "0.5"}}

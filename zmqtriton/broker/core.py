@@ -170,6 +170,8 @@ class Core:
             except ZmqTritonError as error:
                 self._reply(serial, row.id, error)
                 continue
+            if peer.role == "stub":
+                row = generation.adopt(row)
             request = Inflight(serial, row, body, generation, now_ns)
             peer.requests[row.id] = request
             self.unanswered += 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.errors import Unavailable, Unsupported
 
 
 class Generations:
@@ -48,7 +48,7 @@ class Generations:
     def find(self, row: wire.Request) -> Generation:
         """The one that a request goes to; raises Triton's errors."""
         if not row.generation:
-            return self._find_by_name(row.model, row.version)
+            return self._find_by_name(row)
         generation = self._by_number.get(row.generation)
         if generation is None or generation.is_drained:
             # A frontend that had not heard of a reload yet may still name the old one.
@@ -57,15 +57,27 @@ class Generations:
             raise Unavailable("the model was unloaded while the request was on its way")
         return generation
 
-    def _find_by_name(self, model: str, version: int) -> Generation:
-        versions = [v for name, v in self._by_name if name == model]
-        if not versions:
-            raise InvalidArgument(f"Request for unknown model: '{model}' is not found")
-        number = max(versions) if version == -1 else version
-        found = self._by_name.get((model, number))
-        if found is None or found.is_retired:
+    def _find_by_name(self, row: wire.Request) -> Generation:
+        """For a model that asks: it knows the other one's name and no more."""
+        model = row.model
+        ready = {
+            version: generation
+            for (name, version), generation in self._by_name.items()
+            if name == model and not generation.is_retired
+        }
+        number = max(ready, default=0) if row.version == -1 else row.version
+        found = ready.get(number)
+        where = f"Model {model} - Error when running inference: "
+        if found is None:
             raise Unavailable(
-                f"Request for unknown model: '{model}' version {number} is not at ready state"
+                f"{where}Failed for execute the inference request. Model '{model}' is not ready."
+            )
+        if found.is_decoupled and row.flags & wire.ONE_RESPONSE:
+            raise Unsupported(
+                f"{where}Model {model} is using the decoupled. The current BLS request call "
+                "doesn't support models using the decoupled transaction policy. Please use "
+                "'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled "
+                "models.'"
             )
         return found
 

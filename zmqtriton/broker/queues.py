@@ -12,6 +12,7 @@ from typing import Any
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import Instance, InstanceState
 from zmqtriton.broker.statistics import ModelStatistics
+from zmqtriton_floor.wire import UNCHECKED, Request
 
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
 _MAX_EXECUTION = "max_execution_seconds"
@@ -34,6 +35,7 @@ class Generation:
         document: dict[str, Any] = json.loads(config) if config else {}
         policy = document.get("model_transaction_policy") or {}
         self._interface = [document.get(k) for k in ("max_batch_size", "input", "output")]
+        self._has_batches = bool(document.get("max_batch_size"))
         self.number = number
         self.model = model
         self.version = version
@@ -56,6 +58,14 @@ class Generation:
     def takes_what_fits(self, other: Generation) -> bool:
         """Whether a request that was checked against this one fits the other too."""
         return self._interface == other._interface
+
+    def adopt(self, row: Request) -> Request:
+        """The row of a request that a model has made. It could check nothing, so the stub here
+        must; and it could not know whether the first dimension is that of a batch here."""
+        flags = row.flags | UNCHECKED
+        if self._has_batches:
+            return row._replace(flags=flags)
+        return row._replace(flags=flags, batch_size=0, batch_key=0)
 
     def enqueue(self, request: Inflight) -> None:
         self._queue.append(request)

@@ -1,0 +1,116 @@
+"""Requests that models make: by name, unchecked, and in ignorance of the other's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.world import World, request
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable, Unsupported
+
+F, ASKER, S, S3 = 1, 2, 3, 4
+_WHERE = "Model m - Error when running inference: "
+_NOT_READY = f"{_WHERE}Failed for execute the inference request. Model 'm' is not ready."
+
+
+def _ask(own_id: int, **fields: Any) -> wire.Request:
+    return request(own_id, generation=0, **{"model": "m", **fields})
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.serve()
+    world.frontend(F)
+    world.stub(S)
+    return world
+
+
+def _become_asker(world: World) -> None:
+    world.core.expect(wire.Expect(ASKER, b"t" * 16, "stub", "other_0", 0))
+
+
+def test_the_highest_version_that_is_ready_is_asked(world: World) -> None:
+    _become_asker(world)
+    world.serve(generation=2, version=3)
+    world.serve(generation=3, version=4)
+    world.core.retire(wire.Retire(3))
+    world.stub(S3, generation=2)
+
+    world.infer(ASKER, _ask(1))
+
+    assert [1] == [w.id for w in world.works[S3]]
+
+
+def test_a_version_may_be_named(world: World) -> None:
+    _become_asker(world)
+    world.serve(generation=2, version=3)
+
+    world.infer(ASKER, _ask(1, version=1), _ask(2, version=2))
+
+    assert [1] == [w.id for w in world.works[S]]
+    assert [_NOT_READY] == [r.text for r in world.finals(ASKER, 2)]
+
+
+@pytest.mark.parametrize("name", ["x", ""])
+def test_a_model_that_does_not_exist_is_not_ready(world: World, name: str) -> None:
+    _become_asker(world)
+
+    world.infer(ASKER, _ask(1, model=name))
+
+    [reply] = world.finals(ASKER, 1)
+    assert (Unavailable.number, True) == (reply.code, f"Model '{name}' is not ready." in reply.text)
+
+
+def test_only_what_a_model_asks_is_marked_as_unchecked(world: World) -> None:
+    _become_asker(world)
+
+    world.infer(ASKER, _ask(1, flags=wire.SEQUENCE_START))
+    world.finish(S)
+    world.infer(F, request(1, flags=wire.SEQUENCE_START))
+
+    assert [wire.SEQUENCE_START] == [w.flags for w in world.works[S]]
+
+
+@pytest.mark.parametrize(("max_batch_size", "elements"), [(8, 5), (0, 1)])
+def test_the_first_dimension_counts_as_a_batch_only_where_the_model_batches(
+    max_batch_size: int, elements: int
+) -> None:
+    world = World()
+    world.serve(config={"name": "m", "max_batch_size": max_batch_size})
+    world.stub(S)
+    _become_asker(world)
+
+    world.infer(ASKER, _ask(1, batch_size=5, batch_key=77))
+    [work] = world.finish(S)
+
+    assert wire.UNCHECKED == work.flags
+    counted = world.core.generations[1].statistics.as_dict("m", 1, 0, 0)
+    assert elements == counted["inference_count"]
+
+
+def test_one_response_is_never_asked_of_a_decoupled_model() -> None:
+    world = World()
+    world.serve(config={"name": "m", "model_transaction_policy": {"decoupled": True}})
+    world.stub(S)
+    _become_asker(world)
+
+    world.infer(ASKER, _ask(1, flags=wire.ONE_RESPONSE), _ask(2))
+
+    [reply] = world.finals(ASKER, 1)
+    assert Unsupported.number == reply.code
+    assert reply.text.startswith(f"{_WHERE}Model m is using the decoupled. ")
+    assert [2] == [w.id for w in world.works[S]]
+
+
+def test_what_a_dead_model_has_asked_is_cancelled(world: World) -> None:
+    _become_asker(world)
+    world.infer(ASKER, _ask(1), _ask(2))
+
+    world.gone(ASKER)
+
+    assert [(S, wire.Route(ASKER, 1))] == world.abandoned
+    world.finish(S)
+    assert 0 == world.core.unanswered
