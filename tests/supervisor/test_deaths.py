@@ -1,4 +1,4 @@
-"""What dies: stubs, frontends, the broker; and stubs that break the rules."""
+"""What dies: stubs and frontends; and stubs that break the rules."""
 
 from __future__ import annotations
 
@@ -159,13 +159,6 @@ def test_a_gunicorn_process_is_born_with_all_news(world: World) -> None:
     (expected,) = [e for e in world.to("broker", wire.Expect) if e.serial == serial]
     # It is in its arbiter's process group, which the broker is told of already.
     assert expected.pid == 0
-
-
-def test_the_server_ends_with_its_broker(world: World) -> None:
-    world.die(world.serial("broker"), "killed by SIGKILL")
-
-    assert world.status == 1
-    assert world.logged("the broker has died: killed by SIGKILL")
 
 
 def test_nobody_is_born_before_the_broker_listens() -> None:

@@ -158,13 +158,3 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
     assert world.status == 0
     removed = world.to("broker", wire.Remove)
     assert "killed by SIGSEGV" in removed[0].reason
-
-
-def test_a_broker_that_dies_during_a_stop_ends_the_server() -> None:
-    world = running()
-    world.stubborn = {"http"}
-    stop(world)
-
-    world.die(world.serial("broker"))
-
-    assert world.status == 1

@@ -46,6 +46,14 @@ class Acknowledgements:
         for earlier in [n for n in self._waits if n <= number]:
             self._strike(earlier, peer)
 
+    def move(self, before: int, peer: int) -> None:
+        """Another process has been told all that a dead one was, and is asked in its place."""
+        for number, wait in self._waits.items():
+            if before in wait.peers:
+                wait.peers.discard(before)
+                wait.peers.add(peer)
+                self._plan.do(Send(peer, wire.Sync(number)))
+
     def gone(self, peer: int) -> None:
         for number in list(self._waits):
             self._strike(number, peer)

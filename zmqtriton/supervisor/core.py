@@ -28,7 +28,7 @@ from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.status import describe
-from zmqtriton.supervisor.stopping import Phase, Stopping
+from zmqtriton.supervisor.stopping import Stopping
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -68,8 +68,8 @@ class Core:
         self._malformed = 0
         self._tickets = itertools.count(1)
         self._listings: dict[int, Callable[[dict[str, str] | ZmqTritonError], None]] = {}
-        self._introductions = Introductions(plan, server)
         self._acknowledgements = Acknowledgements(plan)
+        self._introductions = Introductions(plan, server, self._acknowledgements)
         self._peers = Peers(plan, self._introductions, self._acknowledgements, policy.roles)
         self.regions = Regions(
             plan,
@@ -216,10 +216,7 @@ class Core:
                 return generation, instance
         return None, None
 
-    def _broker_lost(self, reason: str) -> None:
-        if self._stopping.phase in (Phase.FINISHING, Phase.OVER):
-            return
-        self.plan.log("E", f"the broker has died: {reason}; the server ends")
+    def _broker_lost(self) -> None:
         self._stopping.force()
 
     def _forget_the_ended(self) -> None:

@@ -1,17 +1,23 @@
 """Makes a new process known: its token to the broker first, then its birth message.
 
-Whoever is started before the broker has bound its sockets waits here. Used for every child but the
-broker itself.
+Whoever is started before the broker has bound its sockets waits here. When a broker has died, the
+next one is told here all that it must know, and everybody else of it. Does no I/O.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
+from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.replay import SETTLED_S, Replay
 from zmqtriton_floor import wire
+
+#: They speak with the broker, and must know when there is another one.
+_STUB = "stub"
+_FRONTENDS = frozenset({"http", "grpc", "metrics"})
 
 
 class Server(NamedTuple):
@@ -26,29 +32,64 @@ class Server(NamedTuple):
 class Introductions:
     """The broker's serial number, and who waits for it."""
 
-    def __init__(self, plan: Plan, server: Server) -> None:
+    def __init__(self, plan: Plan, server: Server, acknowledgements: Acknowledgements) -> None:
         self._plan = plan
         self._server = server
-        self._epoch = 1
+        self._acknowledgements = acknowledgements
+        self._replay = Replay()
+        #: Counts the brokers.
+        self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}
-        self._known: set[int] = set()
-        #: 0: there is no broker.
+        #: The last one that was born, dead or alive; what is sent to a dead one is lost. 0: none.
         self.broker = 0
         self._is_broker_ready = False
+        #: Everybody has had the time to tell the broker what an earlier one knew.
+        self._is_broker_settled = True
 
     def bear_broker(self, serial: int) -> None:
-        self.broker = serial
+        """The first one, or one that takes over and is told what its predecessor was."""
+        before, self.broker = self.broker, serial
+        self._epoch += 1
         self._plan.do(Send(serial, self._birth(serial, self._server.new_token(), "broker")))
+        if before:
+            self._replay.forget_settled(self._plan.now_s)
+            self._plan.do(*(Send(serial, message) for message in self._replay.everything()))
+            self._acknowledgements.move(before, serial)
 
     def broker_is_ready(self) -> None:
-        """Its sockets are bound: whoever waited is introduced now."""
+        """Its sockets are bound: everybody connects anew, and who has waited is introduced now."""
         self._is_broker_ready = True
+        epoch = self._epoch
+        if not self._is_broker_settled:
+            self._announce(epoch, {_STUB, *_FRONTENDS})
+            # Then all have sent again what the old one had; a while later it has arrived too.
+            self._acknowledgements.ask(self._alive(_FRONTENDS), lambda: self._settle_soon(epoch))
         waiting, self._waiting = self._waiting, {}
         for introduce in waiting.values():
             introduce()
 
     def broker_is_gone(self) -> None:
-        self.broker, self._is_broker_ready = 0, False
+        """Until the next one is ready nothing can be executed."""
+        was_ready, self._is_broker_ready = self._is_broker_ready, False
+        self._is_broker_settled = False
+        if was_ready:
+            self._announce(0, _FRONTENDS)
+
+    def _announce(self, epoch: int, roles: Collection[str]) -> None:
+        self._plan.do(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
+
+    def _alive(self, roles: Collection[str]) -> list[int]:
+        """Those that the broker knows."""
+        expected = self._replay.expected.items()
+        return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
+
+    def _settle_soon(self, epoch: int) -> None:
+        self._plan.after(SETTLED_S, lambda: self._settle(epoch))
+
+    def _settle(self, epoch: int) -> None:
+        if epoch == self._epoch and self._is_broker_ready:
+            self._is_broker_settled = True
+            self._plan.do(*(Send(self.broker, message) for message in self._replay.retired()))
 
     def introduce(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]
@@ -57,7 +98,6 @@ class Introductions:
 
         def now() -> None:
             token = self._server.new_token()
-            self._known.add(serial)
             self.tell_broker(wire.Expect(serial, token, role, label, pid))
             self._plan.do(Send(serial, self._birth(serial, token, role)))
             then()
@@ -70,13 +110,16 @@ class Introductions:
     def forget(self, serial: int, reason: str) -> None:
         """The process is dead."""
         self._waiting.pop(serial, None)
-        if serial in self._known:
-            self._known.discard(serial)
+        if self._replay.is_alive(serial):
             self.tell_broker(wire.Gone(serial, reason))
+            self._acknowledgements.ask(
+                [self.broker], lambda: self._replay.death_seen(serial, self._plan.now_s)
+            )
 
     def tell_broker(self, message: Any) -> None:
-        """Lost where there is no broker."""
-        if self.broker:
+        """What comes while there is none is told to the next."""
+        self._replay.note(message)
+        if self._is_broker_settled or not isinstance(message, wire.Retire):
             self._plan.do(Send(self.broker, message))
 
     def _birth(self, serial: int, token: bytes, role: str) -> wire.Birth:

@@ -1,8 +1,8 @@
 """The broker and the frontends: their start in order, replacements, what they are told.
 
-The broker is born first; frontends wait for it, and accept connections when told to. A frontend
-that dies is replaced; without its broker the server ends. Gunicorn forks its processes itself: they
-arrive as branches of the arbiter. Does no I/O.
+The broker is born first; frontends wait for it, and accept connections when told to. What dies is
+replaced; a broker that dies again and again ends the server. Gunicorn forks its processes itself:
+they arrive as branches of the arbiter. Does no I/O.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Peers:
         self._peers: dict[int, Peer] = {}
         self._is_open = False
         self._is_stopping = False
+        self._is_finishing = False
         self._listening: set[tuple[str, str]] = set()
         #: Everything that is to be known of the models.
         self.news: Callable[[], Iterable[wire.News]] = tuple
@@ -73,7 +74,7 @@ class Peers:
         self.on_broker_lost: Callable[[], None]
 
     def start(self) -> None:
-        self._spawn(Peer(self._plan.new_serial(), BROKER))
+        self._spawn(Peer(self._plan.new_serial(), BROKER, backoff=Backoff()))
         for role in self._roles:
             self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff()))
 
@@ -114,9 +115,9 @@ class Peers:
         peer.is_introduced = True
         if peer.role in INFORMED:
             self._plan.do(*(Send(peer.serial, news) for news in self.news()))
-        if self._is_open:
         if peer.role in SERVING:
             self._plan.do(*(Send(peer.serial, region) for region in self.regions()))
+        if self._is_open:
             self._plan.do(Send(peer.serial, wire.Open()))
 
     def process_frozen(self, peer: Peer) -> None:
@@ -127,22 +128,31 @@ class Peers:
 
     def process_ended(self, peer: Peer, reason: str) -> None:
         del self._peers[peer.serial]
-        self._acknowledgements.gone(peer.serial)
         if peer.role == BROKER:
+            # Who waits for it waits for the next one, which is told the same.
             self._introductions.broker_is_gone()
-            self.on_broker_lost(reason)
-            return
-        self._introductions.forget(peer.serial, reason)
-        if self._is_stopping:
+        else:
+            self._acknowledgements.gone(peer.serial)
+            self._introductions.forget(peer.serial, reason)
+        if not self._is_wanted(peer.role):
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
         if peer.backoff is not None:
             lived_s = self._plan.now_s - peer.since_s
             peer.backoff.record(self._plan.now_s, had_worked=lived_s >= PROVEN_S)
+            if peer.role == BROKER and peer.backoff.is_exhausted:
+                text = f"no broker lives for long: {peer.backoff.deaths} deaths; the server ends"
+                self._plan.log("E", text)
+                self.on_broker_lost()
+                return
             self._plan.after(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
+    def _is_wanted(self, role: str) -> bool:
+        """Frontends that end while the server stops are done; what they had needs the broker."""
+        return not (self._is_finishing if role == BROKER else self._is_stopping)
+
     def _replace(self, dead: Peer, reason: str) -> None:
-        if not self._is_stopping:
+        if self._is_wanted(dead.role):
             serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
                 Peer(serial, dead.role, backoff=dead.backoff, restarts=restarts, last_reason=reason)
@@ -193,7 +203,7 @@ class Peers:
 
     def finish(self, within_ms: int) -> None:
         """The others end too."""
-        self._is_stopping = True
+        self._is_stopping = self._is_finishing = True
         for peer in self._peers.values():
             self._stop(peer, within_ms)
 

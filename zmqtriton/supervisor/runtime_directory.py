@@ -38,6 +38,12 @@ class RuntimeDirectory:
         """The socket for zmqtriton-ctl."""
         return self.path / "ctl"
 
+    def forget_broker(self) -> None:
+        """Removes the sockets of a broker that is dead."""
+        for pattern in ("requests-*", "workers-*"):
+            for path in self.path.glob(pattern):
+                path.unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Nothing of it is left, though a directory that was given is."""
         if self._is_ours:

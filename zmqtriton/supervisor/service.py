@@ -179,6 +179,8 @@ class Service:
                 _PERFORM[type(action)](self, action)
 
     def _spawn(self, action: actions.Spawn) -> None:
+        if action.role == "broker":
+            self._directory.forget_broker()
         held = self._held.get(action.role)
         given = None if held is None or action.role == listeners.GRPC else held.socket.fileno()
         self._children.spawn(

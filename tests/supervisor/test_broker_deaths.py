@@ -1,0 +1,269 @@
+"""The broker dies: the next one is told what still holds, everybody else where it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import HANGS, World, blueprint
+from zmqtriton_floor import wire
+
+KILLED = "killed by SIGKILL"
+FRONTENDS = ("http", "grpc", "metrics")
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(blueprint("m"), blueprint("other"), control_mode="explicit").start()
+    for model in ("m", "other"):
+        assert world.call("load", {"model": model}).result is None
+    world.branch()
+    return world
+
+
+def said_to(world: World, serial: int) -> list[Any]:
+    return [message for to, message in world.sent if to == serial]
+
+
+def kill_broker(world: World) -> int:
+    """The serial of the one that takes its place."""
+    world.die(world.serial("broker"), KILLED).tick()
+    return world.serial("broker")
+
+
+def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether_it_listens(
+    world: World,
+) -> None:
+    old = world.serial("broker")
+    told = [m for m in said_to(world, old) if isinstance(m, (wire.Expect, wire.Serve, wire.Attach))]
+
+    new = kill_broker(world)
+
+    birth, *messages = said_to(world, new)
+    assert (birth.serial, birth.role, birth.epoch) == (new, "broker", 2)
+    assert sorted(messages[:-1], key=repr) == sorted(told, key=repr)
+    assert messages[-1] == wire.Sync(0)
+    kinds = [type(m).__name__ for m in messages]
+    assert sorted(set(kinds), key=kinds.index) == ["Expect", "Serve", "Attach", "Sync"]
+
+
+def test_everybody_who_speaks_with_the_broker_hears_of_the_next_one_when_it_listens(
+    world: World,
+) -> None:
+    world.silent = set(range(1000))
+    dead = world.serial("broker")
+
+    world.die(dead, KILLED).tick()
+    early = {role: world.to(role, wire.NewEpoch) for role in ("stub", *FRONTENDS)}
+    world.receive(world.serial("broker"), wire.Seen(0))
+
+    assert early.pop("stub") == []
+    assert early == {role: [wire.NewEpoch(0)] for role in FRONTENDS}
+    assert world.to("stub", wire.NewEpoch) == [wire.NewEpoch(2)] * 2
+    for role in FRONTENDS:
+        assert world.to(role, wire.NewEpoch) == [wire.NewEpoch(0), wire.NewEpoch(2)]
+    assert world.to("http-arbiter", wire.NewEpoch) == []
+
+
+def test_the_models_and_their_stubs_stay(world: World) -> None:
+    stubs, generation = world.living("stub"), world.generation("m").number
+
+    kill_broker(world)
+
+    assert world.living("stub") == stubs
+    assert world.generation("m").number == generation
+    assert world.news("m").ready_instances == 1
+    assert world.status is None
+    assert world.logged(f"has died: {KILLED}")
+
+
+def test_a_load_under_way_goes_on_with_the_next_broker() -> None:
+    world = World(blueprint("m"), control_mode="explicit").start()
+    world.stubs["m"] = HANGS
+    call = world.call("load", {"model": "m"})
+    stub = world.serial("m_0_0")
+
+    new = kill_broker(world)
+    world.receive(stub, wire.Completed("{}"))
+    world.receive(stub, wire.Loaded())
+
+    assert call.result is None
+    kinds = [type(m) for m in said_to(world, new)]
+    assert kinds.index(wire.Expect) < kinds.index(wire.Serve) < kinds.index(wire.Attach)
+    assert [wire.NewEpoch(2)] == world.to("stub", wire.NewEpoch)
+
+
+def test_a_load_waits_until_the_next_broker_knows_of_it(world: World) -> None:
+    world.models["late"] = blueprint("late")
+    broker = world.serial("broker")
+    world.silent = {broker}
+    call = world.call("load", {"model": "late"})
+    assert call.answer is None
+
+    new = kill_broker(world)
+
+    assert call.result is None
+    messages = said_to(world, new)
+    served = next(m for m in messages if isinstance(m, wire.Serve) and m.model == "late")
+    number = next(m.number for m in messages if isinstance(m, wire.Sync) and m.number)
+    assert messages.index(served) < messages.index(wire.Sync(number))
+
+
+def test_a_load_that_ends_while_there_is_no_broker_is_told_to_the_next(world: World) -> None:
+    world.models["late"] = blueprint("late")
+    world.stubs["late"] = HANGS
+    call = world.call("load", {"model": "late"})
+    stub = world.serial("late_0_0")
+    world.receive(stub, wire.Completed("{}"))
+    world.die(world.serial("broker"), KILLED)
+
+    world.receive(stub, wire.Loaded())
+    assert call.answer is None
+    world.tick()
+
+    assert call.result is None
+    assert [s.model for s in said_to(world, world.serial("broker")) if type(s) is wire.Serve] == [
+        "m",
+        "other",
+        "late",
+    ]
+
+
+def test_an_unload_while_there_is_no_broker_is_answered_by_the_next(world: World) -> None:
+    world.die(world.serial("broker"), KILLED)
+
+    call = world.call("unload", {"model": "m"})
+    assert call.answer is None
+    world.tick()
+
+    assert call.result is None
+
+
+def test_who_is_started_while_there_is_no_broker_is_born_when_there_is(world: World) -> None:
+    world.die(world.serial("broker"), KILLED)
+
+    serial = world.branch()
+    assert said_to(world, serial) == []
+    world.tick()
+
+    kinds = [type(m).__name__ for m in said_to(world, serial)]
+    assert kinds == ["Birth", "News", "News", "Open"]
+    assert said_to(world, serial)[0].epoch == 2
+
+
+def test_a_stub_that_dies_while_there_is_no_broker_is_told_as_dead_to_the_next(
+    world: World,
+) -> None:
+    generation, dead = world.generation("m").number, world.serial("m_0_0")
+    world.die(world.serial("broker"), KILLED)
+
+    world.die(dead, "killed by SIGSEGV").tick()
+
+    told = said_to(world, world.serial("broker"))
+    messages = [m for m in told if getattr(m, "serial", 0) == dead]
+    assert [type(m) for m in messages] == [wire.Expect, wire.Attach, wire.Gone]
+    assert messages[1:] == [
+        wire.Attach(generation, dead, "m_0_0"),
+        wire.Gone(dead, "killed by SIGSEGV"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("has_seen", "later_s", "is_told"),
+    [(True, 0.5, True), (True, 1.5, False), (False, 1.5, True)],
+    ids=["seen just before", "seen long before", "never seen"],
+)
+def test_a_death_that_the_old_broker_may_not_have_passed_on_is_told_again(
+    world: World, has_seen: bool, later_s: float, is_told: bool
+) -> None:
+    broker, dead = world.serial("broker"), world.serial("m_0_0")
+    world.silent = set() if has_seen else {broker}
+    world.die(dead)
+
+    world.advance(later_s)
+    new = kill_broker(world)
+
+    assert (wire.Gone(dead, KILLED) in said_to(world, new)) is is_told
+
+
+def test_a_dead_frontend_is_not_told_to_the_next_broker(world: World) -> None:
+    dead = world.serial("grpc")
+    world.die(dead)
+
+    new = kill_broker(world)
+
+    assert dead not in [m.serial for m in said_to(world, new) if isinstance(m, wire.Expect)]
+
+
+def test_a_retired_generation_is_retired_again_when_its_requests_have_been_sent_again(
+    world: World,
+) -> None:
+    generation = world.generation("m").number
+    world.is_busy = True
+    world.call("unload", {"model": "m"})
+
+    new = kill_broker(world)
+    early = said_to(world, new)
+    world.advance(2.0)
+
+    assert generation in [m.generation for m in early if isinstance(m, wire.Serve)]
+    assert wire.Retire(generation) not in early
+    assert said_to(world, new)[-1] == wire.Retire(generation)
+
+
+def test_what_was_unloaded_is_not_told_to_the_next_broker(world: World) -> None:
+    generation = world.generation("m").number
+    world.call("unload", {"model": "m"})
+    world.settle()
+
+    new = kill_broker(world)
+
+    told = said_to(world, new)
+    assert generation not in [m.generation for m in told if isinstance(m, wire.Serve)]
+    assert [m for m in told if isinstance(m, (wire.Attach, wire.Gone))] == [
+        wire.Attach(world.generation("other").number, world.serial("other_0_0"), "other_0_0")
+    ]
+
+
+def test_a_frozen_broker_is_killed_and_replaced(world: World) -> None:
+    frozen = world.serial("broker")
+
+    world.core.process_frozen(frozen)
+    world.settle().tick()
+
+    assert world.serial("broker") != frozen
+    assert world.status is None
+
+
+def test_a_broker_that_dies_again_and_again_ends_the_server(world: World) -> None:
+    for _ in range(6):
+        assert world.status is None
+        world.die(world.serial("broker"))
+        while not world.living("broker") and world.status is None:
+            world.advance(0.1)
+
+    assert world.status == 1
+    assert world.logged("no broker lives for long")
+
+
+def test_a_broker_that_works_for_a_while_each_time_never_ends_the_server(world: World) -> None:
+    for _ in range(20):
+        world.advance(2.0)
+        kill_broker(world)
+
+    assert world.status is None
+
+
+def test_a_server_that_is_stopping_needs_its_broker_until_the_models_have_ended(
+    world: World,
+) -> None:
+    world.stubborn = {"grpc"}
+    world.core.stop_requested()
+    world.settle()
+
+    kill_broker(world)
+    world.stubborn = set()
+    world.die(world.serial("grpc"), "exited with status 0").advance(5.0)
+
+    assert world.status == 0
