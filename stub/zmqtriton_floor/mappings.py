@@ -1,0 +1,198 @@
+"""What this process reads of other processes' arenas: each segment is mapped at its first use.
+
+A frontend maps read-only. A stub maps private and writable, since models may change their inputs;
+what they have changed is dropped with the last array over it. Nothing that a reference says is
+believed: it is compared with the segment as the kernel knows it. Does not talk to anybody.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import weakref
+from typing import Any, Callable, Iterable, Sequence, Tuple
+
+import numpy as np
+
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.memory import PAGE, block_of, is_size_sealed
+from zmqtriton_floor.wire import Block, Reference
+
+#: A segment: its owner and the owner's number for it.
+Name = Tuple[int, int]
+
+_MADV_POPULATE_WRITE = 23  # since Linux 5.14
+
+
+class _Segment:
+    """A mapped segment. Python unmaps it when the last array over it is gone."""
+
+    def __init__(self, memory: Any, size: int, descriptor: int) -> None:
+        self.memory = memory
+        self.size = size
+        #: For a look at pages of which somebody here has private copies; -1 where that cannot be.
+        self.descriptor = descriptor
+        #: Those that are still read, by their id().
+        self.views: dict[int, _View] = {}
+
+    def overlaps(self, start: int, end: int) -> bool:
+        return any(v.start < end and start < v.end for v in list(self.views.values()))
+
+
+class _View(weakref.ref):  # type: ignore[type-arg]
+    """A piece of a segment that arrays lie over; to be held until they are gone."""
+
+    __slots__ = ("block", "end", "leased", "segment", "start")
+
+    segment: _Segment
+    block: Block
+    #: To be released; as often as there were references to it.
+    leased: list[Block]
+    start: int
+    end: int
+
+
+class Mappings:
+    """The segments of others. Safe for threads; arrays may end in any of them."""
+
+    def __init__(
+        self, *, is_private: bool, on_release: Callable[[list[Block]], None] | None = None
+    ) -> None:
+        """`on_release` gets the blocks of what was opened as leased, when nothing reads them any
+        more; it is called from destructors too, and must not wait for anything."""
+        self._is_private = is_private
+        self._on_release = on_release or (lambda blocks: None)
+        self._segments: dict[Name, _Segment] = {}
+        self._lock = threading.RLock()
+
+    # -------------------------------------------------------------- segments
+
+    def add(self, owner: int, segment: int, descriptor: int) -> None:
+        """Maps a segment; the descriptor is taken over. Raises ProtocolError where it could be cut
+        short under its readers."""
+        memory = None
+        try:
+            if not is_size_sealed(descriptor):
+                raise ProtocolError(f"segment {segment} of {owner} is not sealed")
+            size = os.fstat(descriptor).st_size
+            if self._is_private:
+                protection = mmap.PROT_READ | mmap.PROT_WRITE
+                memory = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, protection)
+            else:
+                memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        except (OSError, ValueError) as error:
+            raise ProtocolError(f"segment {segment} of {owner} cannot be mapped: {error}") from None
+        finally:
+            if memory is None or not self._is_private:
+                os.close(descriptor)
+        self.remove(owner, segment)
+        with self._lock:
+            kept = descriptor if self._is_private else -1
+            self._segments[owner, segment] = _Segment(memory, size, kept)
+
+    def remove(self, owner: int, segment: int) -> None:
+        """The owner has dropped it. What is still being read stays until nobody does."""
+        with self._lock:
+            found = self._segments.pop((owner, segment), None)
+            if found is not None and found.descriptor >= 0:
+                os.close(found.descriptor)
+
+    def missing(self, references: Iterable[Reference]) -> list[Name]:
+        """The segments that have to be added before these can be opened."""
+        names = dict.fromkeys((r.owner, r.segment) for r in references)
+        return [name for name in names if name not in self._segments]
+
+    @property
+    def count(self) -> int:
+        return len(self._segments)
+
+    # --------------------------------------------------------------- reading
+
+    def open(self, references: Sequence[Reference], *, is_leased: bool = False) -> list[Any]:
+        """For each its bytes as an array. ProtocolError, and nothing opened, where one of them is
+        not inside of its segment."""
+        ranges: dict[Block, tuple[int, int]] = {}
+        leases: dict[Block, list[Block]] = {}
+        with self._lock:
+            for reference in references:
+                self._check(reference)
+                block, end = block_of(reference), reference.offset + reference.size
+                low, high = ranges.get(block, (reference.offset, end))
+                ranges[block] = min(low, reference.offset), max(high, end)
+                leases.setdefault(block, []).append(block)
+            opened = {
+                block: self._open(block, low, high, leases[block] if is_leased else [])
+                for block, (low, high) in ranges.items()
+            }
+        arrays = []
+        for reference in references:
+            start, whole = opened[block_of(reference)]
+            offset = reference.offset - start
+            arrays.append(whole[offset : offset + reference.size])
+        return arrays
+
+    def _check(self, reference: Reference) -> None:
+        segment = self._segments.get((reference.owner, reference.segment))
+        if segment is None:
+            raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
+        if min(reference) < 0 or reference.offset + reference.size > segment.size:
+            raise ProtocolError("a tensor that is not inside of its segment")
+
+    def _open(self, block: Block, low: int, high: int, leased: list[Block]) -> tuple[int, Any]:
+        """Where the array begins within the segment, and the array."""
+        segment = self._segments[block.owner, block.segment]
+        start, end = low // PAGE * PAGE, min(-(-high // PAGE) * PAGE, segment.size)
+        if self._is_private and segment.overlaps(start, end):
+            # Another request has the same tensor, or a model has kept an array that lay here: what
+            # it changes is not for this one, and pages of its own hide those of the owner.
+            copy = _read(segment.descriptor, start, end)
+            if leased:
+                self._on_release(leased)
+            return start, copy
+        if end == start:
+            return start, np.empty(0, np.uint8)
+        array = np.frombuffer(segment.memory, np.uint8, end - start, start)
+        view = _View(array, self._close)
+        view.segment, view.block, view.leased = segment, block, leased
+        view.start, view.end = start, end
+        segment.views[id(view)] = view
+        return start, array
+
+    def _close(self, view: Any) -> None:
+        segment = view.segment
+        if self._is_private:
+            segment.memory.madvise(mmap.MADV_DONTNEED, view.start, view.end - view.start)
+        # Not before: until here its range cannot be opened again.
+        segment.views.pop(id(view), None)
+        if view.leased:
+            self._on_release(view.leased)
+
+    def detach(self, blocks: Iterable[Block]) -> None:
+        """The owner may use these again from here on. Whoever still reads them gets pages of his
+        own, with what is in them now."""
+        for block in blocks:
+            segment = self._segments.get((block.owner, block.segment))
+            # Without one its owner has dropped it, and will not write there any more.
+            for view in list(segment.views.values()) if segment else ():
+                array = view() if view.block == block else None
+                if array is not None:
+                    _make_own(view, array)
+
+
+def _read(descriptor: int, start: int, end: int) -> Any:
+    """What the owner has written there, in memory of its own."""
+    array: Any = np.empty(end - start, np.uint8)
+    rest = memoryview(array)
+    while rest:
+        got = os.preadv(descriptor, [rest], start)
+        rest, start = rest[got:], start + got
+    return array
+
+
+def _make_own(view: _View, array: Any) -> None:
+    """Gives this process pages of its own there; another thread may be writing to them."""
+    try:
+        view.segment.memory.madvise(_MADV_POPULATE_WRITE, view.start, view.end - view.start)
+    except OSError:  # an older kernel: any write to a page does it
+        array[::PAGE] = array[::PAGE]

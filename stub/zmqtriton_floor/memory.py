@@ -1,0 +1,309 @@
+"""The arena: the shared memory that one process owns and others read large tensors from.
+
+It is made of segments, memfds that the supervisor makes on request, cut into blocks of whole pages.
+A block is free again when each of its leases has ended. Owned by frontends and stubs; does not
+talk to anybody: when it is full it says which segment it wants, and the caller obtains it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Iterable, NamedTuple
+
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.wire import Block, DropSegment, MakeSegment, Reference
+
+PAGE = mmap.PAGESIZE
+
+#: Tensors up to this size travel inside of messages.
+INLINE_BYTES = 16 * 1024
+#: Blocks above this size get segments of their own.
+LARGE_BYTES = 4 << 20
+#: A pool doubles with each segment, so that there are few; but no segment of it is larger.
+_MAX_POOL_SEGMENT = 16 << 20
+#: An empty segment goes back after this time.
+IDLE_S = 5.0
+
+# Numbers of the kernel's, since not every Python that models bring along has names for them.
+_F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
+_SEAL_SEAL, SEAL_SHRINK, SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
+_MAP_POPULATE = 0x8000
+
+
+def seal_size(descriptor: int) -> None:
+    """Nobody can resize it from here on, so that no reader of it can be made to crash."""
+    fcntl.fcntl(descriptor, _F_ADD_SEALS, SEAL_SHRINK | SEAL_GROW)
+
+
+def is_size_sealed(descriptor: int) -> bool:
+    """False for files of other kinds too."""
+    try:
+        seals = fcntl.fcntl(descriptor, _F_GET_SEALS)
+    except OSError:
+        return False
+    return bool(seals & SEAL_SHRINK)
+
+
+def block_bytes(size: int) -> int:
+    """What a block for so many bytes takes: whole pages, in steps of at least an eighth, so that
+    tensors of about the same size fit each other's holes."""
+    step = PAGE
+    while step * 16 <= size:
+        step *= 2
+    return max(PAGE, -(-size // step) * step)
+
+
+class Allocation(NamedTuple):
+    """A block with one lease, to be written before anybody is told of it."""
+
+    view: memoryview
+    reference: Reference
+
+    @property
+    def block(self) -> Block:
+        return block_of(self.reference)
+
+
+def block_of(reference: Reference) -> Block:
+    return Block(*reference[:3])
+
+
+class _Segment:
+    """One mapped segment; its holes are sorted by offset and never touch each other."""
+
+    def __init__(self, number: int, size: int, memory: Any, *, is_pool: bool, now_s: float) -> None:
+        self.number = number
+        self.size = size
+        self.memory = memory
+        self.is_pool = is_pool
+        self.holes: list[tuple[int, int]] = [(0, size)]
+        #: When it was last used; means something while it is empty.
+        self.left_s = now_s
+
+    @property
+    def is_empty(self) -> bool:
+        return self.holes == [(0, self.size)]
+
+    def cut(self, size: int) -> int | None:
+        """The offset of a new block; the first hole counts, which keeps the rest large."""
+        for i, (offset, room) in enumerate(self.holes):
+            if room >= size:
+                self.holes[i : i + 1] = [(offset + size, room - size)] if room > size else []
+                return offset
+        return None
+
+    def mend(self, offset: int, size: int) -> None:
+        """The block is a hole again."""
+        holes, end = self.holes, offset + size
+        i = 0
+        while i < len(holes) and holes[i][0] < offset:
+            i += 1
+        if i < len(holes) and holes[i][0] == end:
+            end += holes.pop(i)[1]
+        if i and sum(holes[i - 1]) == offset:
+            i -= 1
+            offset = holes.pop(i)[0]
+        holes.insert(i, (offset, end - offset))
+
+
+class _Used(NamedTuple):
+    segment: _Segment
+    offset: int
+    size: int
+
+
+class Arena:
+    """All segments of this process. Safe for threads; `free` and `lease` for destructors too."""
+
+    def __init__(
+        self,
+        owner: int,
+        *,
+        first_bytes: int = 1 << 20,
+        step_bytes: int = 1 << 20,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        #: The serial number of this process, which others know the arena by.
+        self.owner = owner
+        self._first_bytes = first_bytes
+        self._step_bytes = step_bytes
+        self._clock = clock
+        self._segments: dict[int, _Segment] = {}
+        #: Numbers of segments that are to be made, and whether for the pool.
+        self._wanted: dict[int, bool] = {}
+        self._used: dict[int, _Used] = {}
+        self._leases: dict[int, int] = {}
+        self._last_segment = 0
+        self._last_block = 0
+        # Changes of leases that wait for the next one who has the lock: a destructor that the
+        # garbage collector runs amid allocate() must neither wait nor change what that is reading.
+        self._changes: deque[tuple[int, int]] = deque()
+        self._lock = threading.RLock()
+        self._is_inside = False
+
+    # ---------------------------------------------------------------- blocks
+
+    def allocate(self, size: int) -> Allocation | None:
+        """None where there is no room: then it has to grow first."""
+        with self._lock:
+            if self._is_inside:  # a destructor, in the thread that is amid this very function
+                return None
+            self._is_inside = True
+            try:
+                self._settle()
+                return self._allocate(size)
+            finally:
+                self._is_inside = False
+
+    def _allocate(self, size: int) -> Allocation | None:
+        room = block_bytes(size)
+        for segment in self._candidates(room):
+            offset = segment.cut(room)
+            if offset is not None:
+                self._last_block = number = self._last_block + 1
+                self._used[number] = _Used(segment, offset, room)
+                self._leases[number] = 1
+                view = memoryview(segment.memory)[offset : offset + size]
+                reference = Reference(self.owner, segment.number, number, offset, size)
+                return Allocation(view, reference)
+        return None
+
+    def _candidates(self, room: int) -> Iterable[_Segment]:
+        if room <= LARGE_BYTES:
+            return [s for s in self._segments.values() if s.is_pool]
+        # The tightest first, and none that a much larger tensor may want soon.
+        large = [s for s in self._segments.values() if not s.is_pool]
+        return sorted((s for s in large if room <= s.size < 2 * room), key=lambda s: s.size)
+
+    def lease(self, blocks: Iterable[int]) -> None:
+        """Each is held once more."""
+        self._changes.extend((block, 1) for block in blocks)
+
+    def free(self, blocks: Iterable[int]) -> None:
+        """Each is held once less; a block that does not exist, or not any more, is left alone."""
+        self._changes.extend((block, -1) for block in blocks)
+
+    def keep(self, blocks: Iterable[int]) -> None:
+        """Frees everything but these, each held as often as it is named: all have been asked."""
+        held: dict[int, int] = {}
+        for block in blocks:
+            held[block] = held.get(block, 0) + 1
+        with self._lock:
+            self._changes.clear()
+            for block, leases in self._leases.items():
+                self._changes.append((block, held.get(block, 0) - leases))
+
+    def _settle(self) -> None:
+        changes, leases = self._changes, self._leases
+        now_s = self._clock()
+        while changes:
+            block, change = changes.popleft()
+            if block not in leases:
+                continue
+            leases[block] += change
+            if leases[block] <= 0:
+                del leases[block]
+                segment, offset, size = self._used.pop(block)
+                segment.mend(offset, size)
+                segment.left_s = now_s
+
+    def locate(self, view: memoryview) -> Reference | None:
+        """The reference of bytes that lie in a block of this arena; None: they lie elsewhere."""
+        with self._lock:
+            for segment in self._segments.values():
+                if view.obj is segment.memory:
+                    offset = _address(view) - _address(segment.memory)
+                    return self._locate(segment, offset, view.nbytes)
+        return None
+
+    def _locate(self, segment: _Segment, offset: int, size: int) -> Reference | None:
+        for number, used in self._used.items():
+            if used.segment is segment and used.offset <= offset < used.offset + used.size:
+                return Reference(self.owner, segment.number, number, offset, size)
+        return None
+
+    # -------------------------------------------------------------- segments
+
+    def wanted(self, size: int) -> MakeSegment:
+        """The segment that would give room to a block of this size."""
+        room = block_bytes(size)
+        with self._lock:
+            self._last_segment = number = self._last_segment + 1
+            self._wanted[number] = is_pool = room <= LARGE_BYTES
+            if is_pool:
+                pool = sum(s.size for s in self._segments.values() if s.is_pool)
+                least = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT), room)
+                room = -(-(least if pool else max(least, self._first_bytes)) // PAGE) * PAGE
+        return MakeSegment(number, room)
+
+    def add(self, made: MakeSegment, descriptor: int) -> None:
+        """Takes a segment that was wanted. Unavailable where the memory it stands for is not there.
+        The descriptor is closed: the mapping is all that the owner needs."""
+        number, size = made
+        is_pool = self._wanted.pop(number)
+        try:
+            # Now, so that full memory is an error here and not the death of who writes into it.
+            os.posix_fallocate(descriptor, 0, size)
+            memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
+            fcntl.fcntl(descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
+        except (OSError, ValueError) as error:
+            raise self._refusal(size, getattr(error, "strerror", None) or str(error)) from None
+        finally:
+            os.close(descriptor)
+        segment = _Segment(number, size, memory, is_pool=is_pool, now_s=self._clock())
+        with self._lock:
+            self._segments[number] = segment
+
+    def refuse(self, made: MakeSegment, reason: str) -> Unavailable:
+        """The error for a segment that was wanted and is not to be had."""
+        self._wanted.pop(made.segment, None)
+        return self._refusal(made.size, reason)
+
+    def _refusal(self, size: int, reason: str) -> Unavailable:
+        return Unavailable(
+            f"Failed to increase the shared memory pool size to {self.bytes + size} bytes. {reason}"
+        )
+
+    def trim(self, idle_s: float = IDLE_S) -> list[DropSegment]:
+        """Lets go of segments that were empty for so long; the supervisor is to be told."""
+        with self._lock:
+            if self._is_inside:
+                return []
+            self._settle()
+            latest_s = self._clock() - idle_s
+            idle = [s for s in self._segments.values() if s.is_empty and s.left_s <= latest_s]
+            for segment in idle:
+                del self._segments[segment.number]
+        return [DropSegment(segment.number) for segment in idle]
+
+    def next_trim_s(self) -> float | None:
+        """In how many seconds trim() is worth a call; None: not before something is freed."""
+        with self._lock:
+            if self._is_inside:
+                return None
+            self._settle()
+            left = [s.left_s for s in self._segments.values() if s.is_empty]
+        return max(0.0, min(left) + IDLE_S - self._clock()) if left else None
+
+    @property
+    def bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.size for segment in list(self._segments.values()))
+
+    @property
+    def used(self) -> int:
+        """Blocks that are not free."""
+        with self._lock:
+            if not self._is_inside:
+                self._settle()
+            return len(self._used)
+
+
+def _address(memory: Any) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -1,0 +1,167 @@
+"""The segments of shared memory: made here on request, kept by owner, given to those who read them.
+
+Owned by the children's loop, which hands over the messages about segments and the deaths. A segment
+has no name, and only what is registered here can be asked for. Reads and writes none of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.memory import seal_size
+
+#: What this file answers.
+MESSAGES = (wire.MakeSegment, wire.AskSegment, wire.DropSegment)
+
+#: Of what is available at the start, so much may become segments.
+SHARE = 1 / 4
+
+_CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
+_MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
+
+#: (to whom, message, a descriptor that goes along)
+Send = Callable[[int, Any, int | None], None]
+
+
+class _Segment(NamedTuple):
+    descriptor: int
+    size: int
+    #: Serial numbers of those who have it mapped, unless they are dead.
+    readers: set[int]
+
+
+class Segments:
+    def __init__(self, budget: int, send: Send, most: int = 4096) -> None:
+        """`budget` in bytes; `most` is how many, since each costs a descriptor."""
+        self._budget = budget
+        self._send = send
+        self._most = most
+        self._segments: dict[int, dict[int, _Segment]] = {}
+        self._total = 0
+
+    @property
+    def bytes_by_owner(self) -> Mapping[int, int]:
+        """By serial number."""
+        return {o: sum(s.size for s in own.values()) for o, own in self._segments.items()}
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._segments.values()))
+
+    # ------------------------------------------------------------- messages
+
+    def received(self, serial: int, message: Any) -> None:
+        """One of MESSAGES, from a process."""
+        if isinstance(message, wire.MakeSegment):
+            self._make(serial, message)
+        elif isinstance(message, wire.AskSegment):
+            self._give(serial, message)
+        elif isinstance(message, wire.DropSegment):
+            self._drop(serial, message.segment)
+
+    def _make(self, serial: int, wanted: wire.MakeSegment) -> None:
+        number, size = wanted
+        own = self._segments.setdefault(serial, {})
+        reason = self._refusal(own, number, size)
+        descriptor = -1
+        if not reason:
+            try:
+                descriptor = _memfd(size)
+            except OSError as error:
+                reason = error.strerror or str(error)
+        if reason:
+            code = Unavailable.number
+            self._send(serial, wire.SegmentMade(number, size, code, reason), None)
+            return
+        own[number] = _Segment(descriptor, size, set())
+        self._total += size
+        self._send(serial, wire.SegmentMade(number, size, 0, ""), descriptor)
+
+    def _refusal(self, own: Mapping[int, _Segment], number: int, size: int) -> str:
+        """Why a process that has these may not have such a one; empty: it may.
+
+        Nobody may have more than is then left for all others together. So one process alone gets
+        up to a half of the budget, two get up to a third each, and a new one always gets some.
+        """
+        if number in own or size < 1:
+            return "The segment is not a new one."
+        if self.count >= self._most:
+            return f"The server has {self.count} segments already."
+        left = self._budget - self._total - size
+        if sum(s.size for s in own.values()) + size > left:
+            return (
+                f"Tensors have {self._total} bytes of memory by now, of {self._budget} in all, "
+                "and one process may not have more than would be left for the others."
+            )
+        return ""
+
+    def _give(self, serial: int, asked: wire.AskSegment) -> None:
+        segment = self._segments.get(asked.owner, {}).get(asked.segment)
+        if segment is None:
+            self._send(serial, wire.SegmentGiven(*asked, 0), None)
+            return
+        segment.readers.add(serial)
+        self._send(serial, wire.SegmentGiven(*asked, segment.size), segment.descriptor)
+
+    def _drop(self, owner: int, number: int) -> None:
+        segment = self._segments.get(owner, {}).pop(number, None)
+        if segment is not None:
+            self._total -= segment.size
+            os.close(segment.descriptor)
+            for reader in segment.readers:
+                self._send(reader, wire.SegmentGiven(owner, number, 0), None)
+
+    # ---------------------------------------------------------------- deaths
+
+    def gone(self, serial: int) -> None:
+        """A process is dead. The kernel has what it had mapped; this lets go of the rest."""
+        for segments in self._segments.values():
+            for segment in segments.values():
+                segment.readers.discard(serial)
+        for number in list(self._segments.get(serial, ())):
+            self._drop(serial, number)
+        self._segments.pop(serial, None)
+
+    def close(self) -> None:
+        for serial in list(self._segments):
+            self.gone(serial)
+
+
+def _memfd(size: int) -> int:
+    """A segment whose size nobody can change, and which nobody can execute."""
+    try:
+        descriptor = _create(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        descriptor = _create(_CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
+    try:
+        os.truncate(descriptor, size)
+        seal_size(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _create(flags: int) -> int:
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        made: int = create("zmqtriton", flags)
+        return made
+    # Not every Python was built where the C library had it.
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = _MEMFD_CREATE.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    made = libc.syscall(number, b"zmqtriton", flags)
+    if made < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return made
