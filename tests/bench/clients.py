@@ -62,7 +62,7 @@ def _http(port: int, body: bytes, extra: str) -> Ask:
         head = data[:end].lower()
         if not head.startswith(b"http/1.1 200"):
             raise RuntimeError(data[:300].decode("latin-1"))
-        start = head.index(b"content-length:") + 15
+        start = head.index(b"\r\ncontent-length:") + 17  # not Inference-Header-Content-Length
         left = int(head[start : head.find(b"\r", start) if b"\r" in head[start:] else None])
         left -= len(data) - end - 4
         while left > 0:
@@ -71,18 +71,22 @@ def _http(port: int, body: bytes, extra: str) -> Ask:
     return ask
 
 
-def grpc_unary(port: int) -> Ask:
-    """identity_fp32 with 16 numbers as raw contents."""
+def grpc_unary(port: int, floats: int = 16) -> Ask:
+    """identity_fp32 with raw contents."""
     import grpc
 
     from zmqtriton_protos import message
 
     request = message("inference.ModelInferRequest")(model_name="identity_fp32")
     tensor = request.inputs.add(name="INPUT0", datatype="FP32")
-    tensor.shape.append(16)
-    request.raw_input_contents.append(struct.pack("<f", 0.5) * 16)
+    tensor.shape.append(floats)
+    request.raw_input_contents.append(struct.pack("<f", 0.5) * floats)
     data = request.SerializeToString()
-    options = [("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_receive_message_length", -1),
+    ]
     channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
     call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
 

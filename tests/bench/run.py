@@ -24,6 +24,10 @@ WORKLOADS: dict[str, tuple[Callable[[int], clients.Ask], str, tuple[int, ...]]] 
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
     "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http", (1, 4)),
     "http binary 4 MB": (functools.partial(clients.http_binary, floats=1 << 20), "http", (1, 4)),
+    "http binary 16 MB": (functools.partial(clients.http_binary, floats=1 << 22), "http", (1, 4)),
+    "grpc 600 KB": (functools.partial(clients.grpc_unary, floats=150_528), "grpc", (1, 4)),
+    "grpc 4 MB": (functools.partial(clients.grpc_unary, floats=1 << 20), "grpc", (1, 4)),
+    "grpc 16 MB": (functools.partial(clients.grpc_unary, floats=1 << 22), "grpc", (1, 4)),
 }
 
 
