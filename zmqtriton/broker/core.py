@@ -61,6 +61,8 @@ class Core:
         self.unanswered = 0
         self.leases = Leases()
         self.recovery = Recovery()
+        #: Generations that have got something to do in this event.
+        self._touched: dict[int, Generation] = {}
         self._timers = Timers()
         self._batch_numbers = itertools.count(1)
 
@@ -164,7 +166,8 @@ class Core:
             raise ProtocolError("Infer: as many bodies as requests are needed")
         for row, body in zip(rows, bodies, strict=True):
             if row.id in peer.requests:
-                raise ProtocolError(f"Infer: {row.id} is unanswered and asked again")
+                self.malformed += 1
+                continue
             try:
                 generation = self._find(row)
             except ZmqTritonError as error:
@@ -185,7 +188,8 @@ class Core:
                 self._recover(generation, now_ns)
             else:
                 generation.enqueue(request)
-            self._dispatch(generation, now_ns)
+            self._touched[generation.number] = generation
+        self._dispatch_touched(now_ns)
 
     def _find(self, row: wire.Request) -> Generation:
         if self.unanswered >= MAX_UNANSWERED:
@@ -208,30 +212,29 @@ class Core:
             routes = self.outbox.abandons.setdefault(request.instance.serial, [])
             routes.append(wire.Route(*request.route))
 
+    def _dispatch_touched(self, now_ns: int) -> None:
+        """After all that came together has been taken, so that it can be executed together."""
+        touched, self._touched = self._touched, {}
+        for generation in touched.values():
+            self._dispatch(generation, now_ns)
+
     def _dispatch(self, generation: Generation, now_ns: int) -> None:
         while True:
-            chosen = generation.next_dispatch()
+            chosen = generation.next_dispatch(now_ns)
             if chosen is None:
-                return
+                break
             instance, requests = chosen
             number = next(self._batch_numbers)
             works = self.outbox.works.setdefault(instance.serial, [])
-            for request in requests:
-                row = request.row
-                work = wire.Work(
-                    number,
-                    request.peer,
-                    row.id,
-                    row.flags,
-                    row.correlation,
-                    row.priority,
-                    row.timeout_us,
-                )
-                works.append((work, request.body))
+            works += [(request.work(number), request.body) for request in requests]
             instance.dispatch(Batch(number, requests, now_ns))
             if generation.max_execution_ns:
                 at_ns = now_ns + generation.max_execution_ns
                 self._timers.start(at_ns, instance=instance, batch=number)
+        due_ns = generation.due_ns
+        if due_ns and due_ns != generation.timer_ns:
+            generation.timer_ns = due_ns
+            self._timers.start(due_ns, generation=generation)
 
     # ------------------------------------------------------------- results
 
@@ -256,7 +259,8 @@ class Core:
                 self._take_executed(instance, generation, executed)
             else:
                 self.malformed += 1
-        self._dispatch(generation, now_ns)
+        self._touched[generation.number] = generation
+        self._dispatch_touched(now_ns)
 
     def _take_executed(
         self, instance: Instance, generation: Generation, executed: wire.Executed
@@ -389,6 +393,9 @@ class Core:
                     self._abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
             elif timer.instance is not None:
                 self._run_out(timer.instance)
+            elif timer.generation is not None:
+                timer.generation.timer_ns = 0
+                self._dispatch(timer.generation, now_ns)
 
     def _run_out(self, instance: Instance) -> None:
         if instance.state is not InstanceState.BUSY:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from zmqtriton_floor.wire import Request
+from zmqtriton_floor.wire import Request, Work
 
 if TYPE_CHECKING:
     from zmqtriton.broker.instances import Instance
@@ -63,6 +63,13 @@ class Inflight:
     def elements(self) -> int:
         """How many inferences it counts for."""
         return self.row.batch_size or 1
+
+    def work(self, batch: int) -> Work:
+        """What its stub is told."""
+        row = self.row
+        return Work(
+            batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us
+        )
 
     def dispatch(self, instance: Instance, now_ns: int) -> None:
         assert self.state is RequestState.QUEUED, self.state

@@ -1,17 +1,19 @@
-"""One generation of a model: its queue, its stubs, and which request goes next to whom.
+"""One generation of a model: its queue, its stubs, and which requests go next to whom.
 
-The default scheduler: first come, first served, one request per execute(), any idle stub.
+Any idle stub takes what the queue gives; what goes together is decided in `batching`.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
+from functools import cached_property
 from typing import Any
 
-from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.batching import queue_of
+from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance, InstanceState
 from zmqtriton.broker.statistics import ModelStatistics
+from zmqtriton_floor.check import Signature
 from zmqtriton_floor.wire import UNCHECKED, Request
 
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
@@ -49,11 +51,14 @@ class Generation:
         self.is_drained = False
         #: Admitted and not yet answered.
         self.unanswered = 0
-        self._queue: deque[Inflight] = deque()
+        self._config = document
+        self._queue = queue_of(document)
         #: The one that became idle last has the warmest caches and goes first.
         self._idle: list[Instance] = []
-        #: In the queue and still wanted; answered ones stay in the deque until they reach its head.
+        #: In the queue and still wanted.
         self.pending = 0
+        #: When a timer was started for, to look at the queue again; 0: there is none.
+        self.timer_ns = 0
 
     def takes_what_fits(self, other: Generation) -> bool:
         """Whether a request that was checked against this one fits the other too."""
@@ -67,8 +72,18 @@ class Generation:
             return row._replace(flags=flags)
         return row._replace(flags=flags, batch_size=0, batch_key=0)
 
+    @cached_property
+    def signature(self) -> Signature:
+        """For the requests of ensembles, which nobody has checked before."""
+        return Signature({"name": self.model, **self._config})
+
+    @property
+    def due_ns(self) -> int:
+        """When next_dispatch() is to be asked again though nothing else happens; 0: then never."""
+        return self._queue.due_ns if self._idle else 0
+
     def enqueue(self, request: Inflight) -> None:
-        self._queue.append(request)
+        self._queue.add(request)
         self.pending += 1
 
     def hold(self, request: Inflight) -> None:
@@ -77,7 +92,7 @@ class Generation:
 
     def requeue(self, request: Inflight) -> None:
         """It was held, and has to be executed."""
-        self._queue.append(request)
+        self._queue.add(request)
 
     @property
     def awaits_hello(self) -> bool:
@@ -87,24 +102,22 @@ class Generation:
     def leave_queue(self) -> None:
         """A queued request was answered without being executed."""
         self.pending -= 1
-        if len(self._queue) > 2 * self.pending + 64:
-            self._queue = deque(self.queued())
+        self._queue.shrink(self.pending)
 
     def become_idle(self, instance: Instance) -> None:
         self._idle.append(instance)
 
-    def next_dispatch(self) -> tuple[Instance, list[Inflight]] | None:
-        """Which stub gets what now; None while nobody waits or nobody is idle."""
-        idle, queue = self._idle, self._queue
+    def next_dispatch(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
+        """Which stub gets what now; None while nobody is idle or nothing is to go yet."""
+        idle = self._idle
         while idle and not idle[-1].is_idle:
             idle.pop()
-        while queue and queue[0].state is not RequestState.QUEUED:
-            queue.popleft()
-        if not idle or not queue:
+        batch = self._queue.take(now_ns) if idle else []
+        if not batch:
             return None
-        self.pending -= 1
-        return idle.pop(), [queue.popleft()]
+        self.pending -= len(batch)
+        return idle.pop(), batch
 
     def queued(self) -> list[Inflight]:
         """All that wait, oldest first."""
-        return [r for r in self._queue if r.state is RequestState.QUEUED]
+        return self._queue.waiting()

@@ -8,21 +8,25 @@ from typing import NamedTuple
 
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.queues import Generation
 
 
 class Timer(NamedTuple):
-    """Runs until its request is answered or its batch has returned."""
+    """Runs until its request is answered, its batch has returned, or its queue has another one."""
 
     at_ns: int
     order: int  # so that equal times never compare what follows
     request: Inflight | None  # its deadline passes, or
     instance: Instance | None  # this one's batch has had its time
     batch: int
+    generation: Generation | None  # or its queue has waited long enough for a larger batch
 
     @property
     def is_running(self) -> bool:
         if self.request is not None:
             return self.request.state is not RequestState.ANSWERED
+        if self.generation is not None:
+            return self.generation.timer_ns == self.at_ns
         return self.instance is not None and self.batch in self.instance.batches
 
 
@@ -44,8 +48,10 @@ class Timers:
         request: Inflight | None = None,
         instance: Instance | None = None,
         batch: int = 0,
+        generation: Generation | None = None,
     ) -> None:
-        heapq.heappush(self._heap, Timer(at_ns, next(self._order), request, instance, batch))
+        timer = Timer(at_ns, next(self._order), request, instance, batch, generation)
+        heapq.heappush(self._heap, timer)
         if len(self._heap) > self._clean_at:
             self._heap = [timer for timer in self._heap if timer.is_running]
             heapq.heapify(self._heap)

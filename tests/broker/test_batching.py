@@ -1,0 +1,194 @@
+"""Which requests are executed together, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.world import World, request
+
+F, S, S2 = 1, 2, 3
+DELAY_NS = 100_000
+
+
+def batching(max_batch_size: int = 8, **settings: Any) -> World:
+    """A model that batches, with one idle stub."""
+    world = World()
+    config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
+    world.serve(config=config)
+    world.frontend(F)
+    world.stub(S)
+    return world
+
+
+def sizes(world: World, serial: int = S) -> list[int]:
+    """How many requests each execute() was given until nothing was left."""
+    found = []
+    while world.works.get(serial):
+        found.append(len(world.finish(serial)))
+    return found
+
+
+def test_without_a_delay_an_idle_stub_gets_at_once_what_is_there() -> None:
+    world = batching()
+
+    world.infer(F, request(1), request(2))
+    world.infer(F, *(request(i) for i in range(3, 10)))
+
+    assert [2, 7] == sizes(world)
+    assert world.core.next_timer_ns() is None
+
+
+def test_batch_sizes_of_requests_are_added_and_none_is_split() -> None:
+    world = batching()
+
+    world.infer(F, *(request(i, batch_size=3) for i in range(1, 6)))
+
+    assert [2, 2, 1] == sizes(world)
+
+
+def test_a_delay_collects_until_it_has_passed() -> None:
+    world = batching(max_queue_delay_microseconds=100)
+
+    world.infer(F, request(1))
+    world.tick(DELAY_NS - 1)
+    world.infer(F, request(2))
+    assert not world.works
+    world.tick(1)
+
+    assert [2] == sizes(world)
+    assert world.core.next_timer_ns() is None
+
+
+def test_the_largest_batch_does_not_wait() -> None:
+    world = batching(max_queue_delay_microseconds=100)
+
+    world.infer(F, request(1, batch_size=5))
+    assert not world.works
+    world.infer(F, request(2, batch_size=3))
+
+    assert [2] == sizes(world)
+
+
+def test_what_can_grow_no_further_does_not_wait() -> None:
+    world = batching(max_queue_delay_microseconds=100)
+
+    world.infer(F, request(1, batch_size=5))
+    world.infer(F, request(2, batch_size=5))
+
+    assert [1] == [len(world.works[S])]
+    world.finish(S)
+    assert not world.works[S], "the second one may still grow"
+    world.tick(DELAY_NS)
+    assert [1] == sizes(world)
+
+
+def test_a_preferred_size_goes_at_once() -> None:
+    world = batching(preferred_batch_size=[4], max_queue_delay_microseconds=100)
+
+    world.infer(F, *(request(i) for i in range(1, 4)))
+    assert not world.works
+    world.infer(F, request(4), request(5))
+
+    assert 4 == len(world.finish(S))
+    assert not world.works[S], "the fifth waits for others"
+    world.tick(DELAY_NS)
+    assert [1] == sizes(world)
+
+
+def test_the_largest_preferred_size_that_is_there_is_taken() -> None:
+    world = batching(preferred_batch_size=[2, 4])
+
+    world.infer(F, *(request(i) for i in range(1, 8)))
+
+    assert [4, 2, 1] == sizes(world)
+
+
+def test_once_the_delay_has_passed_the_preferred_size_counts_no_more() -> None:
+    world = batching(preferred_batch_size=[2], max_queue_delay_microseconds=100)
+    world.infer(F, request(1), request(2))
+    world.infer(F, *(request(i) for i in range(3, 6)))
+    world.now += DELAY_NS
+
+    world.finish(S)
+
+    assert 3 == len(world.works[S])
+
+
+def test_only_requests_of_one_shape_share_a_batch_and_order_is_kept() -> None:
+    world = batching()
+    world.infer(F, request(0))
+
+    world.infer(F, *(request(i, batch_key=key) for i, key in enumerate([7, 7, 8, 7], start=1)))
+    world.finish(S)
+
+    assert [2, 1, 1] == sizes(world)
+
+
+def test_a_request_of_another_shape_closes_the_batch_before_it() -> None:
+    world = batching(max_queue_delay_microseconds=100)
+
+    world.infer(F, request(1, batch_key=7), request(2, batch_key=8))
+
+    assert [1] == [w.id for w in world.works[S]]
+
+
+@pytest.mark.parametrize("leaves", ["cancelled", "expired"])
+def test_who_leaves_the_queue_is_answered_at_once_and_not_in_the_batch(leaves: str) -> None:
+    world = batching(max_queue_delay_microseconds=100)
+    world.infer(F, request(1, deadline_ns=world.now + 50_000 if leaves == "expired" else 0))
+    world.infer(F, request(2))
+
+    if leaves == "cancelled":
+        world.cancel(F, 1)
+    world.tick(50_000)
+
+    assert 1 == len(world.finals(F, 1))
+    assert not world.works
+    world.tick(50_000)
+    assert [2] == [w.id for w in world.works[S]]
+
+
+def test_each_idle_stub_takes_what_is_there() -> None:
+    world = batching(max_batch_size=4)
+    world.stub(S2)
+
+    world.infer(F, *(request(i) for i in range(1, 11)))
+
+    assert {S: 4, S2: 4} == {serial: len(works) for serial, works in world.works.items()}
+
+
+def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
+    world = batching(max_queue_delay_microseconds=100)
+    world.infer(F, *(request(i) for i in range(8)))
+    world.infer(F, request(8))
+
+    world.tick(10 * DELAY_NS)
+
+    assert world.core.next_timer_ns() is None
+    world.finish(S)
+    assert [8] == [w.id for w in world.works[S]]
+
+
+def test_a_model_without_a_batch_dimension_gets_one_request_at_a_time() -> None:
+    world = batching(max_batch_size=0)
+
+    world.infer(F, request(1, batch_size=0), request(2, batch_size=0))
+
+    assert [1, 1] == sizes(world)
+
+
+def test_statistics_count_each_batch_by_its_size() -> None:
+    world = batching()
+    world.infer(F, request(1, batch_size=2), request(2, batch_size=3))
+    world.finish(S)
+
+    counters = world.core.generations[1].statistics
+
+    assert [5] == list(counters.batches)
+    assert (5, 1, 2) == (
+        counters.inference_count,
+        counters.execution_count,
+        counters.success.count,
+    )
