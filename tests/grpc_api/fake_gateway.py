@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from tests.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import News, ResponseBody, Tensor
 from zmqtriton_frontends.catalogue import Catalogue
@@ -91,6 +92,9 @@ class FakeGateway(Gateway):
         self.answer: Echo = echo
         #: Inferences wait for it where a test sets one.
         self.gate: asyncio.Event | None = None
+        #: The same for single requests, by their ids.
+        self.gates: dict[str, asyncio.Event] = {}
+        self.streams = FakeStreams()
         self.requests: list[CheckedRequest] = []
         self.cancelled = 0
         #: Verb -> result or error of a control call, and the calls that came.
@@ -101,13 +105,18 @@ class FakeGateway(Gateway):
 
     async def infer(self, request: CheckedRequest) -> ResponseBody:
         self.requests.append(request)
-        if self.gate is not None:
+        gate = self.gates.get(request.body.request_id, self.gate)
+        if gate is not None:
             try:
-                await self.gate.wait()
+                await gate.wait()
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
         return self.answer(request)
+
+    def stream(self, request: CheckedRequest) -> Any:
+        self.requests.append(request)
+        return self.streams.follow(request)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))

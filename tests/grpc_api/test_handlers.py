@@ -42,7 +42,6 @@ def test_what_the_table_lacks_is_known() -> None:
         "CudaSharedMemoryStatus",
         "CudaSharedMemoryUnregister",
         "LogSettings",
-        "ModelStreamInfer",
         "SystemSharedMemoryRegister",
         "SystemSharedMemoryStatus",
         "SystemSharedMemoryUnregister",
@@ -54,7 +53,8 @@ def test_what_the_table_lacks_is_known() -> None:
 def test_every_rpc_has_a_category_and_one_way_to_be_answered() -> None:
     for row in table(FakeGateway()):
         assert row.category in CATEGORIES, row
-        assert (row.unary is None) != (row.stream is None), row
+        ways = [way for way in (row.unary, row.stream, row.exchange) if way is not None]
+        assert len(ways) == 1, row
 
 
 def test_rpcs_stream_where_the_services_say_so() -> None:
@@ -62,7 +62,9 @@ def test_rpcs_stream_where_the_services_say_so() -> None:
 
     for row in table(FakeGateway()):
         rpc = kinds[row.service, row.method]
-        assert (rpc.server_streaming, rpc.client_streaming) == (row.stream is not None, False)
+        streams_back = row.stream is not None or row.exchange is not None
+        expected = (streams_back, row.exchange is not None)
+        assert expected == (rpc.server_streaming, rpc.client_streaming), row
 
 
 def test_the_handlers_need_no_grpc() -> None:

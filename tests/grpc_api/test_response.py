@@ -10,10 +10,11 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import DATATYPES
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api import response as module
-from zmqtriton_frontends.grpc_api.response import encode_response, varint
+from zmqtriton_frontends.grpc_api.response import StreamEncoder, encode_response, varint
 from zmqtriton_protos import message
 
 RESPONSE = message("inference.ModelInferResponse")
+STREAM_RESPONSE = message("inference.ModelStreamInferResponse")
 NAMES = {d.number: d.name for d in DATATYPES}
 
 texts = st.text(st.characters(codec="utf-8"), max_size=200)
@@ -121,3 +122,27 @@ def test_the_limit_is_that_of_triton() -> None:
 )
 def test_an_integer_takes_seven_bits_a_byte(value: int, expected: bytes) -> None:
     assert varint(value) == expected
+
+
+@given(texts, texts, parameters, st.lists(tensors, max_size=4), st.booleans())
+def test_a_response_of_a_stream_is_the_same_in_a_wrapper_and_says_whether_it_is_final(
+    model: str, request_id: str, own: dict[str, Any], outputs: list[Tensor], is_final: bool
+) -> None:
+    body = ResponseBody(own, outputs)
+
+    data = StreamEncoder(request_id, "m" + model, 1).response(body, is_final=is_final)
+
+    read = STREAM_RESPONSE.FromString(data)
+    expected = RESPONSE.FromString(encode_response("m" + model, 1, request_id, body))
+    expected.parameters["triton_final_response"].bool_param = is_final
+    assert read.error_message == ""
+    assert read.infer_response == expected
+
+
+@given(texts, texts, st.booleans())
+def test_an_error_of_a_stream_names_its_request(text: str, request_id: str, is_final: bool) -> None:
+    read = STREAM_RESPONSE.FromString(StreamEncoder(request_id).error(text, is_final=is_final))
+
+    expected = RESPONSE(id=request_id)
+    expected.parameters["triton_final_response"].bool_param = is_final
+    assert read == STREAM_RESPONSE(error_message=text, infer_response=expected)

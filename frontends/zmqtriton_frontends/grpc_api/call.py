@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+#: Why an RPC is refused, or a stream of requests ends, while the server stops.
+STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+
 
 class Call(Protocol):
     """Made anew for each RPC by the transport; nothing is read before a handler asks."""

@@ -6,7 +6,7 @@ in the table is not offered, and the transport says UNIMPLEMENTED.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import NamedTuple
 
 from zmqtriton_frontends.gateway import Gateway
@@ -15,9 +15,11 @@ from zmqtriton_frontends.grpc_api.health import Health
 from zmqtriton_frontends.grpc_api.infer import Inference
 from zmqtriton_frontends.grpc_api.models import Models
 from zmqtriton_frontends.grpc_api.repository import Repository
+from zmqtriton_frontends.grpc_api.stream import Streaming
 
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
+Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
@@ -39,7 +41,7 @@ CATEGORIES = frozenset(
 
 
 class Rpc(NamedTuple):
-    """One row; exactly one of unary and stream answers it."""
+    """One row; exactly one of unary, stream and exchange answers it."""
 
     service: str
     method: str
@@ -47,12 +49,16 @@ class Rpc(NamedTuple):
     unary: Unary | None = None
     #: One request, many responses.
     stream: Stream | None = None
+    #: Many requests, many responses; the transport closes what it returns.
+    exchange: Exchange | None = None
+    #: To be called when the server stops: what goes on for as long as a client likes now ends.
+    drain: Callable[[], None] = lambda: None
 
 
 def table(gateway: Gateway) -> list[Rpc]:
     """All RPCs, answered through this gateway."""
     health, models = Health(gateway), Models(gateway)
-    repository, inference = Repository(gateway), Inference(gateway)
+    repository, inference, streaming = Repository(gateway), Inference(gateway), Streaming(gateway)
     return [
         Rpc(_INFERENCE, "ServerLive", "health", health.live),
         Rpc(_INFERENCE, "ServerReady", "health", health.ready),
@@ -60,6 +66,13 @@ def table(gateway: Gateway) -> list[Rpc]:
         Rpc(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
         Rpc(_INFERENCE, "ModelMetadata", "metadata", models.metadata),
         Rpc(_INFERENCE, "ModelInfer", "inference", inference.infer),
+        Rpc(
+            _INFERENCE,
+            "ModelStreamInfer",
+            "inference",
+            exchange=streaming.infer,
+            drain=streaming.drain,
+        ),
         Rpc(_INFERENCE, "ModelConfig", "model-config", models.config),
         Rpc(_INFERENCE, "ModelStatistics", "statistics", models.statistics),
         Rpc(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options
@@ -35,20 +36,31 @@ class Inference:
 
     def _read(self, data: bytes, call: Call) -> CheckedRequest:
         # A function of its own, so that the message is freed before the response is awaited.
-        parts = split_raw(data) if len(data) >= MIN_BYTES else None
-        if parts is None:
-            request = parse(_REQUEST, data)
-            raw: Sequence[Any] = request.raw_input_contents
-        else:
-            rest, raw = parts
-            request = parse(_REQUEST, rest)
-        name, version = request.model_name, request.model_version
+        request, raw = parse_request(data)
         catalogue = self._gateway.catalogue
         # The model first, as in Triton: what is wrong besides matters only where it exists.
-        if catalogue.find(name, version).signature.is_decoupled:
+        found = catalogue.find(request.model_name, request.model_version)
+        if found.signature.is_decoupled:
             raise Unsupported(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
-        parameters, options = read_options(request, call.deadline_ns)
-        body = read_body(request, raw, parameters)
-        return prepare(catalogue, name, version, body, options)
+        return check_request(catalogue, request, raw, call.deadline_ns)
+
+
+def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
+    """An inference.ModelInferRequest and its raw tensors; InvalidArgument where it is none."""
+    parts = split_raw(data) if len(data) >= MIN_BYTES else None
+    if parts is None:
+        request = parse(_REQUEST, data)
+        return request, request.raw_input_contents
+    rest, raw = parts
+    return parse(_REQUEST, rest), raw
+
+
+def check_request(
+    catalogue: Catalogue, request: Any, raw: Sequence[Any], deadline_ns: int
+) -> CheckedRequest:
+    """Raises what is wrong with a request to a model that exists."""
+    parameters, options = read_options(request, deadline_ns)
+    body = read_body(request, raw, parameters)
+    return prepare(catalogue, request.model_name, request.model_version, body, options)

@@ -1,7 +1,8 @@
-"""A response's bytes as inference.ModelInferResponse, written without building the message.
+"""A response's bytes as inference.ModelInferResponse, or in a ModelStreamInferResponse, written
+without building the message.
 
-Called by infer.py. The parts that repeat (names, versions, shapes) are kept; tensor data are copied
-once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
+Called by infer.py and stream.py. The parts that repeat (names, versions, shapes) are kept; tensor
+data are copied once, where protobuf copies them twice. Field numbers are grpc_service.proto's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 _RESPONSE = message("inference.ModelInferResponse")
 # Tags: field number << 3 | 2, which is "length, then bytes".
 _MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in (1, 2, 3, 5, 6))
+#: Of ModelStreamInferResponse.
+_ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
 _INT64 = range(-(2**63), 2**63)
+_MAX_HEAD_BYTES = 16
 
 
 def encode_response(model: str, version: int, request_id: str, response: ResponseBody) -> bytes:
@@ -29,6 +33,39 @@ def encode_response(model: str, version: int, request_id: str, response: Respons
     pieces = [_head(model, version)]
     if request_id:
         pieces.append(field(_ID, request_id.encode()))
+    _append(pieces, response)
+    _measure(pieces)
+    return b"".join(pieces)
+
+
+class StreamEncoder:
+    """Writes the responses to one request of a stream."""
+
+    __slots__ = ("_head",)
+
+    def __init__(self, request_id: str, model: str = "", version: int = 0) -> None:
+        """Without a model for a request that did not get as far as one."""
+        self._head = _head(model, version) if model else b""
+        if request_id:
+            self._head += field(_ID, request_id.encode())
+
+    def response(self, response: ResponseBody, *, is_final: bool) -> bytes:
+        """Raises InvalidArgument where the message would be larger than gRPC allows."""
+        pieces = [b"", self._head]
+        _append(pieces, response)
+        pieces.append(_IS_FINAL[is_final])
+        pieces[0] = _INFER_RESPONSE + varint(_measure(pieces))
+        return b"".join(pieces)
+
+    def error(self, text: str, *, is_final: bool) -> bytes:
+        error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
+        return error + field(_INFER_RESPONSE, self._head + _IS_FINAL[is_final])
+
+    def empty_final(self) -> bytes:
+        return field(_INFER_RESPONSE, self._head + _IS_FINAL[True])
+
+
+def _append(pieces: list[bytes], response: ResponseBody) -> None:
     if response.parameters:
         pieces.append(_parameters(response.parameters))
     outputs = response.outputs
@@ -37,13 +74,16 @@ def encode_response(model: str, version: int, request_id: str, response: Respons
     for tensor in outputs:
         pieces.append(_RAW + varint(len(tensor.data)))
         pieces.append(tensor.data)
+
+
+def _measure(pieces: list[bytes]) -> int:
     size = sum(map(len, pieces))
-    if size > MAX_MESSAGE_BYTES:
+    if size > MAX_MESSAGE_BYTES - _MAX_HEAD_BYTES:
         raise InvalidArgument(
             f"Response has byte size {size} which exceeds gRPC's byte size limit "
             f"{MAX_MESSAGE_BYTES}."
         )
-    return b"".join(pieces)
+    return size
 
 
 def varint(value: int) -> bytes:
@@ -87,3 +127,13 @@ def _parameters(parameters: dict[str, Any]) -> bytes:
         else:
             parameter.string_param = value
     return serialize(built)
+
+
+def _final_parameter(is_final: bool) -> bytes:
+    built = _RESPONSE()
+    built.parameters["triton_final_response"].bool_param = is_final
+    return serialize(built)
+
+
+#: The entry of the map `parameters` that every response of a stream has.
+_IS_FINAL = (_final_parameter(False), _final_parameter(True))

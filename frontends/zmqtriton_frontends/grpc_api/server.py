@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, NoReturn
 
 import grpc
@@ -17,13 +18,13 @@ import grpc.aio
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.grpc_api.handlers import Rpc, table
+from zmqtriton_frontends.grpc_api.call import STOPPING
+from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc, table
 from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
 
 _log = logging.getLogger(__name__)
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-_STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 
 #: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
 #: their own; a traceback must not become that.
@@ -97,6 +98,7 @@ class Server:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._table = table(gateway)
         self._server: Any = None
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self._active = 0
@@ -115,6 +117,8 @@ class Server:
         """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
         called when the gateway is stopping: new RPCs are refused until the last one has ended."""
         end = time.monotonic() + within_s
+        for rpc in self._table:
+            rpc.drain()
         if self._active:
             self._last_answered = asyncio.Event()
             try:
@@ -127,7 +131,7 @@ class Server:
 
     def _services(self) -> list[Any]:
         methods: dict[str, dict[str, Any]] = {}
-        for rpc in table(self._gateway):
+        for rpc in self._table:
             methods.setdefault(rpc.service, {})[rpc.method] = self._method(rpc)
         return [grpc.method_handlers_generic_handler(name, rows) for name, rows in methods.items()]
 
@@ -135,6 +139,8 @@ class Server:
         # No (de)serializer: grpc hands over bytes.
         if rpc.unary is not None:
             return grpc.unary_unary_rpc_method_handler(self._unary(rpc, rpc.unary))
+        if rpc.exchange is not None:
+            return grpc.stream_stream_rpc_method_handler(self._exchange(rpc, rpc.exchange))
         assert rpc.stream is not None
         return grpc.unary_stream_rpc_method_handler(self._stream(rpc, rpc.stream))
 
@@ -145,7 +151,7 @@ class Server:
 
         async def serve(data: bytes, context: Any) -> bytes:
             if gateway.is_stopping:
-                await _abort(context, Unavailable(_STOPPING))
+                await _abort(context, Unavailable(STOPPING))
             self._active += 1
             try:
                 return await handle(data, GrpcCall(context))
@@ -155,19 +161,22 @@ class Server:
                 _log.exception("%s failed", rpc.method)
                 error = InternalError("the server failed to answer; its log says why")
             finally:
-                self._active -= 1
-                if not self._active and self._last_answered is not None:
-                    self._last_answered.set()
+                self._answered()
             await _abort(context, error)
 
         return serve
+
+    def _answered(self) -> None:
+        self._active -= 1
+        if not self._active and self._last_answered is not None:
+            self._last_answered.set()
 
     def _stream(
         self, rpc: Rpc, handle: Callable[[bytes, Any], AsyncIterator[bytes]]
     ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
         async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
             if self._gateway.is_stopping:
-                await _abort(context, Unavailable(_STOPPING))
+                await _abort(context, Unavailable(STOPPING))
             try:
                 async for response in handle(data, GrpcCall(context)):
                     yield response
@@ -177,6 +186,30 @@ class Server:
             except Exception:  # noqa: BLE001 - an edge, as above
                 _log.exception("%s failed", rpc.method)
                 error = InternalError("the server failed to answer; its log says why")
+            await _abort(context, error)
+
+        return serve
+
+    def _exchange(
+        self, rpc: Rpc, handle: Exchange
+    ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
+        # Not a generator: grpc would leave closing it to the garbage collector.
+        async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+            if self._gateway.is_stopping:
+                await _abort(context, Unavailable(STOPPING))
+            self._active += 1
+            try:
+                async with aclosing(handle(requests, GrpcCall(context))) as responses:
+                    async for response in responses:
+                        await context.write(response)
+                return
+            except ZmqTritonError as known:
+                error = known
+            except Exception:  # noqa: BLE001 - an edge, as above
+                _log.exception("%s failed", rpc.method)
+                error = InternalError("the server failed to answer; its log says why")
+            finally:
+                self._answered()
             await _abort(context, error)
 
         return serve

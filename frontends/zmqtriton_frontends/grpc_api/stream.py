@@ -1,0 +1,228 @@
+"""ModelStreamInfer: requests to any models come in on a stream, responses go out on it.
+
+In the table of handlers.py. Models that are not decoupled are answered in the order of their
+requests, the responses of decoupled ones as they come. What is wrong with a request is a message on
+the stream and does not end it. Knows no transport; closing the iterator that it returns cancels
+every request under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import STOPPING, Call
+from zmqtriton_frontends.grpc_api.infer import check_request, parse_request
+from zmqtriton_frontends.grpc_api.outbox import Outbox
+from zmqtriton_frontends.grpc_api.response import StreamEncoder
+from zmqtriton_frontends.kserve import CheckedRequest
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.gateway import StreamItem
+
+_log = logging.getLogger(__name__)
+
+#: While so much of one stream is under way, its next request is not read: gRPC's flow control then
+#: stops the client.
+_MAX_REQUESTS = 1024
+_MAX_REQUEST_BYTES = 64 << 20
+
+_EMPTY_FINAL = "triton_enable_empty_final_response"
+
+
+class Streaming:
+    """ModelStreamInfer."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._open: set[_Exchange] = set()
+
+    async def infer(
+        self, requests: AsyncIterator[bytes], call: Call
+    ) -> AsyncGenerator[bytes, None]:
+        """Ends when the requests have ended and all are answered. Raises the first error where the
+        client wants that, and Unavailable where the server stops first."""
+        exchange = _Exchange(self._gateway, call)
+        self._open.add(exchange)
+        try:
+            exchange.start(requests)
+            async for message in exchange.outbox:
+                yield message
+        finally:
+            self._open.discard(exchange)
+            exchange.cancel()
+
+    def drain(self) -> None:
+        """No more requests are read; streams end when what they have is answered."""
+        for exchange in self._open:
+            exchange.drain()
+
+
+class _Exchange:
+    """One stream."""
+
+    def __init__(self, gateway: Gateway, call: Call) -> None:
+        self.outbox = Outbox()
+        self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
+        self._deadline_ns = call.deadline_ns
+        self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
+        self._reading: asyncio.Task[None]
+        #: What answers each request under way, and the size of that request.
+        self._answering: dict[asyncio.Task[None], int] = {}
+        self._bytes = 0
+        #: Set when there is room for another request.
+        self._room: asyncio.Future[None] | None = None
+        #: Done when the latest request that keeps its turn is answered.
+        self._last_turn: asyncio.Future[None] | None = None
+
+    def start(self, requests: AsyncIterator[bytes]) -> None:
+        self._reading = self._loop.create_task(self._read(requests))
+        self._reading.add_done_callback(self._have_read)
+
+    def drain(self) -> None:
+        self._reading.cancel()
+
+    def cancel(self) -> None:
+        self.outbox.end()
+        self._reading.cancel()
+        for answering in self._answering:
+            answering.cancel()
+
+    # ---------------------------------------------------------------- requests
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        async for data in requests:
+            self._begin(data)
+            while len(self._answering) >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES:
+                self._room = self._loop.create_future()
+                await self._room
+
+    def _have_read(self, reading: asyncio.Task[None]) -> None:
+        if not self._answering:
+            self._end()
+
+    def _end(self) -> None:
+        if self._reading.cancelled():
+            self.outbox.end(Unavailable(STOPPING))
+            return
+        error = self._reading.exception()
+        assert error is None or isinstance(error, Exception)
+        self.outbox.end(error)
+
+    def _begin(self, data: bytes) -> None:
+        """Starts what will answer a request. Tasks begin in the order of their making, so requests
+        reach the broker in the order of the stream: a sequence stays in order."""
+        encoder = StreamEncoder("")
+        try:
+            request, raw = parse_request(data)
+            encoder = StreamEncoder(request.id)
+            catalogue = self._gateway.catalogue
+            found = catalogue.find(request.model_name, request.model_version)
+            checked = check_request(catalogue, request, raw, self._deadline_ns)
+        except ZmqTritonError as error:
+            answer = self._in_turn(self._refuse(encoder, error))
+        else:
+            encoder = StreamEncoder(request.id, found.name, found.version)
+            if found.signature.is_decoupled:
+                wants_empty_final = (
+                    _EMPTY_FINAL in request.parameters
+                    and request.parameters[_EMPTY_FINAL].bool_param
+                )
+                answer = self._follow(encoder, checked, wants_empty_final)
+            else:
+                answer = self._in_turn(self._infer(encoder, checked))
+        answering = self._loop.create_task(self._survive(encoder, answer))
+        self._answering[answering] = len(data)
+        self._bytes += len(data)
+        answering.add_done_callback(self._have_answered)
+
+    def _have_answered(self, answering: asyncio.Task[None]) -> None:
+        self._bytes -= self._answering.pop(answering)
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        if not self._answering and self._reading.done():
+            self._end()
+
+    # ----------------------------------------------------------------- answers
+
+    async def _survive(self, encoder: StreamEncoder, answer: Coroutine[Any, Any, None]) -> None:
+        try:
+            await answer
+            return
+        except ZmqTritonError as known:
+            error = known
+        except Exception:  # noqa: BLE001 - an edge: the others of this stream go on
+            _log.exception("ModelStreamInfer failed")
+            error = InternalError("the server failed to answer; its log says why")
+        message = self._error_message(encoder, error)
+        if message is not None:
+            await self.outbox.send(message)
+
+    def _in_turn(self, answer: Coroutine[Any, Any, bytes | None]) -> Coroutine[Any, Any, None]:
+        """Takes a place in the order of answers now, and sends the message at that place."""
+        previous, own = self._last_turn, self._loop.create_future()
+        self._last_turn = own
+        return self._take_turn(answer, previous, own)
+
+    async def _take_turn(
+        self,
+        answer: Coroutine[Any, Any, bytes | None],
+        previous: asyncio.Future[None] | None,
+        own: asyncio.Future[None],
+    ) -> None:
+        try:
+            message = await answer
+            if previous is not None and not previous.done():
+                await previous
+            if message is not None:
+                await self.outbox.send(message)
+        finally:
+            if not own.done():
+                own.set_result(None)
+
+    async def _infer(self, encoder: StreamEncoder, checked: CheckedRequest) -> bytes | None:
+        try:
+            response = await self._gateway.infer(checked)
+            return encoder.response(response, is_final=True)
+        except ZmqTritonError as error:
+            return self._error_message(encoder, error)
+
+    async def _refuse(self, encoder: StreamEncoder, error: ZmqTritonError) -> bytes | None:
+        return self._error_message(encoder, error)
+
+    async def _follow(
+        self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
+    ) -> None:
+        async with aclosing(self._gateway.stream(checked)) as items:
+            async for item in items:
+                message = self._encode(encoder, item, wants_empty_final)
+                if message is not None:
+                    # While this waits nothing more of the model's stream is taken.
+                    await self.outbox.send(message)
+
+    def _encode(
+        self, encoder: StreamEncoder, item: StreamItem, wants_empty_final: bool
+    ) -> bytes | None:
+        if item.error is not None:
+            return self._error_message(encoder, item.error, is_final=item.is_final)
+        if item.body is None:
+            return encoder.empty_final() if wants_empty_final else None
+        try:
+            return encoder.response(item.body, is_final=item.is_final)
+        except ZmqTritonError as unsendable:
+            return self._error_message(encoder, unsendable, is_final=item.is_final)
+
+    def _error_message(
+        self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True
+    ) -> bytes | None:
+        """The message; None where the error ends the stream instead."""
+        if self._ends_at_error:
+            self.outbox.end(error)
+            return None
+        return encoder.error(error.text, is_final=is_final)
