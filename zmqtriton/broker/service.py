@@ -83,6 +83,7 @@ class Service:
         self._requests: _Router
         self._workers: _Router
         self._control = lifeline.fileno()
+        self._descriptors = [self._control]
         self._poller = select.poll()
         self._poller.register(lifeline, select.POLLIN)
 
@@ -105,7 +106,11 @@ class Service:
         timer_ns = self._core.next_timer_ns()
         timeout_ms = None
         if timer_ns is not None:
-            timeout_ms = max(0, (timer_ns - time.monotonic_ns() + 999_999) // 1_000_000)
+            left_ns = max(0, timer_ns - time.monotonic_ns())
+            timeout_ms = left_ns // 1_000_000
+            if not timeout_ms:
+                # poll() counts in milliseconds, which is much for a batch that waits for others.
+                select.select(self._descriptors, (), (), left_ns / 1e9)
         if self._lifeline.is_backed_up:
             self._poller.register(self._lifeline, select.POLLIN | select.POLLOUT)
         for descriptor, _ in self._poller.poll(timeout_ms):
@@ -232,7 +237,9 @@ class Service:
         workers = endpoints.workers_address(birth.directory, birth.epoch)
         self._workers = _Router(context, workers)
         for router in (self._requests, self._workers):
-            self._poller.register(router.socket.get(zmq.FD), select.POLLIN)
+            descriptor = router.socket.get(zmq.FD)
+            self._descriptors.append(descriptor)
+            self._poller.register(descriptor, select.POLLIN)
 
     def _part(self, message: wire.Gone, now_ns: int) -> None:
         # What the dead one still sent is delivered first.
