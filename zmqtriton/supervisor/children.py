@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import selectors
 import signal
 import time
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 from zmqtriton.supervisor import processes
 from zmqtriton.supervisor.output import Output
 from zmqtriton.supervisor.processes import Process
+from zmqtriton.supervisor.segments import MESSAGES, Segments
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -70,10 +72,15 @@ class Listener(Protocol):
 
 
 class Children:
-    def __init__(self, selector: selectors.BaseSelector, listener: Listener) -> None:
+    def __init__(
+        self, selector: selectors.BaseSelector, listener: Listener, segment_bytes: int = 0
+    ) -> None:
+        """`segment_bytes` is what all processes together may have of shared memory."""
         self._selector = selector
         self._listener = listener
         self._children: dict[int, Child] = {}
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
 
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
@@ -161,6 +168,8 @@ class Children:
                 self._adopt(message.pid, descriptors.pop(0))
             elif isinstance(message, wire.Said):
                 self._say(child, message)
+            elif isinstance(message, MESSAGES) and child.pid:
+                self.segments.received(child.serial, message)
             else:
                 self._listener.received(child.serial, message)
             for descriptor in descriptors:
@@ -229,6 +238,7 @@ class Children:
 
     def _part(self, child: Child, reason: str) -> None:
         del self._children[child.serial]
+        self.segments.gone(child.serial, time.monotonic())
         self._unregister(child.line)
         child.line.close()
         words = ""

@@ -7,7 +7,7 @@ Does no I/O, knows no clock, and blocks on nothing, so every race can be replaye
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,6 +66,8 @@ class Core:
         self.generations: dict[int, Generation] = {}
         self._started_s: dict[int, float] = {}
         self._malformed = 0
+        #: Shared memory by serial number, for the status.
+        self.segment_bytes: Callable[[], Mapping[int, int]] = dict
         self._tickets = itertools.count(1)
         self._listings: dict[int, Callable[[dict[str, str] | ZmqTritonError], None]] = {}
         self._acknowledgements = Acknowledgements(plan)
@@ -276,6 +278,9 @@ class Core:
         processes = describe(
             self._pid, self._started_s, phase, self._peers.all(), self.generations.values()
         )
+        held = self.segment_bytes()
+        for process in processes:
+            process["segment_bytes"] = held.get(process.get("serial", 0), 0)
         return {"processes": processes, "malformed": self._malformed}
 
     def _all_news(self) -> Iterable[wire.News]:

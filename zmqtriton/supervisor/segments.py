@@ -22,6 +22,8 @@ MESSAGES = (wire.MakeSegment, wire.AskSegment, wire.DropSegment)
 
 #: Of what is available at the start, so much may become segments.
 SHARE = 1 / 4
+#: What a process has said before its death may still be on its way to who will ask for a segment.
+_LINGER_S = 5.0
 
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
@@ -45,6 +47,8 @@ class Segments:
         self._most = most
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
+        #: Dead owners, and when each of them was found dead.
+        self._dead: dict[int, float] = {}
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
@@ -120,18 +124,31 @@ class Segments:
 
     # ---------------------------------------------------------------- deaths
 
-    def gone(self, serial: int) -> None:
-        """A process is dead. The kernel has what it had mapped; this lets go of the rest."""
+    def gone(self, serial: int, now_s: float) -> None:
+        """A process is dead. What it owned can be asked for a little longer."""
         for segments in self._segments.values():
             for segment in segments.values():
                 segment.readers.discard(serial)
-        for number in list(self._segments.get(serial, ())):
-            self._drop(serial, number)
-        self._segments.pop(serial, None)
+        if self._segments.get(serial):
+            self._dead[serial] = now_s
+        else:
+            self._segments.pop(serial, None)
+
+    def tick(self, now_s: float) -> None:
+        """Call it about once a second."""
+        for serial, since_s in list(self._dead.items()):
+            if now_s - since_s >= _LINGER_S:
+                del self._dead[serial]
+                self._bury(serial)
 
     def close(self) -> None:
         for serial in list(self._segments):
-            self.gone(serial)
+            self._bury(serial)
+
+    def _bury(self, owner: int) -> None:
+        for number in list(self._segments[owner]):
+            self._drop(owner, number)
+        del self._segments[owner]
 
 
 def _memfd(size: int) -> int:

@@ -19,7 +19,15 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from zmqtriton.options import Options
-from zmqtriton.supervisor import actions, commands, listeners, logging_setup, tables
+from zmqtriton.supervisor import (
+    actions,
+    commands,
+    listeners,
+    logging_setup,
+    segments,
+    tables,
+)
+from zmqtriton.supervisor.available_memory import available_bytes
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
@@ -84,7 +92,10 @@ class Service:
         server = Server(str(directory.path), self._settings(), lambda: os.urandom(_TOKEN_BYTES))
         self._core = Core(policy(options), server, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
-        self._children = Children(self._selector, self._core)
+        self._children = Children(
+            self._selector, self._core, int(available_bytes() * segments.SHARE)
+        )
+        self._core.segment_bytes = lambda: self._children.segments.bytes_by_owner
         self._status: int | None = None
         self._next_look_s = 0.0
         self._signals, self._wakeup = socket.socketpair()
@@ -127,6 +138,7 @@ class Service:
             self._next_look_s = now_s + _LOOK_EVERY_S
             self._children.look_for_frozen()
             self._children.reap_orphans()
+            self._children.segments.tick(now_s)
         self._perform()
 
     def _timeout_s(self) -> float:
@@ -138,6 +150,7 @@ class Service:
         """Whatever is left ends, and nothing remains on disk."""
         signal.set_wakeup_fd(-1)
         self._children.end_all(_END_WITHIN_S)
+        self._children.segments.close()
         if self._control is not None:
             self._control.close()
         self._directory.remove()
