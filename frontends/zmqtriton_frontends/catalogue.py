@@ -49,6 +49,8 @@ class Catalogue:
 
     def __init__(self, strict_readiness: bool = True) -> None:
         self.strict_readiness = strict_readiness
+        #: Without it nothing is ready, though requests may be made: they wait.
+        self.has_broker = True
         self._models: dict[str, dict[int, ModelVersion]] = {}
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
@@ -117,13 +119,13 @@ class Catalogue:
         if not version or version == "-1":
             self._known(name)
             newest = self._newest.get(name)
-            return newest is not None and newest.is_ready
-        return self._version(name, version).is_ready
+            return newest is not None and newest.is_ready and self.has_broker
+        return self._version(name, version).is_ready and self.has_broker
 
     def is_ready(self) -> bool:
         """Strict: every version of every model can execute, or was unloaded on purpose."""
-        if not self.strict_readiness:
-            return True
+        if not self.has_broker or not self.strict_readiness:
+            return self.has_broker
         return all(
             versions and all(v.is_ready or v.reason == _UNLOADED for v in versions.values())
             for versions in self._models.values()

@@ -2,7 +2,7 @@
 
 Lives on one asyncio loop. Requests that arise in the same turn of the loop travel in one message.
 What a caller gets is a response or a ZmqTritonError; a caller whose task is cancelled has its
-request cancelled at the broker.
+request cancelled at the broker. While there is no broker requests wait here for the next one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, 
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.unanswered import Unanswered
 
 _log = logging.getLogger(__name__)
 
@@ -31,12 +32,17 @@ class Gateway:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._loop: asyncio.AbstractEventLoop
+        self._birth: wire.Birth
+        #: None while there is no broker.
         self._socket: Any = None
         self._welcomed: asyncio.Future[None]
         self._next_id = 0
         #: What waits for a reply; None where nobody does any more.
         self._replies: dict[int, asyncio.Future[bytes] | None] = {}
+        self._unanswered = Unanswered()
         self._answers: dict[int, asyncio.Future[str]] = {}
+        #: Those of them that the broker will answer.
+        self._questions: dict[int, wire.AskStatistics] = {}
         self._requests: list[wire.Request] = []
         self._bodies: list[bytes] = []
         self._cancels: list[int] = []
@@ -68,9 +74,7 @@ class Gateway:
     def close(self) -> None:
         self._loop.remove_reader(self._lifeline.fileno())
         self._lifeline.close()
-        if self._socket is not None:
-            self._loop.remove_reader(self._socket.get(zmq.FD))
-            self._socket.close(0)
+        self._disconnect()
 
     # ------------------------------------------------------------ inferences
 
@@ -108,6 +112,7 @@ class Gateway:
     def _cancel(self, own_id: int) -> None:
         if own_id in self._replies:
             self._replies[own_id] = None
+            self._unanswered.cancelled(own_id)
             self._cancels.append(own_id)
             self._flush_soon()
 
@@ -116,11 +121,14 @@ class Gateway:
         self._next_id = own_id = self._next_id + 1
         answer: asyncio.Future[str] = self._loop.create_future()
         self._answers[own_id] = answer
-        self._send(wire.AskStatistics(own_id, model, version), [])
+        self._questions[own_id] = question = wire.AskStatistics(own_id, model, version)
+        if self._socket is not None:
+            self._send(question, [])
         try:
             result: dict[str, Any] = json.loads(await answer)
         finally:
             self._answers.pop(own_id, None)
+            del self._questions[own_id]
         return result
 
     def _flush_soon(self) -> None:
@@ -134,6 +142,7 @@ class Gateway:
         self._flush_due = False
         requests, bodies, cancels = self._requests, self._bodies, self._cancels
         self._requests, self._bodies, self._cancels = [], [], []
+        self._unanswered.sent(requests, bodies)
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
             frames = [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
@@ -149,7 +158,7 @@ class Gateway:
 
     def _read_broker(self) -> None:
         socket = self._socket
-        while endpoints.has_input(socket):
+        while socket is not None and endpoints.has_input(socket):
             header, *bodies = endpoints.receive(socket)
             try:
                 message = wire.decode(header)
@@ -168,6 +177,7 @@ class Gateway:
         elif kind is wire.Statistics:
             self._settle(message)
         elif kind is wire.Welcome:
+            self.catalogue.has_broker = True
             if not self._welcomed.done():
                 self._welcomed.set_result(None)
         else:
@@ -175,8 +185,10 @@ class Gateway:
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:
-            raise ProtocolError(f"Replies: nothing was asked as {row.id}")
+            self.malformed += 1  # or a second answer, from a broker that has taken over
+            return
         reply = self._replies.pop(row.id)
+        self._unanswered.answered(row.id)
         if reply is None or reply.done():
             return
         if row.code:
@@ -241,6 +253,8 @@ class Gateway:
             self._settle(message)
         elif kind is wire.Birth:
             self._be_born(message)
+        elif kind is wire.NewEpoch:
+            self._change_broker(message.epoch)
         elif kind is wire.Open:
             self.on_open()
         elif kind is wire.Stop:
@@ -260,10 +274,36 @@ class Gateway:
             waiting.set_result(message.result)
 
     def _be_born(self, birth: wire.Birth) -> None:
+        self._birth = birth
         self.serial = birth.serial
         self.settings = json.loads(birth.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
-        address = endpoints.requests_address(birth.directory, birth.epoch)
+        self._connect(birth.epoch)
+
+    # ------------------------------------------------------------ the broker
+
+    def _connect(self, epoch: int) -> None:
+        birth = self._birth
+        address = endpoints.requests_address(birth.directory, epoch)
         self._socket = endpoints.open_dealer(zmq.Context.instance(), address)
         self._loop.add_reader(self._socket.get(zmq.FD), self._read_broker)
-        self._send(wire.Hello(birth.serial, birth.token, birth.epoch), [])
+        self._send(wire.Hello(birth.serial, birth.token, epoch), [])
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._read_broker()  # what has come is valid
+            self._loop.remove_reader(self._socket.get(zmq.FD))
+            self._socket.close(0)
+            self._socket = None
+
+    def _change_broker(self, epoch: int) -> None:
+        """The broker is dead, and this is the next one; 0: there is none yet."""
+        self._disconnect()
+        self.catalogue.has_broker = False
+        if epoch:
+            self._connect(epoch)
+            for message, bodies in self._unanswered.again():
+                self._send(message, bodies)
+            for question in self._questions.values():
+                self._send(question, [])
+            self._flush()

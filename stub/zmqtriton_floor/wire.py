@@ -473,7 +473,7 @@ class SegmentGiven(NamedTuple):
 class NewEpoch(NamedTuple):
     """The broker is another one: close the old sockets, connect to this epoch's, say hello."""
 
-    epoch: Count
+    epoch: Count  # 0, to frontends: the broker is dead, and the next one does not listen yet
 
 
 class Region(NamedTuple):

@@ -1,0 +1,48 @@
+"""What a frontend has asked of the broker and has no final answer to: the next one is asked again.
+
+Kept by the gateway. The ids stay the same, so that stubs can say which of them they know. Does no
+I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zmqtriton_floor import wire
+
+#: Rows in one message: with the longest names that they may hold, its header is not too large.
+_ROWS = 256
+
+
+class Unanswered:
+    def __init__(self) -> None:
+        self._asked: dict[int, tuple[wire.Request, bytes]] = {}
+        self._cancelled: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def sent(self, rows: list[wire.Request], bodies: list[bytes]) -> None:
+        """A broker may know of these from now on."""
+        for row, body in zip(rows, bodies, strict=True):
+            self._asked[row.id] = (row, body)
+
+    def cancelled(self, own_id: int) -> None:
+        """Nobody waits for it any more; it is still to be answered."""
+        if own_id in self._asked:
+            self._cancelled.add(own_id)
+
+    def answered(self, own_id: int) -> None:
+        self._asked.pop(own_id, None)
+        self._cancelled.discard(own_id)
+
+    def again(self) -> Iterator[tuple[wire.Infer | wire.Cancel, list[bytes]]]:
+        """The messages to the next broker, each with its bodies."""
+        asked = list(self._asked.values())
+        for i in range(0, len(asked), _ROWS):
+            some = asked[i : i + _ROWS]
+            rows = [row._replace(flags=row.flags | wire.RESENT) for row, _ in some]
+            yield wire.Infer(rows), [body for _, body in some]
+        cancelled = sorted(self._cancelled)
+        for i in range(0, len(cancelled), wire.MAX_ROWS):
+            yield wire.Cancel(cancelled[i : i + wire.MAX_ROWS]), []
