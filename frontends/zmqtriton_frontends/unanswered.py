@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from zmqtriton_floor import wire
 
 #: Rows in one message: with the longest names that they may hold, its header is not too large.
-_ROWS = 256
+_ROWS = 100
 
 
 class Unanswered:
