@@ -19,7 +19,8 @@ import zmq
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.responses import Pending
+from zmqtriton_stub.responses import Answer, Pending
+from zmqtriton_stub.streams import Publisher, Stream, coalesce, frames
 
 #: At the end: how long libzmq may try to get rid of what was sent.
 _LINGER_MS = 1000
@@ -32,10 +33,13 @@ class Link:
         self.instance = instance
         #: True at the end: nothing can be sent any more.
         self.is_closed = False
-        self._context: Any = zmq.Context()
+        #: Of this socket, and of the one for asking.
+        self.context: Any = zmq.Context()
         self._socket: Any = None
         self._lock = threading.Lock()
-        self._outgoing: deque[list[bytes]] = deque()
+        #: The frames of messages, and single responses of streams, which may travel together.
+        self._outgoing: deque[list[bytes] | Answer] = deque()
+        self._publisher: Publisher | None = None
         #: What to wait on: ZeroMQ's, and what wakes the loop. After either, turn().
         self.descriptor = -1
         self.wake_descriptor, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,21 +66,32 @@ class Link:
                 for pending in batch:
                     self.pending.pop(pending.route, None)
             self.batches.clear()
-            self._socket = endpoints.open_dealer(self._context, address)
+            self._socket = endpoints.open_dealer(self.context, address)
             self.descriptor = self._socket.fileno()
         self.send([wire.encode(hello)])
+
+    def publish(self, address: str) -> None:
+        """From now on frontends can get responses of streams straight from here."""
+        with self._lock:
+            self._publisher = Publisher(self.context, address)
 
     def close(self) -> None:
         """Ends the connection; what is sent later is dropped."""
         with self._lock:
             self.is_closed = True
+            if self._publisher is not None:
+                self._publisher.close(_LINGER_MS)
             if self._socket is not None:
                 self._socket.close(_LINGER_MS)
-        self._context.term()
+        self.context.term()
 
-    def send(self, frames: list[bytes]) -> None:
-        self._outgoing.append(frames)
+    def send(self, message: list[bytes]) -> None:
+        self._outgoing.append(message)
         self.turn()
+
+    def post(self, answer: Answer) -> None:
+        """A response of a stream; it leaves with the next turn()."""
+        self._outgoing.append(answer)
 
     def turn(self) -> None:
         """Sends what waits and takes what has arrived, unless another thread is just doing so."""
@@ -88,7 +103,11 @@ class Link:
                     return
                 socket = self._socket
                 while outgoing:
-                    endpoints.send(socket, outgoing.popleft())
+                    item = outgoing.popleft()
+                    if isinstance(item, list):
+                        endpoints.send(socket, item)
+                    else:
+                        self._send_answers(coalesce(item, outgoing))
                 # After a send too: it may have swallowed the edge of the descriptor. A batch is
                 # enough for now, since the answer to it leads here again.
                 while endpoints.has_input(socket):
@@ -98,6 +117,12 @@ class Link:
                 lock.release()
             if not outgoing:
                 return
+
+    def _send_answers(self, answers: list[Answer]) -> None:
+        if self._publisher is not None:
+            answers = self._publisher.send(answers)
+        if answers:
+            endpoints.send(self._socket, frames(answers))
 
     def wake(self) -> None:
         """Makes the loop look again; from any thread."""
@@ -125,7 +150,12 @@ class Link:
             for route in message.routes:
                 pending = self.pending.get(route)
                 if pending is not None:
-                    pending.is_cancelled = True
+                    pending.cancel()
+        elif kind is wire.Consumed:
+            for grant in message.grants:
+                stream = self.pending.get((grant.peer, grant.id))
+                if type(stream) is Stream:
+                    stream.grant(grant.responses)
         elif kind is wire.Welcome:
             self.epoch = message.epoch
         else:
@@ -133,13 +163,14 @@ class Link:
         return False
 
     def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> None:
+        owed = Stream if self.instance.is_decoupled else Pending
         position = 0
         while position < len(works):
             number, batch = works[position].batch, []
             while position < len(works) and works[position].batch == number:
                 work = works[position]
                 position += 1
-                pending = Pending(self, work, frames[position])
+                pending = owed(self, work, frames[position])
                 self.pending[pending.route] = pending
                 batch.append(pending)
             self.batches.append((number, batch))

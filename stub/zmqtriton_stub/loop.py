@@ -8,7 +8,6 @@ the model to model.py, the socket to link.py and what requests are owed to respo
 from __future__ import annotations
 
 import gc
-import json
 import os
 import select
 import time
@@ -16,9 +15,11 @@ from collections import deque
 from typing import Any, NoReturn
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.check import Signature
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_stub import instance as this_process
+from zmqtriton_stub.asking import Asker, Duties
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
 from zmqtriton_stub.model import Model
@@ -46,11 +47,15 @@ class Stub:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._heard: deque[Any] = deque()
-        self._poller = select.poll()
+        # Not a poll object: an event loop can wait on this one's descriptor.
+        self._poller = select.epoll()
         self._birth: wire.Birth
         self._instance: Instance
         self._model: Model
         self._link: Link
+        self._asker: Asker
+        #: The loop takes replies to questions for which nobody waits.
+        self._has_orphans = False
         self._is_initialized = False
         self._is_backed_up = False
 
@@ -104,12 +109,11 @@ class Stub:
         """Imports, completes and initializes the model, or reports why not."""
         self._instance = this_process.current = Instance(load, self._lifeline.send)
         try:
-            self._model = Model(load)
+            self._model = Model(load, self._complain)
             config = self._model.complete() if load.auto_complete else load.config
             self._instance.tell(wire.Completed(config))
             config = self._await(wire.Initialize).config
-            policy = json.loads(config).get("model_transaction_policy") or {}
-            self._instance.is_decoupled = bool(policy.get("decoupled", False))
+            self._instance.configure(config)
             self._model.initialize(config, self._instance.is_decoupled)
         except _Finished:
             raise
@@ -119,6 +123,9 @@ class Stub:
         self._is_initialized = True
         gc.collect()
         gc.freeze()
+
+    def _complain(self, text: str) -> None:
+        self._instance.say("E", self._instance.failure(text))
 
     def _report(self, failure: str) -> None:
         self._instance.tell(wire.Failed(failure))
@@ -130,9 +137,15 @@ class Stub:
             self._lifeline.flush()
 
     def _connect(self) -> None:
-        self._link = Link(self._instance)
+        self._link = link = Link(self._instance)
+        has_background = self._instance.is_decoupled
+        self._asker = Asker(link.context, self._birth, self._duties, link.wake, has_background)
+        self._instance.asker = self._asker
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
+        if self._instance.is_decoupled:
+            birth = self._birth
+            self._link.publish(endpoints.stream_address(birth.directory, birth.serial))
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:
             self._wait()
@@ -147,10 +160,13 @@ class Stub:
             wire.Hello(birth.serial, birth.token, birth.epoch),
         )
         self._poller.register(link.descriptor, select.POLLIN)
+        self._asker.follow(birth)
 
     def _finish(self) -> None:
         if not self._is_initialized:
             return
+        self._instance.asker = None
+        self._asker.close()
         try:
             self._model.finalize()
         except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well
@@ -172,25 +188,57 @@ class Stub:
         if lifeline.is_backed_up != self._is_backed_up:
             self._is_backed_up = not self._is_backed_up
             writable = select.POLLOUT if self._is_backed_up else 0
-            self._poller.register(lifeline, select.POLLIN | writable)
+            self._poller.modify(lifeline, select.POLLIN | writable)
+        if self._asker.has_orphans != self._has_orphans:
+            self._has_orphans = not self._has_orphans
+            if self._has_orphans:
+                self._poller.register(self._asker.descriptor, select.POLLIN)
+            else:
+                self._poller.unregister(self._asker.descriptor)
         link.is_waiting = True
         # Whoever takes a batch from here on wakes us.
-        for descriptor, _ in () if link.batches else self._poller.poll():
-            if descriptor == link.wake_descriptor:
-                link.awake()
-            elif descriptor != link.descriptor:
-                lifeline.flush()
-                self._read_lifeline()
+        self._look_at([] if link.batches or self._heard else self._ready())
         link.is_waiting = False
-        link.turn()
         while self._heard:
             self._hear(self._heard.popleft())
+
+    def _look_at(self, ready: list[tuple[int, int]]) -> None:
+        link, asker = self._link, self._asker
+        for descriptor, _ in ready:
+            if descriptor == link.wake_descriptor:
+                link.awake()
+            elif descriptor == asker.descriptor:
+                asker.turn()
+            elif descriptor != link.descriptor:
+                self._lifeline.flush()
+                self._read_lifeline()
+        link.turn()
+
+    def _duties(self) -> Duties:
+        """What the main thread looks after while the model waits for another one."""
+        return {self._poller.fileno(): self._attend}
+
+    def _attend(self) -> None:
+        self._look_at(self._poller.poll(0))
+        for _ in range(len(self._heard)):
+            message = self._heard.popleft()
+            if type(message) is wire.Finish:
+                self._heard.append(message)  # it has time until the model is back
+            else:
+                self._hear(message)
+
+    def _ready(self) -> list[tuple[int, int]]:
+        """The descriptors that have something; coroutines of a decoupled model run meanwhile."""
+        if not self._model.has_background:
+            return self._poller.poll()
+        self._model.run_background(self._poller.fileno())
+        return self._poller.poll(0)
 
     def _execute(self, number: int, batch: list[Pending]) -> None:
         """One batch: every request gets its final answer here, or its sender will give it."""
         begun_ns = _now_ns()
         answers: list[Answer] = []
-        requests = _requests(batch, answers)
+        requests = _requests(batch, answers, self._instance.signature)
         # The model may do with its list what it likes.
         asked = requests.copy()
         ready_ns = executed_ns = _now_ns()
@@ -203,7 +251,9 @@ class Stub:
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             text = self._instance.failure(describe(error))
             self._instance.say("E", text)
-            answers += [pending.fail(text) for pending in batch if not pending.is_answered]
+            for pending in batch:
+                if not pending.is_answered:
+                    answers += pending.fail(text)
         done_ns = _now_ns()
         executed = wire.Executed(
             number, ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
@@ -220,19 +270,32 @@ class Stub:
         self._link.send([header, *[body for _, body in answers]])
 
 
-def _requests(batch: list[Pending], answers: list[Answer]) -> list[InferenceRequest]:
-    """The batch as the model sees it; what does not decode is answered."""
+def _requests(
+    batch: list[Pending], answers: list[Answer], signature: Signature | None
+) -> list[InferenceRequest]:
+    """The batch as the model sees it; what does not decode, or does not fit, is answered."""
     requests = []
     for pending in batch:
         try:
             body = wire.decode_request(pending.body)
-        except ProtocolError as error:
-            answers.append(pending.fail(error.text))
+            if pending.work.flags & wire.UNCHECKED and signature is not None:
+                _check(body, signature)
+        except ZmqTritonError as error:
+            answers += pending.fail(error.text, error.number)
             continue
         pending.body = b""
         pending.outputs = body.outputs
         requests.append(received(pending.work, body, pending))
     return requests
+
+
+def _check(body: wire.RequestBody, signature: Signature) -> None:
+    """Raises InvalidArgument where another model has asked for what this one does not take."""
+    try:
+        signature.check(body)
+    except InvalidArgument as error:
+        where = f"Model {signature.model} - Error when running inference: "
+        raise InvalidArgument(where + error.text) from None
 
 
 def _answer(

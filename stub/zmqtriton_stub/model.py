@@ -1,6 +1,7 @@
 """The model's own code: imports model.py and calls its methods with Triton's arguments and rules.
 
-Whatever the model raises passes through, for the loop to describe. Knows nothing of the broker.
+Whatever the model raises passes through, for the loop to describe, but for what coroutines raise
+that run in the background: that is logged here. Knows nothing of the broker.
 """
 
 from __future__ import annotations
@@ -14,23 +15,32 @@ from typing import TYPE_CHECKING, Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_stub import pb_utils
 from zmqtriton_stub.pb_config import ModelConfig
-from zmqtriton_stub.pb_errors import TritonModelException
+from zmqtriton_stub.pb_errors import TritonModelException, describe
 from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
+    from asyncio import AbstractEventLoop, Task
 
 
 class Model:
     """The class TritonPythonModel of a model.py and, once initialized, its only instance."""
 
-    def __init__(self, load: wire.Load) -> None:
+    def __init__(self, load: wire.Load, complain: Callable[[str], None]) -> None:
+        """complain gets what goes wrong in the background, as text."""
         self._load = load
+        self._complain = complain
         self._class: Any = _import(load).TritonPythonModel
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
         self._event_loop: AbstractEventLoop | None = None
         self._is_decoupled = False
+        self._must_return_none = (
+            f"Python model '{load.instance}' is using the decoupled mode and the execute function "
+            "must return None."
+        )
+        self._watched = -1
+        #: Coroutines in the background; asyncio itself would forget them.
+        self._tasks: set[Task[Any]] = set()
 
     def complete(self) -> str:
         """The configuration after the model's own auto_complete_config."""
@@ -70,26 +80,57 @@ class Model:
         count = len(requests)
         returned = self._execute(requests)
         if type(returned) is not list and isinstance(returned, Coroutine):
+            if self._is_decoupled:
+                self._begin(returned)
+                return [None] * count
             returned = self._run(returned)
         if returned is None:
             return [None] * count
         if self._is_decoupled:
-            raise TritonModelException(
-                f"Python model '{self._load.instance}' is using the decoupled mode and the execute "
-                "function must return None."
-            )
+            raise TritonModelException(self._must_return_none)
         _check_responses(returned, requests, count)
         responses: list[InferenceResponse | None] = returned
         return responses
 
     def _run(self, coroutine: Any) -> Any:
+        return self._loop().run_until_complete(coroutine)
+
+    def _begin(self, coroutine: Any) -> None:
+        task: Task[Any] = self._loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._complain(describe(error))
+        elif task.result() is not None:
+            self._complain(self._must_return_none)
+
+    def _loop(self) -> AbstractEventLoop:
         import asyncio  # most models do without, and it takes long to import
 
         loop = self._event_loop
         if loop is None:
             loop = self._event_loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
-        return loop.run_until_complete(coroutine)
+        return loop
+
+    @property
+    def has_background(self) -> bool:
+        """Whether there may be something for `run_background` to do."""
+        return self._is_decoupled and self._event_loop is not None
+
+    def run_background(self, descriptor: int) -> None:
+        """Runs the event loop until this descriptor has input."""
+        loop = self._loop()
+        if self._watched != descriptor:
+            self._watched = descriptor
+            loop.add_reader(descriptor, loop.stop)
+        loop.run_forever()
 
     def finalize(self) -> None:
         if self._event_loop is not None:

@@ -1,8 +1,8 @@
-"""What a request is owed: one response in default mode, any number in decoupled mode.
+"""What a request is owed: in default mode one response. Of decoupled mode knows streams.py.
 
 A Pending is one request from its arrival to its final outcome. The loop answers those whose
 response execute() returned; an InferenceResponseSender answers the others, from any thread. Every
-request gets its final outcome from here, also where the model forgets it.
+request gets its final outcome, also where the model forgets it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 #: A row of Results and its body.
 Answer = Tuple[wire.Outcome, bytes]
 
-_INTERNAL = ErrorCode.INTERNAL.number
+INTERNAL = ErrorCode.INTERNAL.number
 
 # One for all requests: it is held for a few steps only. Reentrant, since a destructor that the
 # garbage collector runs amid them may need it; that is then about another request.
-_state_lock = threading.RLock()
+state_lock = threading.RLock()
 
 
 class Pending:
@@ -67,11 +67,14 @@ class Pending:
     def make_sender(self) -> InferenceResponseSender:
         return InferenceResponseSender(self)
 
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more; it is still owed."""
+        self.is_cancelled = True
+
     def accept(self, *, has_response: bool = True, flags: int = wire.FINAL) -> None:
         """Counts a response, or raises with Triton's text where it may not be sent."""
-        with _state_lock:
-            if not self._link.instance.is_decoupled:
-                self._accept_only(has_response)
+        with state_lock:
+            self._accept_only(has_response)
             if self._is_closed:
                 raise TritonModelException(
                     "Unable to send response. Response sender has been closed."
@@ -108,44 +111,35 @@ class Pending:
         self.is_answered = True
         self._link.pending.pop(self.route, None)
 
-    def fail(self, text: str) -> Answer:
-        """Finishes; the error is for the caller to send."""
+    def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
+        """Finishes; what it returns is for the caller to send."""
         self._is_closed = True
         self.finish()
-        return wire.Outcome(*self.route, _INTERNAL, clip(text), wire.FINAL), b""
+        return [(wire.Outcome(*self.route, code, clip(text), wire.FINAL), b"")]
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
         """Sends one of the model's responses, from any thread."""
-        # In default mode the first response is the last, so nobody need wait for the flag.
-        final = flags if self._link.instance.is_decoupled else wire.FINAL
-        if response is not None:
-            answer = self.encode(response, final)
-        else:
-            answer = wire.Outcome(*self.route, 0, "", final), b""
-        with _state_lock:
+        # The first response is the last, so nobody need wait for the flag.
+        answer = None if response is None else self.encode(response)
+        with state_lock:
             self.accept(has_response=response is not None, flags=flags)
-            if not self.is_answered:
+            if answer is not None and not self.is_answered:
                 self._send(answer)
 
     def drop(self) -> None:
         """Nobody is left who could answer."""
-        with _state_lock:
+        with state_lock:
             if self.is_answered or self._link.is_closed:
                 return
-            self._is_closed = True
             instance = self._link.instance
-            if instance.is_decoupled:
-                text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
-                self._send((wire.Outcome(*self.route, 0, "", wire.FINAL), b""))
-            else:
-                text = instance.failure("The model let go of a request without a response to it.")
-                self._send(self.fail(text))
+            text = instance.failure("The model let go of a request without a response to it.")
+            for answer in self.fail(text):
+                self._send(answer)
         instance.say("W", text)
 
     def _send(self, answer: Answer) -> None:
         outcome, body = answer
-        if outcome.flags & wire.FINAL:
-            self.finish()
+        self.finish()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
 
 

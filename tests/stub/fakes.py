@@ -6,7 +6,8 @@ from typing import Any
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.responses import Pending
+from zmqtriton_stub.responses import Answer, Pending
+from zmqtriton_stub.streams import Stream, frames
 
 LOAD = wire.Load("m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0)
 
@@ -23,8 +24,11 @@ class FakeLink:
         self.messages: list[tuple[Any, list[bytes]]] = []
         self.on_turn: list[Any] = []
 
-    def send(self, frames: list[bytes]) -> None:
-        self.messages.append((wire.decode(frames[0]), frames[1:]))
+    def send(self, message: list[bytes]) -> None:
+        self.messages.append((wire.decode(message[0]), message[1:]))
+
+    def post(self, answer: Answer) -> None:
+        self.send(frames([answer]))
 
     def turn(self) -> None:
         while self.on_turn:
@@ -38,7 +42,8 @@ class FakeLink:
         """A request that has arrived."""
         work = wire.Work(1, 3, own_id, 0, 0, 0, 0)
         link: Any = self
-        pending = Pending(link, work, wire.encode_body(body))
+        owed = Stream if self.instance.is_decoupled else Pending
+        pending = owed(link, work, wire.encode_body(body))
         self.pending[pending.route] = pending
         return pending
 

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("nothing_imported")
 
 
 def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> Model:
-    return Model(wire.Load("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0))
+    load = wire.Load("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0)
+    return Model(load, lambda text: None)
 
 
 def _failure(model: Path, file: str = "1/model.py") -> BaseException:

@@ -1,0 +1,269 @@
+"""Responses of decoupled models: numbered, in the reader's pace, and past the broker where it can.
+
+A Stream is one request from its arrival until its final response has left; link.py makes it and
+tells it what the reader has taken. A Publisher is the socket that leads straight to the frontends;
+it belongs to the link, under whose lock all of its methods are called.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import BY_CODE
+from zmqtriton_stub.pb_errors import TritonModelException, clip
+from zmqtriton_stub.pb_types import InferenceResponse
+from zmqtriton_stub.responses import INTERNAL, Answer, Pending, state_lock
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.link import Link
+
+#: What a stream keeps here for a reader that is behind.
+MAX_BUFFERED = 1024
+MAX_BUFFERED_BYTES = 16 << 20
+#: How long send() holds a thread for a reader that is as far behind as it may be, and takes
+#: nothing: one that sends for this stream alone, and one that others are waiting for.
+_PATIENCE_S = 1.0
+_SHARED_PATIENCE_S = 0.02
+#: Another thread may take the message that a waiting one is waiting for.
+_LOOK_MS = 5
+
+_TOO_SLOW = "the reader of this stream did not keep up"
+_CANCELLED = "request was cancelled"
+_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
+_CANCELLED_NUMBER = BY_CODE["CANCELLED"].number
+
+
+class _Sender(threading.local):
+    """What this thread has sent for last."""
+
+    stream: Stream | None = None
+    #: It changes between streams that are open.
+    has_many = False
+
+
+_sender = _Sender()
+
+
+class Stream(Pending):
+    """One request of a decoupled model, whose sender or senders have not said FINAL yet, or whose
+    reader has not taken what they said."""
+
+    __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_taken")
+
+    def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
+        super().__init__(link, work, body)
+        #: Of the next response that leaves.
+        self._number = 0
+        #: How many the reader has taken.
+        self._taken = 0
+        #: What may not leave yet, in order.
+        self._buffer: deque[Answer] = deque()
+        self._buffered_bytes = 0
+        #: Responses were dropped, so the end must say so.
+        self._has_lost = False
+
+    # ------------------------------------------------------------- the model
+
+    def send(self, response: InferenceResponse | None, flags: int) -> None:
+        if self.is_cancelled and not flags and not self._is_closed:
+            self._has_lost = True  # nobody will read it
+            return
+        if response is None:
+            answer: Answer = wire.Outcome(*self.route, 0, "", flags), b""
+        else:
+            answer = self.encode(response, flags)
+        last = _sender.stream
+        if last is not self:
+            _sender.has_many = last is not None and not last._is_closed
+            _sender.stream = self
+        if self._is_full and not flags and not self._is_closed:
+            self._await_reader(_SHARED_PATIENCE_S if _sender.has_many else _PATIENCE_S)
+        is_too_slow = False
+        with state_lock:
+            if self._is_closed:
+                raise TritonModelException(
+                    "Unable to send response. Response sender has been closed."
+                )
+            self._is_closed = bool(flags)
+            if self._is_full and not flags and not self.is_answered:
+                is_too_slow = True
+                self._cut()
+            else:
+                self._put(answer)
+        self._link.turn()
+        if is_too_slow:
+            instance = self._link.instance
+            instance.say("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
+
+    def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
+        """Ends it with an error, after what is on its way; sends it, too."""
+        with state_lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._put((wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""))
+        return []
+
+    def drop(self) -> None:
+        with state_lock:
+            if self._is_closed or self.is_answered or self._link.is_closed:
+                return
+            self._is_closed = True
+            self._put((wire.Outcome(*self.route, 0, "", wire.FINAL), b""))
+        self._link.turn()
+        instance = self._link.instance
+        text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
+        instance.say("W", text)
+
+    # ------------------------------------------------------------ the reader
+
+    def grant(self, taken: int) -> None:
+        """The reader has taken so many."""
+        with state_lock:
+            # What it has not been sent it cannot have taken.
+            self._taken = max(self._taken, min(taken, self._number))
+            buffer = self._buffer
+            while buffer and (self._may_send or buffer[0][0].flags):
+                answer = buffer.popleft()
+                self._buffered_bytes -= len(answer[1])
+                self._emit(answer)
+
+    def cancel(self) -> None:
+        """What has not left never will; the end does, when the model says it."""
+        with state_lock:
+            self.is_cancelled = True
+            if self._buffer:
+                is_ended = bool(self._buffer[-1][0].flags)
+                self._discard()
+                if is_ended:
+                    self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+
+    # ----------------------------------------------------------------- inside
+
+    @property
+    def _may_send(self) -> bool:
+        return self._number < self._taken + wire.STREAM_WINDOW
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._buffer) >= MAX_BUFFERED or self._buffered_bytes >= MAX_BUFFERED_BYTES
+
+    def _put(self, answer: Answer) -> None:
+        """Sends it, or keeps it until the reader is nearer."""
+        outcome, body = answer
+        if self.is_answered:
+            return
+        if self.is_cancelled and not outcome.flags:
+            self._has_lost = True
+        elif self._has_lost:
+            self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+        elif self._buffer or not (outcome.flags or self._may_send):
+            self._buffer.append(answer)
+            self._buffered_bytes += len(body)
+        else:
+            self._emit(answer)
+
+    def _emit(self, answer: Answer) -> None:
+        """Gives it its number; whoever has the link's lock, or turns it next, sends it."""
+        (peer, own_id, code, text, flags, _, blocks), body = answer
+        outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
+        self._number += 1
+        if flags:
+            self.finish()
+        self._link.post((outcome, body))
+
+    def _cut(self) -> None:
+        """Ends it for its reader's sake; what the model sends from now on is dropped."""
+        self._discard()
+        self.is_cancelled = True
+        self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
+
+    def _discard(self) -> None:
+        self._buffer.clear()
+        self._buffered_bytes = 0
+        self._has_lost = True
+
+    def _end(self, code: int, text: str) -> Answer:
+        return wire.Outcome(*self.route, code, text, wire.FINAL), b""
+
+    def _await_reader(self, patience_s: float) -> None:
+        """Until it has taken something, or nothing for too long."""
+        link = self._link
+        poller = select.poll()
+        poller.register(link.descriptor, select.POLLIN)
+        deadline = time.monotonic() + patience_s
+        while True:
+            link.turn()
+            if not self._is_full or self.is_answered or link.is_closed:
+                return
+            if time.monotonic() > deadline:
+                return
+            poller.poll(_LOOK_MS)
+
+
+class Publisher:
+    """The XPUB of this stub and who listens to it."""
+
+    def __init__(self, context: Any, address: str) -> None:
+        self._socket: Any = endpoints.open_publisher(context, address)
+        #: The topics of those who get theirs from here.
+        self._topics: set[bytes] = set()
+
+    def close(self, linger_ms: int) -> None:
+        self._socket.close(linger_ms)
+
+    def send(self, answers: list[Answer]) -> list[Answer]:
+        """Sends what goes straight to its reader; returns the rest, in order."""
+        topic = endpoints.topic(answers[0][0].peer)
+        if topic not in self._topics:
+            self._take_subscriptions()
+        if len(answers) == 1:
+            if topic not in self._topics or not _is_plain(answers[0][0]):
+                return answers
+            endpoints.send(self._socket, [topic, *frames(answers)])
+            return []
+        rest: list[Answer] = []
+        straight: dict[bytes, list[Answer]] = {}
+        for answer in answers:
+            topic = endpoints.topic(answer[0].peer)
+            if topic in self._topics and _is_plain(answer[0]):
+                straight.setdefault(topic, []).append(answer)
+            else:
+                rest.append(answer)
+        for topic, some in straight.items():
+            endpoints.send(self._socket, [topic, *frames(some)])
+        return rest
+
+    def _take_subscriptions(self) -> None:
+        while endpoints.has_input(self._socket):
+            [message] = endpoints.receive(self._socket)
+            if message[:1] == b"\1":
+                self._topics.add(message[1:])
+            else:
+                self._topics.discard(message[1:])
+
+
+def _is_plain(outcome: wire.Outcome) -> bool:
+    """The broker need not know of it."""
+    return not (outcome.flags or outcome.code or outcome.blocks)
+
+
+def frames(answers: list[Answer]) -> list[bytes]:
+    """One message of them all."""
+    header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
+    return [header, *[body for _, body in answers]]
+
+
+def coalesce(first: Answer, waiting: deque[Any]) -> list[Answer]:
+    """Those that can travel with the first: what waits behind it, up to something else."""
+    answers = [first]
+    # An error's text may be long, so each goes alone.
+    while waiting and len(answers) < wire.STREAM_WINDOW and not answers[-1][0].code:
+        if type(waiting[0]) is list or waiting[0][0].code:
+            break
+        answers.append(waiting.popleft())
+    return answers
