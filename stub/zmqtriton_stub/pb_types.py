@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import threading
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
@@ -18,6 +19,9 @@ TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 _MISSING: Any = object()
+
+# Reentrant, for the destructors that the garbage collector may run meanwhile.
+_sender_lock = threading.RLock()
 
 
 class MemoryType(enum.Enum):
@@ -177,7 +181,10 @@ class InferenceRequest:
                 raise TritonModelException(
                     "Unable to get the response sender of a request that this model has made."
                 )
-            self._sender = self._pending.make_sender()
+            # Of two, the one that is dropped would end the request.
+            with _sender_lock:
+                if self._sender is None:
+                    self._sender = self._pending.make_sender()
         return self._sender
 
     def is_cancelled(self) -> bool:
