@@ -6,13 +6,18 @@ pb_utils without a server.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.check import Signature
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import clip
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.asking import Asker
 
 
 class Instance:
@@ -25,7 +30,16 @@ class Instance:
         #: Where the model's files of this version are; the code may be elsewhere.
         self.version_directory = os.path.join(load.directory, str(load.version))
         self.is_decoupled = False
+        #: Asks other models; None while this one may not, that is outside of execute().
+        self.asker: Asker | None = None
+        #: What requests must look like; None until the configuration is final.
+        self.signature: Signature | None = None
         self._outbox = Outbox(tell)
+
+    def configure(self, config: str) -> None:
+        """The configuration is final."""
+        self.signature = Signature(json.loads(config))
+        self.is_decoupled = self.signature.is_decoupled
 
     def tell(self, message: Any) -> None:
         """Sends the supervisor a message; from any thread."""

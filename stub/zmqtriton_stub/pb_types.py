@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
+#: Those of a request that are a model's business.
+_SEQUENCE_FLAGS = wire.SEQUENCE_START | wire.SEQUENCE_END
+
 _MISSING: Any = object()
 
 # Reentrant, for the destructors that the garbage collector may run meanwhile.
@@ -140,6 +143,9 @@ class InferenceRequest:
         what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
         if None in self._inputs:
             raise TritonModelException(f"Input tensor {what} should not be empty.")
+        for tensor in self._inputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"inputs must hold Tensor objects, found {type(tensor)}")
         if "" in self._outputs:
             raise TritonModelException(f"Requested output name {what} should not be empty.")
 
@@ -186,6 +192,18 @@ class InferenceRequest:
                 if self._sender is None:
                     self._sender = self._pending.make_sender()
         return self._sender
+
+    def exec(self, decoupled: bool = False) -> Any:
+        """Asks the other model and waits: its response, or an iterator of its responses."""
+        from zmqtriton_stub import pb_bls  # which needs the classes of this file
+
+        return pb_bls.ask_stream(self) if decoupled else pb_bls.ask(self)
+
+    def async_exec(self, decoupled: bool = False) -> Any:
+        """The same as something to await."""
+        from zmqtriton_stub import pb_bls
+
+        return pb_bls.ask_async(self, decoupled)
 
     def is_cancelled(self) -> bool:
         return self._pending is not None and self._pending.look_cancelled()
@@ -237,7 +255,7 @@ def received(
     request._request_id, request._parameters, request._outputs, inputs = body
     request._inputs = [received_tensor(row) for row in inputs]
     request._correlation_id = work.correlation
-    request._flags = work.flags
+    request._flags = work.flags & _SEQUENCE_FLAGS
     request._timeout = work.timeout_us
     request._model_name = ""
     request._model_version = -1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zmqtriton_stub.pb_bls import ResponseIterator
 from zmqtriton_stub.pb_config import ModelConfig
 from zmqtriton_stub.pb_errors import TritonError, TritonModelException
 from zmqtriton_stub.pb_functions import (
@@ -53,6 +54,7 @@ __all__ = [
     "MemoryType",
     "ModelConfig",
     "PreferredMemory",
+    "ResponseIterator",
     "Tensor",
     "TritonError",
     "TritonModelException",

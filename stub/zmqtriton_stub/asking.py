@@ -1,0 +1,381 @@
+"""What this model asks of other models: requests go to the broker and their replies come back here.
+
+One lock guards the socket, as in link.py: whoever finds it taken leaves the work to the one who
+holds it. Of the threads that wait for replies one reads for all, and the others wait for it; the
+main thread reads for itself, since it has more to look after. Knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import select
+import threading
+from collections import deque
+from typing import Any, Callable, Dict, Tuple, Union
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
+
+#: A row of Replies and its body.
+Answered = Tuple[wire.Reply, bytes]
+#: What a thread has to look after while it waits: descriptors, and what to call for each.
+Duties = Dict[int, Callable[[], None]]
+
+#: A reader says how far it has come in steps of this.
+_STEP = wire.STREAM_WINDOW // 2
+
+_ENDED = Unavailable("Server exiting")
+_NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
+_GAP = InternalError("responses of the model were lost on their way")
+
+
+class Question:
+    """One request that this model has made, until its final reply."""
+
+    __slots__ = (
+        "bell",
+        "body",
+        "inbox",
+        "is_answered",
+        "is_cancelled",
+        "is_dropped",
+        "is_sent",
+        "notify",
+        "received",
+        "row",
+        "taken",
+    )
+
+    def __init__(
+        self, row: wire.Request, body: bytes, notify: Callable[[Question], None] | None = None
+    ) -> None:
+        self.row = row
+        self.body = body
+        #: Replies in order; None tells who waits that he is to read for all.
+        self.inbox: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
+        #: What wakes the thread that polls for this one.
+        self.bell: Bell | None = None
+        #: Called after each reply, by whichever thread took it.
+        self.notify = notify
+        self.is_sent = False
+        self.is_answered = False
+        self.is_cancelled = False
+        #: Nobody will take the replies.
+        self.is_dropped = False
+        #: How many replies are here, and how many the model has taken.
+        self.received = 0
+        self.taken = 0
+
+    def answer(self, row: wire.Reply, body: bytes) -> None:
+        self.inbox.put((row, body))
+        bell = self.bell
+        if bell is not None:
+            bell.ring()
+        if self.notify is not None:
+            self.notify(self)
+
+    def refuse(self, error: ZmqTritonError) -> None:
+        """Its final reply is an error of our own."""
+        self.is_answered = True
+        self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
+
+
+class Bell:
+    """Wakes the one thread that polls it."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._other_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def ring(self) -> None:
+        # A full pipe wakes it as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._other_end, b"\0")
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.descriptor, 4096)
+
+
+class Asker:
+    """The DEALER to the broker and the questions that are open; it connects with the first one."""
+
+    def __init__(
+        self,
+        context: Any,
+        birth: wire.Birth,
+        duties: Callable[[], Duties],
+        wake: Callable[[], None],
+        has_background: bool = False,
+    ) -> None:
+        """`duties` are the main thread's; `wake` makes it look at `has_orphans`. With
+        `has_background` the duties are done while the main thread's event loop runs."""
+        self._context = context
+        self._birth = birth
+        self._duties = duties
+        self._wake = wake
+        self._has_background = has_background
+        self._socket: Any = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+        #: Holds the socket's own descriptor, which changes with the broker; this one stays.
+        self._epoll = select.epoll()
+        self.descriptor = self._epoll.fileno()
+        self._outgoing: deque[Union[Question, wire.Cancel, wire.Consumed]] = deque()
+        self._ids = itertools.count(1)
+        #: Those that lack their final reply.
+        self._open: dict[int, Question] = {}
+        #: How many of them nobody waits for any more.
+        self._orphans = 0
+        self._main = threading.main_thread().ident
+        self._main_bell = Bell()
+        self._reading = threading.Lock()
+        self._reading_bell = Bell()
+        #: Threads that wait, but for the main one: what each waits for.
+        self._waiting: dict[int, Question] = {}
+        #: Event loops that wait: for how many, and the descriptors that they watch for us.
+        self._loops: dict[Any, tuple[int, list[int]]] = {}
+        #: Messages that did not decode or make no sense here.
+        self.malformed = 0
+
+    # ---------------------------------------------------------------- asking
+
+    def ask(
+        self, row: wire.Request, body: bytes, notify: Callable[[Question], None] | None = None
+    ) -> Question:
+        """Sends a request; its id is given here."""
+        question = Question(row._replace(id=next(self._ids)), body, notify)
+        if self._socket is None:
+            with self._lock:
+                if self._socket is None and not self._is_closed:
+                    self._connect()
+        self._open[question.row.id] = question
+        self._outgoing.append(question)
+        self.turn()
+        if self._is_closed:
+            question.refuse(_ENDED)
+        return question
+
+    def refused(
+        self, error: ZmqTritonError, notify: Callable[[Question], None] | None = None
+    ) -> Question:
+        """One that cannot be sent."""
+        question = Question(_NOT_SENT, b"", notify)
+        question.refuse(error)
+        return question
+
+    def cancel(self, question: Question) -> None:
+        """Asks for no more of it; the final reply comes all the same."""
+        if not question.is_answered and not question.is_cancelled:
+            question.is_cancelled = True
+            self._outgoing.append(wire.Cancel([question.row.id]))
+            self.turn()
+
+    def drop(self, question: Question) -> None:
+        """Nobody takes its replies any more; the other model may finish as if somebody did."""
+        if question.is_answered or question.is_dropped:
+            return
+        self._disown(question)
+        self._grant(question, question.received)
+        self.turn()
+        self._wake()
+
+    def _disown(self, question: Question) -> None:
+        question.is_dropped = True
+        self._orphans += 1
+
+    @property
+    def has_orphans(self) -> bool:
+        """Whether replies arrive for which no thread waits, so that the loop should take them."""
+        return self._orphans > 0
+
+    # --------------------------------------------------------------- waiting
+
+    def wait(self, question: Question) -> Answered:
+        """The next reply; blocks until it is here."""
+        try:
+            answered = self._wait(question)
+        except BaseException:
+            self.drop(question)
+            raise
+        if not question.is_answered:
+            question.taken += 1
+            if question.taken % _STEP == 0:
+                self._grant(question, question.taken)
+                self.turn()
+        return answered
+
+    def _wait(self, question: Question) -> Answered:
+        me = threading.get_ident()
+        if me == self._main:
+            while True:
+                self._read_for(question, self._main_bell, self._duties())
+                answered = question.inbox.get()
+                if answered is not None:
+                    return answered
+        # Before looking whether somebody reads: from here on whoever stops reading sees us.
+        self._waiting[me] = question
+        try:
+            while True:
+                if question.inbox.empty() and self._reading.acquire(False):
+                    try:
+                        self._read_for(question, self._reading_bell, {})
+                    finally:
+                        self._reading.release()
+                answered = question.inbox.get()
+                if answered is not None:
+                    return answered
+        finally:
+            del self._waiting[me]
+            self._appoint()
+
+    def _appoint(self) -> None:
+        """Somebody who waits reads from now on, if nobody does."""
+        if self._waiting and not self._reading.locked():
+            for question in list(self._waiting.values())[:1]:
+                question.inbox.put(None)
+
+    def _read_for(self, question: Question, bell: Bell, duties: Duties) -> None:
+        """Reads what arrives, for everybody, until there is something for this one."""
+        if not question.inbox.empty():
+            return
+        poller = select.poll()
+        for descriptor in (self.descriptor, bell.descriptor, *duties):
+            poller.register(descriptor, select.POLLIN)
+        while question.inbox.empty():
+            question.bell = bell
+            ready = poller.poll() if question.inbox.empty() else []
+            question.bell = None
+            for descriptor, _ in ready:
+                if descriptor == bell.descriptor:
+                    bell.silence()
+                elif descriptor in duties:
+                    duties[descriptor]()
+            self.turn()
+
+    def watch(self, loop: Any) -> None:
+        """The event loop of this thread reads what arrives, once more than it did."""
+        count, descriptors = self._loops.get(loop, (0, []))
+        if not count:
+            for gone in [other for other in list(self._loops) if other.is_closed()]:
+                self._loops.pop(gone, None)
+            looks: Duties = {self.descriptor: self.turn}
+            if threading.get_ident() == self._main and not self._has_background:
+                looks.update(self._duties())
+            for descriptor, look in looks.items():
+                loop.add_reader(descriptor, look)
+            descriptors = list(looks)
+        self._loops[loop] = (count + 1, descriptors)
+
+    def unwatch(self, loop: Any) -> None:
+        count, descriptors = self._loops.pop(loop, (1, []))
+        if count > 1:
+            self._loops[loop] = (count - 1, descriptors)
+        else:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+
+    # ---------------------------------------------------------------- socket
+
+    def follow(self, birth: wire.Birth) -> None:
+        """The broker is another one: what has no final reply is asked again."""
+        with self._lock:
+            self._birth = birth
+            if self._socket is not None:
+                self._connect()
+        self.turn()
+
+    def close(self) -> None:
+        """Whoever still waits gets an error."""
+        with self._lock:
+            self._is_closed = True
+            if self._socket is not None:
+                self._socket.close()
+        for question in list(self._open.values()):
+            question.refuse(_ENDED)
+        self._open.clear()
+
+    def turn(self) -> None:
+        """Sends what waits and takes what has arrived, unless another thread is just doing so."""
+        outgoing, lock = self._outgoing, self._lock
+        while lock.acquire(False):
+            try:
+                socket = self._socket
+                if self._is_closed or socket is None:
+                    return
+                while outgoing:
+                    self._send(outgoing.popleft())
+                # After a send too: it may have swallowed the edge of the descriptor.
+                while endpoints.has_input(socket):
+                    self._take(endpoints.receive(socket))
+            finally:
+                lock.release()
+            if not outgoing:
+                return
+
+    def _connect(self) -> None:
+        birth = self._birth
+        if self._socket is not None:
+            self._epoll.unregister(self._socket.fileno())
+            self._socket.close()
+        address = endpoints.requests_address(birth.directory, birth.epoch)
+        self._socket = endpoints.open_dealer(self._context, address)
+        self._epoll.register(self._socket.fileno(), select.EPOLLIN)
+        hello = wire.Hello(birth.serial, birth.token, birth.epoch)
+        endpoints.send(self._socket, [wire.encode(hello)])
+        self._outgoing.clear()
+        for question in list(self._open.values()):
+            if question.is_sent:
+                row = question.row
+                question.row = row._replace(flags=row.flags | wire.RESENT)
+                question.is_sent = False
+            self._outgoing.append(question)
+            if question.is_cancelled:
+                self._outgoing.append(wire.Cancel([question.row.id]))
+
+    def _send(self, item: Question | wire.Cancel | wire.Consumed) -> None:
+        if not isinstance(item, Question):
+            endpoints.send(self._socket, [wire.encode(item)])
+        elif not item.is_sent:
+            item.is_sent = True
+            endpoints.send(self._socket, [wire.encode(wire.Infer([item.row])), item.body])
+
+    def _grant(self, question: Question, responses: int) -> None:
+        grant = wire.Grant(self._birth.serial, question.row.id, responses)
+        self._outgoing.append(wire.Consumed([grant]))
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            message = wire.decode(frames[0])
+        except ProtocolError:
+            self.malformed += 1
+            return
+        if type(message) is wire.Replies and len(message.replies) == len(frames) - 1:
+            for row, body in zip(message.replies, frames[1:]):
+                question = self._open.get(row.id)
+                if question is None:
+                    self.malformed += 1
+                else:
+                    self._take_reply(question, row, body)
+        elif type(message) is not wire.Welcome:
+            self.malformed += 1
+
+    def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:
+        # An answer of the broker itself has no number.
+        if row.source and row.number != question.received and not question.is_dropped:
+            self._outgoing.append(wire.Cancel([row.id]))
+            self._disown(question)
+            self._wake()
+            question.refuse(_GAP)
+        question.received += 1
+        if row.flags & wire.FINAL:
+            question.is_answered = True
+            del self._open[row.id]
+            if question.is_dropped:
+                self._orphans -= 1
+        if not question.is_dropped:
+            question.answer(row, body)
+        elif question.received % _STEP == 0:
+            self._grant(question, question.received)

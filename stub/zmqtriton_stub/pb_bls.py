@@ -1,0 +1,188 @@
+"""Models that ask other models: what InferenceRequest's exec and async_exec do, and their result.
+
+Turns requests into what asking.py sends, and replies into responses. An error of the other model,
+of the broker or of the request itself becomes a response with an error, never an exception.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.check import batch_key
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError
+from zmqtriton_stub import instance
+from zmqtriton_stub.pb_errors import ErrorCode, TritonError, TritonModelException
+from zmqtriton_stub.pb_tensor import packed
+from zmqtriton_stub.pb_tensor import received as received_tensor
+from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from zmqtriton_stub.asking import Answered, Asker, Question
+
+
+class ResponseIterator:
+    """The responses to one request, as they come; after the last, an iteration starts over.
+
+    The last one may be empty, where a decoupled model has said FINAL without a response.
+    """
+
+    def __init__(self, asker: Asker, question: Question) -> None:
+        self._asker = asker
+        self._question = question
+        #: One thread at a time takes the next.
+        self._lock = threading.Lock()
+        self._responses: list[InferenceResponse] = []
+        self._position = 0
+        self._is_finished = False
+
+    def __iter__(self) -> ResponseIterator:
+        if self._is_finished and self._position >= len(self._responses):
+            self._position = 0
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        with self._lock:
+            if self._position >= len(self._responses):
+                if self._is_finished:
+                    raise StopIteration
+                reply = self._asker.wait(self._question)
+                self._is_finished = bool(reply[0].flags & wire.FINAL)
+                self._responses.append(_response(reply))
+            response = self._responses[self._position]
+            self._position += 1
+            return response
+
+    def cancel(self) -> None:
+        """Tells the other model that nobody wants the rest."""
+        self._asker.cancel(self._question)
+
+    def __del__(self) -> None:
+        # Fire and forget is allowed: the other model goes on.
+        self._asker.drop(self._question)
+
+
+def ask(request: InferenceRequest) -> InferenceResponse:
+    """Blocks until the one response is there."""
+    asker = _asker()
+    return _only_response(asker.wait(_ask(asker, request, wire.ONE_RESPONSE)))
+
+
+def ask_stream(request: InferenceRequest) -> ResponseIterator:
+    asker = _asker()
+    return ResponseIterator(asker, _ask(asker, request, 0))
+
+
+def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
+    """The request is sent now; the future gets the response or, of a stream, the iterator when
+    its first response is there. Raises RuntimeError where no event loop runs."""
+    import asyncio  # most models do without, and it takes long to import
+
+    loop = asyncio.get_running_loop()
+    asker = _asker()
+    future: Future[Any] = loop.create_future()
+
+    def settle(question: Question) -> None:
+        if future.done():
+            return
+        if is_stream:
+            future.set_result(ResponseIterator(asker, question))
+        else:
+            answered = question.inbox.get()
+            assert answered is not None  # no thread waits for it
+            future.set_result(_only_response(answered))
+
+    def notify(question: Question) -> None:
+        question.notify = None
+        if asyncio._get_running_loop() is loop:
+            settle(question)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(settle, question)
+
+    question = _ask(asker, request, 0 if is_stream else wire.ONE_RESPONSE, notify)
+
+    def end(_: Future[Any]) -> None:
+        asker.unwatch(loop)
+        if future.cancelled():
+            asker.cancel(question)
+            asker.drop(question)
+
+    if not future.done():
+        asker.watch(loop)
+        future.add_done_callback(end)
+    return future
+
+
+def _asker() -> Asker:
+    current = instance.current
+    if current is None or current.asker is None:
+        raise TritonModelException("BLS is only supported during the 'execute' function.")
+    return current.asker
+
+
+def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
+    # The one place where inputs get their place in memory.
+    inputs = [packed(tensor) for tensor in request._inputs]
+    parameters, outputs = request._parameters, request._outputs
+    try:
+        body = wire.encode_body(wire.RequestBody(request._request_id, parameters, outputs, inputs))
+        row = _row(request, inputs, flags)
+    except (InvalidArgument, OverflowError, ValueError) as error:
+        return asker.refused(InvalidArgument(str(error)), notify)
+    return asker.ask(row, body, notify)
+
+
+def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wire.Request:
+    # What the other model takes for a batch we cannot know, so this says what it would be if the
+    # first dimension were one. The broker takes it back where the model has none.
+    shape = inputs[0].shape if inputs else []
+    row = wire.Request(
+        0,
+        0,
+        request._model_name,
+        request._model_version,
+        request._flags & (wire.SEQUENCE_START | wire.SEQUENCE_END) | flags,
+        0,
+        request._timeout,
+        0,
+        shape[0] if shape else 0,
+        batch_key(inputs, 1),
+        request._correlation_id,
+    )
+    try:
+        # A message that does not decode is dropped by the broker, and nobody would answer.
+        wire.decode(wire.encode(wire.Infer([row])))
+    except ProtocolError as error:
+        raise InvalidArgument(f"the request cannot be sent: {error.text}") from None
+    return row
+
+
+def _only_response(answered: Answered) -> InferenceResponse:
+    row, body = answered
+    if not row.code and not body:
+        return _failure(InternalError.number, "Unexpected empty response.")
+    return _response(answered)
+
+
+def _response(answered: Answered) -> InferenceResponse:
+    row, body = answered
+    if row.code:
+        return _failure(row.code, row.text)
+    if not body:
+        return InferenceResponse()
+    try:
+        parameters, outputs = wire.decode_response(body)
+    except ProtocolError as error:
+        return _failure(error.number, error.text)
+    response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
+    response._parameters = parameters
+    return response
+
+
+def _failure(number: int, text: str) -> InferenceResponse:
+    known = any(code.number == number for code in ErrorCode)
+    code = ErrorCode(number - 1) if known else ErrorCode.INTERNAL
+    return InferenceResponse(error=TritonError(text, code))
