@@ -12,6 +12,7 @@ from zmqtriton_floor.check import Signature
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 from zmqtriton_floor.tensors import BY_CONFIG_NAME
 from zmqtriton_floor.wire import News
+from zmqtriton_frontends.regions import Regions
 
 _READY = "READY"
 #: The reason of a version that somebody unloaded on purpose; it does not make a server unready.
@@ -51,6 +52,8 @@ class Catalogue:
         self.strict_readiness = strict_readiness
         #: Without it nothing is ready, though requests may be made: they wait.
         self.has_broker = True
+        #: Clients' shared memory, which requests name as they name models.
+        self.regions = Regions()
         self._models: dict[str, dict[int, ModelVersion]] = {}
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}

@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, 
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.unanswered import Unanswered
 
 _log = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class Gateway:
         self.serial = 0
         self.settings: dict[str, Any] = {}
         self.catalogue = Catalogue()
+        self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionLeft(number))
         self.is_stopping = False
         #: Messages that did not decode, or that answered nothing that was asked.
         self.malformed = 0
@@ -72,6 +74,7 @@ class Gateway:
         await self._welcomed
 
     def close(self) -> None:
+        self.catalogue.regions.close()
         self._loop.remove_reader(self._lifeline.fileno())
         self._lifeline.close()
         self._disconnect()
@@ -82,7 +85,10 @@ class Gateway:
         """The one response. Raises the error that it became instead."""
         if self.is_stopping:
             raise Unavailable("Server exiting")
-        model, body, admission, options = request
+        if request.places:
+            with self.catalogue.regions.claim(request.places) as claim:
+                return claim.store(await self.infer(request._replace(places=NO_PLACES)))
+        model, body, admission, options, _ = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
             own_id,
@@ -234,8 +240,13 @@ class Gateway:
             self._loop.remove_writer(self._lifeline.fileno())
 
     def _read_lifeline(self) -> None:
-        for message, _ in self._lifeline.receive():
-            self._hear(message)
+        for message, descriptors in self._lifeline.receive():
+            if type(message) is wire.Region and descriptors:
+                self.catalogue.regions.add(message, descriptors.pop())
+            else:
+                self._hear(message)
+            for unexpected in descriptors:
+                os.close(unexpected)
         if self._lifeline.ended:
             self._loop.remove_reader(self._lifeline.fileno())
             self.on_end()
@@ -246,6 +257,8 @@ class Gateway:
             self.catalogue.update(message)
         elif kind is wire.Forget:
             self.catalogue.forget(message.model)
+        elif kind is wire.NoRegion:
+            self.catalogue.regions.remove(message.number)
         elif kind is wire.Sync:
             self._flush()  # what was checked against older news goes before the word
             self._tell(wire.Seen(message.number))

@@ -5,12 +5,14 @@ HTTP and gRPC both end here, so that no check can be missing from one of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.check import Admission
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.regions import NO_PLACES, Place
 
 
 class Options(NamedTuple):
@@ -30,19 +32,30 @@ class CheckedRequest(NamedTuple):
     body: RequestBody
     admission: Admission
     options: Options
+    #: Outputs that are written to clients' shared memory.
+    places: Mapping[str, Place] = NO_PLACES
 
 
 def prepare(
-    catalogue: Catalogue, model: str, version: str, body: RequestBody, options: Options
+    catalogue: Catalogue,
+    model: str,
+    version: str,
+    body: RequestBody,
+    options: Options,
+    places: Mapping[str, Place] = NO_PLACES,
 ) -> CheckedRequest:
-    """Raises what Catalogue.find and Signature.check raise, and InvalidArgument for numbers and
-    names that the wire does not carry."""
+    """Raises what Catalogue.find, Regions.fill and Signature.check raise, and InvalidArgument for
+    numbers and names that the wire does not carry."""
     found = catalogue.find(model, version)
     if options != _NO_OPTIONS:
         _check_options(options)
     if body.parameters:
         _check_parameters(body.parameters)
-    return CheckedRequest(found, body, found.signature.check(body), options)
+    for tensor in body.inputs:
+        if type(tensor.data) is Place:
+            body = catalogue.regions.fill(body)
+            break
+    return CheckedRequest(found, body, found.signature.check(body), options, places)
 
 
 _NO_OPTIONS = Options()

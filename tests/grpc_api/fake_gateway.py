@@ -112,7 +112,8 @@ class FakeGateway(Gateway):
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
-        return self.answer(request)
+        with self.catalogue.regions.claim(request.places) as claim:
+            return claim.store(self.answer(request))
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)

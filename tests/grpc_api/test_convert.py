@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody
-from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_contents, read_options
+from zmqtriton_frontends.grpc_api.convert import (
+    parse,
+    read_body,
+    read_contents,
+    read_options,
+    read_places,
+)
 from zmqtriton_frontends.kserve import Options
+from zmqtriton_frontends.regions import Place
 from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
@@ -209,12 +216,6 @@ A = {"name": "A", "datatype": "UINT8", "shape": [1]}
             "unexpected 'content' provided when using shared memory for input tensor 'A' for "
             "model 'm'",
         ),
-        (
-            {**A, "parameters": {"shared_memory_region": REGION, "shared_memory_byte_size": SIZE}},
-            None,
-            NotFound,
-            "Unable to find shared memory region: 'r'",
-        ),
     ],
 )
 def test_inputs_without_data_of_their_own_are_refused(
@@ -256,11 +257,6 @@ def test_more_raw_contents_than_inputs_are_refused() -> None:
             "output can't set both 'shared_memory_region' and 'classification'",
         ),
         (
-            {"shared_memory_region": REGION, "shared_memory_byte_size": SIZE},
-            NotFound,
-            "Unable to find shared memory region: 'r'",
-        ),
-        (
             {"classification": {"int64_param": 1}},
             Unsupported,
             "classification of output 'O' is not supported",
@@ -273,9 +269,26 @@ def test_outputs_asked_for_in_another_form_are_refused(
     request = request_of(outputs=[{"name": "O", "parameters": parameters}])
 
     with pytest.raises(error) as caught:
-        body_of(request)
+        read_places(request)
 
     assert (type(caught.value), caught.value.text) == (error, text)
+
+
+def test_tensors_in_shared_memory_are_places_until_they_are_read() -> None:
+    place = {"shared_memory_region": REGION, "shared_memory_byte_size": SIZE}
+    behind = {**place, "shared_memory_offset": {"int64_param": -8}}
+    request = request_of(
+        INPUT(**{**A, "name": "B", "parameters": place}),
+        INPUT(**A),
+        raw=(b"a",),
+        outputs=[{"name": "O", "parameters": behind}, {"name": "P"}],
+    )
+
+    body, places = body_of(request), read_places(request)
+
+    assert [Place("r", 0, 4), b"a"] == [tensor.data for tensor in body.inputs]
+    assert ["O", "P"] == body.outputs
+    assert {"O": Place("r", 2**64 - 8, 4)} == places
 
 
 # -------------------------------------------------------------------- parameters

@@ -38,13 +38,7 @@ def test_what_the_table_lacks_is_known() -> None:
 
     defined = {(service, rpc.name) for service, rpcs in SERVICES.items() for rpc in rpcs}
     assert sorted(name for _, name in defined - offered) == [
-        "CudaSharedMemoryRegister",
-        "CudaSharedMemoryStatus",
-        "CudaSharedMemoryUnregister",
         "LogSettings",
-        "SystemSharedMemoryRegister",
-        "SystemSharedMemoryStatus",
-        "SystemSharedMemoryUnregister",
         "TraceSetting",
     ]
     assert offered <= defined
@@ -409,3 +403,42 @@ def test_the_supervisors_error_is_the_answer() -> None:
 
     with pytest.raises(Unavailable, match="not now"):
         InMemory(gateway).ask("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
+
+
+# ----------------------------------------------------------- clients' shared memory
+
+
+def test_regions_are_the_supervisors() -> None:
+    gateway = FakeGateway()
+    region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
+    gateway.answers = {
+        "regions.register": None,
+        "regions.status": [region],
+        "regions.unregister": None,
+    }
+
+    register = a("SystemSharedMemoryRegisterRequest", **region)
+    memory = InMemory(gateway)
+    memory.ask("SystemSharedMemoryRegister", register)
+    status = memory.ask("SystemSharedMemoryStatus", a("SystemSharedMemoryStatusRequest"))
+    memory.ask("SystemSharedMemoryUnregister", a("SystemSharedMemoryUnregisterRequest"))
+
+    (name,) = status.regions
+    found = status.regions[name]
+    assert region == {key: getattr(found, key) for key in region}
+    assert [
+        ("regions.register", {"kind": "system", **region}),
+        ("regions.status", {"kind": "system", "name": ""}),
+        ("regions.unregister", {"kind": "system", "name": ""}),
+    ] == gateway.calls
+
+
+def test_cuda_regions_are_the_supervisors_to_refuse() -> None:
+    gateway = FakeGateway()
+    gateway.answers = {"regions.register": InvalidArgument("GPUs not supported")}
+    request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
+
+    with pytest.raises(InvalidArgument):
+        InMemory(gateway).ask("CudaSharedMemoryRegister", request)
+
+    assert [("regions.register", {"kind": "cuda", "name": "r"})] == gateway.calls

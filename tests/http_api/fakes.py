@@ -95,7 +95,8 @@ class FakeGateway:
 
     async def infer(self, request: CheckedRequest) -> ResponseBody:
         self.requests.append(request)
-        return self.reply(request)
+        with self.catalogue.regions.claim(request.places) as claim:
+            return claim.store(self.reply(request))
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))

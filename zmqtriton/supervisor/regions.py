@@ -81,6 +81,7 @@ class Regions:
         self._acknowledgements = acknowledgements
         self._frontends = frontends
         self._is_allowed = is_allowed
+        self._has_warned = False
         self._last_number = 0
         #: By name, in the order of registration.
         self._regions: dict[str, Region] = {}
@@ -102,7 +103,9 @@ class Regions:
             # A model could otherwise have the frontends write where it cannot.
             raise InvalidArgument("only clients register shared memory")
         if not self._is_allowed:
-            self._plan.log("W", f"refused to {verb.partition('.')[2]} shared memory: {_DISABLED}")
+            if not self._has_warned:  # once: clients must not fill the log
+                self._has_warned = True
+                self._plan.log("W", f"refused to register a client's memory. {_DISABLED}")
             raise Unsupported(_DISABLED)
         if verb == "regions.unregister":
             self._unregister(name, answer, is_cuda)

@@ -6,16 +6,17 @@ behind kserve.prepare. Texts are Triton's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.tensors import DATATYPES
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.kserve import Options
+from zmqtriton_frontends.regions import NO_PLACES, Place
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
 #: Ours for names that are none; the check against the model refuses it with Triton's text.
@@ -118,9 +119,11 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
     taken, given = 0, len(raw)
     inputs = []
     for tensor in request.inputs:
-        if tensor.parameters:
-            _refuse_region(tensor, request.model_name)
-        if tensor.HasField("contents"):
+        place = _input_place(tensor, request.model_name) if tensor.parameters else None
+        data: Any
+        if place is not None:
+            data = place
+        elif tensor.HasField("contents"):
             if given:
                 raise InvalidArgument(
                     "contents field must not be specified when using raw_input_contents for "
@@ -142,24 +145,28 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
         inputs.append(Tensor(tensor.name, datatype, shape, data))
     if taken < given:
         raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
-    outputs = [_output_name(output) for output in request.outputs]
+    outputs = [output.name for output in request.outputs]
     return RequestBody(request.id, parameters, outputs, inputs)
 
 
-def _output_name(output: Any) -> str:
-    if output.parameters:
+def read_places(request: Any) -> Mapping[str, Place]:
+    """The outputs that are to be written to shared memory; InvalidArgument where what is asked of
+    an output makes no sense."""
+    places: dict[str, Place] = {}
+    for output in request.outputs:
+        if not output.parameters:
+            continue
         classes = _read_classification(output)
-        region = _region_of(output)
-        if region is not None and classes:
+        place = _place_of(output)
+        if place is not None and classes:
             raise InvalidArgument(
                 "output can't set both 'shared_memory_region' and 'classification'"
             )
-        if region is not None:
-            raise NotFound(f"Unable to find shared memory region: '{region}'")
+        if place is not None:
+            places[output.name] = place
         if classes:
             raise Unsupported(f"classification of output '{output.name}' is not supported")
-    name: str = output.name
-    return name
+    return places or NO_PLACES
 
 
 def _read_classification(output: Any) -> int:
@@ -177,21 +184,18 @@ def _read_classification(output: Any) -> int:
     return count
 
 
-def _refuse_region(tensor: Any, model: str) -> None:
-    region = _region_of(tensor)
-    if region is None:
-        return
-    if tensor.HasField("contents"):
+def _input_place(tensor: Any, model: str) -> Place | None:
+    place = _place_of(tensor)
+    if place is not None and tensor.HasField("contents"):
         raise InvalidArgument(
             "unexpected 'content' provided when using shared memory for input tensor "
             f"'{tensor.name}' for model '{model}'"
         )
-    # Clients can register no region here, so there is none to be found.
-    raise NotFound(f"Unable to find shared memory region: '{region}'")
+    return place
 
 
-def _region_of(tensor: Any) -> str | None:
-    """The shared memory region that a tensor names, its parameters checked; None: it names none."""
+def _place_of(tensor: Any) -> Place | None:
+    """Where in shared memory a tensor lies, its parameters checked; None: it is not there."""
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
     given = [key for key in _REGION_PARAMETERS if key in parameters]
     if not given:
@@ -208,8 +212,11 @@ def _region_of(tensor: Any) -> str | None:
         raise InvalidArgument(
             "'shared_memory_byte_size' must be specified along with 'shared_memory_region' " + tail
         )
-    region: str = parameters["shared_memory_region"].string_param
-    return region
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        # Triton takes the 64 bits as unsigned, so that what is negative lies behind every region.
+        numbers.append(parameters[key].int64_param % 2**64 if key in given else 0)
+    return Place(parameters["shared_memory_region"].string_param, *numbers)
 
 
 # --------------------------------------------------------------- typed contents

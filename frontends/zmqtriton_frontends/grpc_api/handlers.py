@@ -15,6 +15,7 @@ from zmqtriton_frontends.grpc_api.health import Health
 from zmqtriton_frontends.grpc_api.infer import Inference
 from zmqtriton_frontends.grpc_api.models import Models
 from zmqtriton_frontends.grpc_api.repository import Repository
+from zmqtriton_frontends.grpc_api.shared_memory import SharedMemory
 from zmqtriton_frontends.grpc_api.stream import Streaming
 
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
@@ -78,6 +79,16 @@ def table(gateway: Gateway) -> list[Rpc]:
         Rpc(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
         Rpc(_INFERENCE, "RepositoryModelLoad", "model-repository", repository.load),
         Rpc(_INFERENCE, "RepositoryModelUnload", "model-repository", repository.unload),
+        *_shared_memory(SharedMemory(gateway, "system"), "SystemSharedMemory"),
+        *_shared_memory(SharedMemory(gateway, "cuda"), "CudaSharedMemory"),
         Rpc(_HEALTH, "Check", "health", health.check),
         Rpc(_HEALTH, "Watch", "health", stream=health.watch),
+    ]
+
+
+def _shared_memory(memory: SharedMemory, name: str) -> list[Rpc]:
+    return [
+        Rpc(_INFERENCE, f"{name}Status", "shared-memory", memory.status),
+        Rpc(_INFERENCE, f"{name}Register", "shared-memory", memory.register),
+        Rpc(_INFERENCE, f"{name}Unregister", "shared-memory", memory.unregister),
     ]

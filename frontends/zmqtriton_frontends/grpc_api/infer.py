@@ -13,10 +13,11 @@ from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options
+from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options, read_places
 from zmqtriton_frontends.grpc_api.raw import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.response import encode_response
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
+from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_protos import message
 
 _REQUEST = message("inference.ModelInferRequest")
@@ -63,4 +64,5 @@ def check_request(
     """Raises what is wrong with a request to a model that exists."""
     parameters, options = read_options(request, deadline_ns)
     body = read_body(request, raw, parameters)
-    return prepare(catalogue, request.model_name, request.model_version, body, options)
+    places = read_places(request) if request.outputs else NO_PLACES
+    return prepare(catalogue, request.model_name, request.model_version, body, options, places)

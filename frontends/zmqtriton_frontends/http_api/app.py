@@ -22,6 +22,7 @@ from zmqtriton_frontends.http_api.infer import Inference
 from zmqtriton_frontends.http_api.metadata import Metadata
 from zmqtriton_frontends.http_api.request import Request
 
+from zmqtriton_frontends.http_api.shared_memory import SharedMemory
 _log = logging.getLogger(__name__)
 
 Responder = Callable[..., Awaitable[None]]
@@ -77,6 +78,8 @@ def routes(gateway: Gateway) -> list[Route]:
         route._replace(path=prefix + route.path)
         for route in of_model
         for prefix in (
+    fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
+    fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")
             "/v2/models/{model:name}",
             "/v2/models/{model:name}/versions/{version:number}",
         )
@@ -84,9 +87,20 @@ def routes(gateway: Gateway) -> list[Route]:
 
 
 class _Name(falcon.routing.BaseConverter):
-    """A model's name as one segment of a path; what cannot be one is an unknown path."""
+    """A name as one segment of a path; what cannot be one is an unknown path."""
 
     def convert(self, value: str) -> str | None:
+def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:
+    region = f"{prefix}/region/{{region:name}}"
+    return [
+        Route("GET", f"{prefix}/status", "shared-memory", memory.status),
+        Route("GET", f"{region}/status", "shared-memory", memory.status),
+        Route("POST", f"{region}/register", "shared-memory", memory.register),
+        Route("POST", f"{prefix}/unregister", "shared-memory", memory.unregister),
+        Route("POST", f"{region}/unregister", "shared-memory", memory.unregister),
+    ]
+
+
         return value if 0 < len(value.encode()) <= _MAX_MODEL_NAME_BYTES else None
 
 

@@ -62,7 +62,12 @@ class Inference:
             self._forward_headers(req, parsed.body.parameters)
 
         checked = kserve.prepare(
-            self._gateway.catalogue, model, version, parsed.body, parsed.options
+            self._gateway.catalogue,
+            model,
+            version,
+            parsed.body,
+            parsed.options,
+            parsed.form.places,
         )
         response = await self._gateway.infer(checked)
         written = write(checked.model, parsed.body.request_id, response, parsed.form)

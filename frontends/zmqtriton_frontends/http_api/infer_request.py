@@ -6,14 +6,16 @@ but no name, number or count leaves this file that the wire could not carry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.tensors import BY_NAME, count_elements
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.http_api.binary import Tail
 from zmqtriton_frontends.http_api.json_tensors import to_bytes
 from zmqtriton_frontends.kserve import Options
+from zmqtriton_frontends.regions import NO_PLACES, Place
 
 #: Inputs and outputs of one request together; its parameters.
 MAX_TENSORS = 1024
@@ -28,12 +30,13 @@ _DEFAULT_OPTIONS = Options()
 
 
 class OutputForm(NamedTuple):
-    """Which outputs go out as binary."""
+    """Which outputs go out as binary, and which do not go out but into shared memory."""
 
     #: Those that the client listed.
     listed: dict[str, bool]
     #: All others.
     default: bool
+    places: Mapping[str, Place] = NO_PLACES
 
 
 class InferRequest(NamedTuple):
@@ -59,14 +62,14 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
         parameters, options, default_binary = _parameters(given)
 
     entries = _array(document, "inputs")
-    listed = _outputs(document) if "outputs" in document else {}
+    listed, places = _outputs(document) if "outputs" in document else ({}, NO_PLACES)
     if len(entries) + len(listed) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     inputs = [_input(entry, tail) for entry in entries]
     if tail is not None:
         tail.end()
     body = RequestBody(request_id, parameters, list(listed), inputs)
-    return InferRequest(body, options, OutputForm(listed, default_binary))
+    return InferRequest(body, options, OutputForm(listed, default_binary, places))
 
 
 def _mismatch(key: str, kind: str, actual: str = "") -> InvalidArgument:
@@ -119,7 +122,7 @@ def _input(entry: Any, tail: Tail | None) -> Tensor:
         data = to_bytes(name, datatype, count_elements(shape), entry["data"])
         return Tensor(name, datatype.number, shape, data)
     if "shared_memory_region" in parameters:
-        raise _no_region(parameters)
+        return Tensor(name, datatype.number, shape, _place(parameters))
     size = parameters["binary_data_size"]
     if type(size) is not int or size < 0:
         raise _mismatch("binary_data_size", "unsigned-integer")
@@ -157,35 +160,45 @@ def _source(entry: dict[str, Any], parameters: Any) -> str:
     )
 
 
-def _no_region(parameters: dict[str, Any]) -> NotFound:
+def _place(parameters: dict[str, Any]) -> Place:
     region = _name(parameters, "shared_memory_region")
-    return NotFound(f"Unable to find shared memory region: '{region}'")
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        value = parameters.get(key, 0)
+        if type(value) is not int or value < 0:
+            raise _mismatch(key, "unsigned-integer")
+        numbers.append(value)
+    return Place(region, *numbers)
 
 
 # ------------------------------------------------------------------ outputs
 
 
-def _outputs(document: dict[str, Any]) -> dict[str, bool]:
+def _outputs(document: dict[str, Any]) -> tuple[dict[str, bool], dict[str, Place]]:
+    """Which of those that are listed go out as binary, and where those lie that don't go out."""
     entries = _array(document, "outputs")
     if len(entries) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     listed: dict[str, bool] = {}
+    places: dict[str, Place] = {}
     for entry in entries:
         name = _name(entry)
         is_binary = False
         parameters = entry.get("parameters")
         if type(parameters) is dict:
             is_binary = _output_form(parameters)
+            if "shared_memory_region" in parameters:
+                places[name] = _place(parameters)
         listed[name] = is_binary
-    return listed
+    return listed, places
 
 
 def _output_form(parameters: dict[str, Any]) -> bool:
-    if "shared_memory_region" in parameters:
-        raise _no_region(parameters)
     classes = parameters.get("classification", 0)
     if type(classes) is not int or not 0 <= classes < 2**31:
         raise _mismatch("classification", "unsigned-integer")
+    if classes and "shared_memory_region" in parameters:
+        raise InvalidArgument("Output can't set both 'shared_memory_region' and 'classification'")
     if classes:
         raise Unsupported("the classification extension is not supported")
     is_binary = parameters.get("binary_data", False)

@@ -33,8 +33,12 @@ def write(
     document["outputs"] = outputs
     tail: list[bytes] = []
     for tensor in response.outputs:
-        entry = _describe(model, tensor)
-        if form.listed.get(tensor.name, form.default):
+        # What lies in a client's shared memory is there already.
+        is_placed = tensor.name in form.places
+        entry = _describe(model, tensor, is_placed)
+        if is_placed:
+            pass
+        elif form.listed.get(tensor.name, form.default):
             entry["parameters"] = {"binary_data_size": len(tensor.data)}
             if tensor.data:
                 tail.append(tensor.data)
@@ -47,9 +51,10 @@ def write(
     return WrittenResponse(b"".join((text, *tail)), len(text))
 
 
-def _describe(model: ModelVersion, tensor: Tensor) -> dict[str, Any]:
+def _describe(model: ModelVersion, tensor: Tensor, is_placed: bool) -> dict[str, Any]:
     name, number, shape, data = tensor
     datatype = BY_NUMBER.get(number)
-    if datatype is None or (number != BYTES and len(data) != count_elements(shape) * datatype.size):
+    has_size = number != BYTES and not is_placed
+    if datatype is None or (has_size and len(data) != count_elements(shape) * datatype.size):
         raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
     return {"name": name, "datatype": datatype.name, "shape": shape}
