@@ -11,7 +11,8 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any
 
 import zmq
@@ -22,6 +23,8 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.regions import NO_PLACES
+from zmqtriton_frontends.streams import ResponseStream, Streams
+from zmqtriton_frontends.streams import StreamItem as StreamItem  # for our callers
 from zmqtriton_frontends.unanswered import Unanswered
 
 _log = logging.getLogger(__name__)
@@ -39,7 +42,7 @@ class Gateway:
         self._welcomed: asyncio.Future[None]
         self._next_id = 0
         #: What waits for a reply; None where nobody does any more.
-        self._replies: dict[int, asyncio.Future[bytes] | None] = {}
+        self._replies: dict[int, asyncio.Future[bytes] | ResponseStream | None] = {}
         self._unanswered = Unanswered()
         self._answers: dict[int, asyncio.Future[str]] = {}
         #: Those of them that the broker will answer.
@@ -47,11 +50,13 @@ class Gateway:
         self._requests: list[wire.Request] = []
         self._bodies: list[bytes] = []
         self._cancels: list[int] = []
+        self._grants: list[wire.Grant] = []
         self._flush_due = False
         self.serial = 0
         self.settings: dict[str, Any] = {}
         self.catalogue = Catalogue()
         self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionLeft(number))
+        self.streams = Streams(self._replies, self._grant)
         self.is_stopping = False
         #: Messages that did not decode, or that answered nothing that was asked.
         self.malformed = 0
@@ -77,17 +82,58 @@ class Gateway:
         self.catalogue.regions.close()
         self._loop.remove_reader(self._lifeline.fileno())
         self._lifeline.close()
+        self.streams.close()
         self._disconnect()
 
     # ------------------------------------------------------------ inferences
 
     async def infer(self, request: CheckedRequest) -> wire.ResponseBody:
         """The one response. Raises the error that it became instead."""
-        if self.is_stopping:
-            raise Unavailable("Server exiting")
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
+        own_id = self._ask(request)
+        reply: asyncio.Future[bytes] = self._loop.create_future()
+        self._replies[own_id] = reply
+        try:
+            data = await reply
+        except asyncio.CancelledError:
+            self._cancel(own_id)
+            raise
+        return wire.decode_response(data)
+
+    async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
+        """The responses, up to and with the final one; works for all models. Errors are items.
+
+        The model is let go on as far as the caller is with iterating. Closing the iterator before
+        its end cancels the request.
+        """
+        if request.places:
+            with self.catalogue.regions.claim(request.places) as claim:
+                async with aclosing(self.stream(request._replace(places=NO_PLACES))) as items:
+                    async for item in items:
+                        yield item.stored(claim.store)
+            return
+        own_id = self._ask(request)
+        stream = ResponseStream(self._loop, own_id)
+        self._replies[own_id] = stream
+        ready = stream.reader.ready
+        try:
+            while True:
+                if not ready:
+                    await stream.wait()
+                item = stream.pop()
+                self.streams.taken(stream)
+                yield item
+                if item.is_final:
+                    return
+        finally:
+            self._cancel(own_id)  # if it is not answered
+
+    def _ask(self, request: CheckedRequest) -> int:
+        """Sends it with the next message; its id."""
+        if self.is_stopping:
+            raise Unavailable("Server exiting")
         model, body, admission, options, _ = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
@@ -103,17 +149,10 @@ class Gateway:
             admission.batch_key,
             options.correlation,
         )
-        reply: asyncio.Future[bytes] = self._loop.create_future()
-        self._replies[own_id] = reply
         self._requests.append(row)
         self._bodies.append(wire.encode_body(body))
         self._flush_soon()
-        try:
-            data = await reply
-        except asyncio.CancelledError:
-            self._cancel(own_id)
-            raise
-        return wire.decode_response(data)
+        return own_id
 
     def _cancel(self, own_id: int) -> None:
         if own_id in self._replies:
@@ -121,6 +160,10 @@ class Gateway:
             self._unanswered.cancelled(own_id)
             self._cancels.append(own_id)
             self._flush_soon()
+
+    def _grant(self, grant: wire.Grant) -> None:
+        self._grants.append(grant)
+        self._flush_soon()
 
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
         """The counters of a model, or of all; raises for an unknown one."""
@@ -156,6 +199,11 @@ class Gateway:
         for i in range(0, len(cancels), wire.MAX_ROWS):
             message = wire.encode(wire.Cancel(cancels[i : i + wire.MAX_ROWS]))
             endpoints.send(self._socket, [message])
+        if self._grants:
+            grants, self._grants = self._grants, []
+            for i in range(0, len(grants), wire.MAX_ROWS):
+                message = wire.encode(wire.Consumed(grants[i : i + wire.MAX_ROWS]))
+                endpoints.send(self._socket, [message])
         self._read_broker()  # a send may have consumed the descriptor's edge
 
     def _send(self, message: Any, bodies: list[bytes]) -> None:
@@ -193,11 +241,15 @@ class Gateway:
         if row.id not in self._replies:
             self.malformed += 1  # or a second answer, from a broker that has taken over
             return
-        reply = self._replies.pop(row.id)
-        self._unanswered.answered(row.id)
-        if reply is None or reply.done():
+        reply = self._replies[row.id]
+        if row.flags & wire.FINAL:
+            del self._replies[row.id]
+            self._unanswered.answered(row.id)
+        if isinstance(reply, ResponseStream):
+            self.streams.take_reply(reply, row, body)
+        elif reply is None or reply.done():
             return
-        if row.code:
+        elif row.code:
             reply.set_exception(from_number(row.code, row.text))
         else:
             reply.set_result(body)
@@ -291,6 +343,7 @@ class Gateway:
         self.serial = birth.serial
         self.settings = json.loads(birth.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
+        self.streams.be_born(self._loop, birth.serial, birth.directory)
         self._connect(birth.epoch)
 
     # ------------------------------------------------------------ the broker
@@ -319,4 +372,5 @@ class Gateway:
                 self._send(message, bodies)
             for question in self._questions.values():
                 self._send(question, [])
+            self.streams.renew()
             self._flush()
