@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -18,8 +19,9 @@ import zmq
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.responses import Answer, Pending
+from zmqtriton_stub.responses import Answer, Pending, state_lock
 from zmqtriton_stub.streams import Publisher, Stream, coalesce, frames
 
 #: At the end: how long libzmq may try to get rid of what was sent.
@@ -47,6 +49,10 @@ class Link:
         self.batches: deque[tuple[int, list[Pending]]] = deque()
         #: Every request that is here and has no final outcome yet, by peer and id.
         self.pending: dict[tuple[int, int], Pending] = {}
+        #: What the broker may not have passed on yet.
+        self.answered = Answered()
+        #: When nothing was left to be received.
+        self._dry_ns = time.monotonic_ns()
         #: Set by the loop before it looks for batches and waits.
         self.is_waiting = False
         #: The epoch of the broker that has welcomed us; -1: none yet.
@@ -55,20 +61,41 @@ class Link:
         self.malformed = 0
 
     def connect(self, address: str, hello: wire.Hello) -> None:
-        """Says hello to a broker. What an earlier one sent and was not begun is forgotten: whoever
-        asked sends it again."""
-        with self._lock:
+        """Says hello to a broker, and what is here since the time of an earlier one. What was not
+        begun is forgotten: whoever asked sends it again."""
+        with self._lock, state_lock:
             if self._socket is not None:
                 self._socket.close()
             self.epoch = -1
-            self._outgoing.clear()
-            for _, batch in self.batches:
-                for pending in batch:
-                    self.pending.pop(pending.route, None)
-            self.batches.clear()
+            self._forget_unbegun()
             self._socket = endpoints.open_dealer(self.context, address)
             self.descriptor = self._socket.fileno()
-        self.send([wire.encode(hello)])
+            # Before what other threads may have put into the queue by now.
+            endpoints.send(self._socket, self._introduction(hello))
+        self.turn()
+
+    def _forget_unbegun(self) -> None:
+        for _, batch in self.batches:
+            for pending in batch:
+                self.pending.pop(pending.route, None)
+        self.batches.clear()
+        for _ in range(len(self._outgoing)):
+            item = self._outgoing.popleft()
+            # Responses amid a stream go on; what ends a request is told in the hello.
+            if not isinstance(item, list) and not item[0].flags:
+                self._outgoing.append(item)
+
+    def _introduction(self, hello: wire.Hello) -> list[bytes]:
+        # In this order: a destructor may answer one of them at any moment.
+        received = list(self.pending)
+        outcomes, bodies = self.answered.recall()
+        known = {(outcome.peer, outcome.id) for outcome in outcomes}
+        routes = [wire.Route(*route) for route in received if route not in known]
+        if len(routes) > wire.MAX_ROWS:
+            # What cannot be told would be run again; what dies with this process is not.
+            os.write(2, b"too many open requests to go on with after the death of the broker\n")
+            os._exit(1)
+        return [wire.encode(hello._replace(received=routes, answered=outcomes)), *bodies]
 
     def publish(self, address: str) -> None:
         """From now on frontends can get responses of streams straight from here."""
@@ -113,6 +140,8 @@ class Link:
                 while endpoints.has_input(socket):
                     if self._take(endpoints.receive(socket)):
                         break
+                else:
+                    self._dry_ns = time.monotonic_ns()
             finally:
                 lock.release()
             if not outgoing:
@@ -163,6 +192,8 @@ class Link:
         return False
 
     def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> None:
+        with state_lock:
+            self.answered.heard(self._dry_ns)
         owed = Stream if self.instance.is_decoupled else Pending
         position = 0
         while position < len(works):

@@ -54,6 +54,8 @@ class Stub:
         self._model: Model
         self._link: Link
         self._asker: Asker
+        #: Of the broker that we are connected to; 0: none yet.
+        self._epoch = 0
         #: The loop takes replies to questions for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
@@ -99,9 +101,11 @@ class Stub:
             raise _Finished
         if kind is wire.Sync:
             self._instance.tell(wire.Seen(message.number))
-        elif kind is wire.Birth and self._is_initialized:
-            self._birth = message
-            self._connect_broker()
+        elif kind is wire.NewEpoch:
+            self._birth = self._birth._replace(epoch=message.epoch)
+            if self._epoch:
+                # Amid an execution, too, which may wait for an answer. The hello comes after it.
+                self._asker.follow(self._birth)
 
     # ------------------------------------------------------ beginning and end
 
@@ -160,7 +164,7 @@ class Stub:
             wire.Hello(birth.serial, birth.token, birth.epoch),
         )
         self._poller.register(link.descriptor, select.POLLIN)
-        self._asker.follow(birth)
+        self._epoch = birth.epoch
 
     def _finish(self) -> None:
         if not self._is_initialized:
@@ -178,12 +182,14 @@ class Stub:
     def _serve(self) -> NoReturn:
         batches = self._link.batches
         while True:
-            while batches:
+            while batches and self._epoch == self._birth.epoch:
                 self._execute(*batches.popleft())
             self._wait()
 
     def _wait(self) -> None:
         """Until there is a batch or something else to look at."""
+        if self._epoch != self._birth.epoch:
+            self._connect_broker()
         link, lifeline = self._link, self._lifeline
         if lifeline.is_backed_up != self._is_backed_up:
             self._is_backed_up = not self._is_backed_up
@@ -316,6 +322,6 @@ def _answer(
             pending.accept()
             accepted.append((pending, response))
     encoded = [pending.encode(response) for pending, response in accepted]
-    for pending, _ in accepted:
-        pending.finish()
+    for (pending, _), answer in zip(accepted, encoded):
+        pending.finish(answer)
     answers += encoded

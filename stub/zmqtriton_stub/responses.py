@@ -106,16 +106,19 @@ class Pending:
         body = wire.encode_body(wire.ResponseBody(response._parameters, tensors))
         return wire.Outcome(peer, own_id, 0, "", flags), body
 
-    def finish(self) -> None:
+    def finish(self, answer: Answer) -> None:
         """The final outcome is on its way."""
-        self.is_answered = True
-        self._link.pending.pop(self.route, None)
+        with state_lock:
+            self.is_answered = True
+            self._link.answered.add(*answer)
+            self._link.pending.pop(self.route, None)
 
     def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
         """Finishes; what it returns is for the caller to send."""
         self._is_closed = True
-        self.finish()
-        return [(wire.Outcome(*self.route, code, clip(text), wire.FINAL), b"")]
+        answer = wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""
+        self.finish(answer)
+        return [answer]
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
         """Sends one of the model's responses, from any thread."""
@@ -124,6 +127,7 @@ class Pending:
         with state_lock:
             self.accept(has_response=response is not None, flags=flags)
             if answer is not None and not self.is_answered:
+                self.finish(answer)
                 self._send(answer)
 
     def drop(self) -> None:
@@ -139,7 +143,6 @@ class Pending:
 
     def _send(self, answer: Answer) -> None:
         outcome, body = answer
-        self.finish()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
 
 

@@ -173,7 +173,7 @@ class Stream(Pending):
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
         self._number += 1
         if flags:
-            self.finish()
+            self.finish((outcome, body))
         self._link.post((outcome, body))
 
     def _cut(self) -> None:

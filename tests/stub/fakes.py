@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton_floor import wire
+from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.responses import Answer, Pending
 from zmqtriton_stub.streams import Stream, frames
@@ -20,6 +21,7 @@ class FakeLink:
         self.instance = Instance(LOAD, self.told.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], Pending] = {}
+        self.answered = Answered()
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []
         self.on_turn: list[Any] = []

@@ -29,6 +29,8 @@ class RunningStub:
     def __init__(self, directory: Path, python: str = sys.executable, epoch: int = 1) -> None:
         self.directory = directory
         self.told: list[Any] = []
+        #: The bodies of the last hello.
+        self.answered: list[bytes] = []
         self._context: Any = zmq.Context()
         self._epoch = epoch
         self._ids = itertools.count(1)
@@ -79,9 +81,8 @@ class RunningStub:
             if self.lifeline.ended and not any(type(m) is kind for m in self.told):
                 raise AssertionError(f"the stub ended without {kind.__name__}: {self.told}")
 
-    def be_born(self, epoch: int | None = None) -> None:
-        epoch = self._epoch if epoch is None else epoch
-        self.tell(wire.Birth(7, _TOKEN, "stub", str(self.directory), epoch, "{}"))
+    def be_born(self) -> None:
+        self.tell(wire.Birth(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
 
     def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:
         """Up to Completed; the configuration that it says."""
@@ -107,15 +108,18 @@ class RunningStub:
     # ---------------------------------------------------------------- broker
 
     def move(self, epoch: int) -> None:
-        """Closes this broker's socket and opens the next one's."""
+        """Closes this broker's socket, opens the next one's, and tells of it."""
         self._router.close()
         self._router = self._open(epoch)
         self._epoch = epoch
+        self.tell(wire.NewEpoch(epoch))
 
     def welcome(self) -> wire.Hello:
         """Awaits a Hello and answers it."""
-        hello: wire.Hello = wire.decode(self._receive()[0])
+        header, *self.answered = self._receive()
+        hello: wire.Hello = wire.decode(header)
         assert (hello.serial, hello.token, hello.epoch) == (7, _TOKEN, self._epoch)
+        assert len(self.answered) == len(hello.answered)
         self._send([wire.encode(wire.Welcome(self._epoch))])
         return hello
 

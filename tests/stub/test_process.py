@@ -348,7 +348,6 @@ def test_after_the_broker_s_death_it_says_hello_to_the_next_one(
         assert _answer(stub) == [fp32("X")]
 
         stub.move(epoch=2)
-        stub.be_born(epoch=2)
         hello = stub.welcome()
 
         assert hello.epoch == 2

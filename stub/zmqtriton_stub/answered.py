@@ -1,0 +1,110 @@
+"""Final answers that the broker may have died with: the next one is told them, and runs none again.
+
+The link keeps them until the broker has proved, by sending work, that it outlived the answer by a
+second. Of large bodies, and of more than so many bytes in all, only the fact stays. Its methods are
+called with the lock of responses.py held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Iterable
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import BY_CODE
+
+#: After so long what the broker had passed on has reached those who asked.
+SETTLED_NS = 1_000_000_000
+MAX_BODY_BYTES = 64 << 10
+MAX_BYTES = 4 << 20
+#: Of the texts of errors, in one hello.
+_MAX_TEXTS = wire.MAX_HEADER_BYTES // 4
+_CLIPPED = 64
+
+_LOST = "the answer of the model was lost with the broker"
+_LOST_NUMBER = BY_CODE["UNAVAILABLE"].number
+_now_ns = time.monotonic_ns
+
+
+class _Kept:
+    __slots__ = ("body", "outcome", "sent_ns")
+
+    def __init__(self, outcome: wire.Outcome, body: bytes | None) -> None:
+        self.outcome = outcome
+        #: None: it was too much to keep.
+        self.body = body
+        self.sent_ns = _now_ns()
+
+
+class Answered:
+    """Oldest first."""
+
+    def __init__(self) -> None:
+        self._kept: deque[_Kept] = deque()
+        self._with_body: deque[_Kept] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, outcome: wire.Outcome, body: bytes) -> None:
+        """It is on its way, or about to be."""
+        size = len(body)
+        if size > MAX_BODY_BYTES:
+            self._kept.append(_Kept(outcome, None))
+            return
+        kept = _Kept(outcome, body)
+        self._kept.append(kept)
+        if size:
+            self._with_body.append(kept)
+            self._bytes += size
+            while self._bytes > MAX_BYTES:
+                self._drop_body(self._with_body[0])
+
+    def heard(self, since_ns: int) -> None:
+        """The broker has sent something after that moment."""
+        settled_ns = since_ns - SETTLED_NS
+        kept = self._kept
+        while kept and kept[0].sent_ns < settled_ns:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = self._kept.popleft()
+        if oldest.body:
+            self._drop_body(oldest)
+
+    def _drop_body(self, kept: _Kept) -> None:
+        self._with_body.popleft()
+        self._bytes -= len(kept.body or b"")
+        kept.body = None
+
+    def recall(self) -> tuple[list[wire.Outcome], list[bytes]]:
+        """For a hello, the newest that fit into one; the new broker may die as well, so it starts
+        anew with proving."""
+        now_ns = _now_ns()
+        while len(self._kept) > wire.MAX_ROWS:
+            self._forget_oldest()
+        for kept in self._kept:
+            kept.sent_ns = now_ns
+        outcomes = [_as_known(kept) for kept in self._kept]
+        return _clip(outcomes), [kept.body or b"" for kept in self._kept]
+
+
+def _as_known(kept: _Kept) -> wire.Outcome:
+    if kept.body is not None:
+        return kept.outcome
+    return kept.outcome._replace(code=_LOST_NUMBER, text=_LOST, blocks=[])
+
+
+def _clip(outcomes: Iterable[wire.Outcome]) -> list[wire.Outcome]:
+    """With their texts as long as one header can take them."""
+    clipped, room = [], _MAX_TEXTS
+    for outcome in outcomes:
+        size = len(outcome.text.encode())
+        if size > room:
+            outcome = outcome._replace(text=outcome.text[:_CLIPPED])
+        else:
+            room -= size
+        clipped.append(outcome)
+    return clipped
