@@ -71,6 +71,9 @@ class Mappings:
     def add(self, owner: int, segment: int, descriptor: int) -> None:
         """Maps a segment; the descriptor is taken over. Raises ProtocolError where it could be cut
         short under its readers."""
+        if (owner, segment) in self._segments:  # two have asked for it
+            os.close(descriptor)
+            return
         memory = None
         try:
             if not is_size_sealed(descriptor):
@@ -86,7 +89,6 @@ class Mappings:
         finally:
             if memory is None or not self._is_private:
                 os.close(descriptor)
-        self.remove(owner, segment)
         with self._lock:
             kept = descriptor if self._is_private else -1
             self._segments[owner, segment] = _Segment(memory, size, kept)

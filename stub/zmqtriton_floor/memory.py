@@ -147,6 +147,12 @@ class Arena:
         self._lock = threading.RLock()
         self._is_inside = False
 
+    @classmethod
+    def configured(cls, owner: int, settings: dict[str, Any]) -> Arena:
+        """As the settings in the birth message say."""
+        sizes = [settings.get(name, 1 << 20) for name in ("segment_bytes", "segment_step_bytes")]
+        return cls(owner, first_bytes=sizes[0], step_bytes=sizes[1])
+
     # ---------------------------------------------------------------- blocks
 
     def allocate(self, size: int) -> Allocation | None:

@@ -44,6 +44,8 @@ from zmqtriton_floor.logs import LEVEL_NUMBERS
 _log = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 16
+#: As Triton's defaults of shm-default-byte-size and shm-growth-byte-size.
+_SEGMENT_BYTES = 1 << 20
 _LOOK_EVERY_S = 1.0
 #: For what was killed at the end; after that the kernel has it.
 _END_WITHIN_S = 5.0
@@ -105,6 +107,13 @@ class Service:
         """What every process is told: all options, with the ports that they have become."""
         settings = dataclasses.asdict(self._options)
         settings["server_version"] = __version__
+        python = self._options.backend_settings("python")
+        for setting, name in (
+            ("segment_bytes", "shm-default-byte-size"),
+            ("segment_step_bytes", "shm-growth-byte-size"),
+        ):
+            text = python.get(name, "")
+            settings[setting] = int(text) if text.isdecimal() else _SEGMENT_BYTES
         settings["metrics_address"] = self._options.metrics_address or self._options.http_address
         for role, name in (
             (listeners.HTTP, "http_port"),

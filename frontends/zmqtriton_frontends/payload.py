@@ -1,0 +1,280 @@
+"""Large tensors of a frontend: requests' go into its arena, responses' are read where they lie.
+
+Used by the gateway, which brings and takes the messages; lives on the gateway's loop. A tensor of a
+response is a view of shared memory, and its block is released when the last such view is gone, so
+nobody has to remember that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of
+from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
+
+#: What hear() is for.
+MESSAGES = (wire.SegmentMade, wire.SegmentGiven)
+
+#: So long the supervisor may take to answer.
+_PATIENCE_S = 1.0
+#: Where a tensor begins within a page, for numpy and what lies behind it.
+_ALIGNMENT = 64
+
+_LATE = "The supervisor did not answer in time."
+#: A message and its descriptor.
+_Heard = tuple[Any, int | None]
+
+
+class Payload:
+    """`tell` goes to the supervisor; `release` to the broker, batched, with blocks of others."""
+
+    def __init__(
+        self,
+        serial: int,
+        settings: dict[str, Any],
+        tell: Callable[[Any], None],
+        release: Callable[[list[Block]], None],
+    ) -> None:
+        self.arena = Arena.configured(serial, settings)
+        self.mappings = Mappings(is_private=False, on_release=self._released)
+        self._tell = tell
+        self._release = release
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._asked: dict[tuple[int, ...], asyncio.Future[_Heard]] = {}
+        self._growing = asyncio.Lock()
+        self._trimming: asyncio.TimerHandle | None = None
+        # Arrays may end in a thread of gRPC's, where the garbage collector happens to run.
+        self._releases: deque[Block] = deque()
+        self._is_release_due = False
+
+    def close(self) -> None:
+        if self._trimming is not None:
+            self._trimming.cancel()
+
+    # -------------------------------------------------------------- requests
+
+    async def place(self, body: RequestBody) -> tuple[RequestBody, list[int]]:
+        """The body with references for its large tensors, and the blocks, to be freed when the
+        request has its final reply. Unavailable where memory is short."""
+        inputs: list[wire.Tensor] = []
+        blocks: list[int] = []
+        try:
+            for tensor in body.inputs:
+                if len(tensor.data) > INLINE_BYTES:
+                    reference = await self._put(tensor.data)
+                    blocks.append(reference.block)
+                    tensor = tensor._replace(data=reference)
+                inputs.append(tensor)
+        except BaseException:
+            self.arena.free(blocks)
+            raise
+        return body._replace(inputs=inputs), blocks
+
+    async def _put(self, data: Any) -> Reference:
+        if type(data) is memoryview:
+            reference = self.arena.locate(data)
+            if reference is not None:
+                self.arena.lease([reference.block])
+                return reference
+        allocation = await self._allocate(len(data))
+        allocation.view[:] = data
+        return allocation.reference
+
+    async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
+        """A request's body in one piece, in the arena, so that its tensors need not be copied once
+        more. They begin at that byte of it; what is small or finds no room lies elsewhere."""
+        if size - tensors_at <= INLINE_BYTES:
+            return Gathered(b"".join(pieces))
+        start = -tensors_at % _ALIGNMENT
+        try:
+            allocation = await self._allocate(start + size)
+        except Unavailable:
+            return Gathered(b"".join(pieces))
+        position = start
+        for piece in pieces:
+            allocation.view[position : position + len(piece)] = piece
+            position += len(piece)
+        return Gathered(allocation.view[start:], self.arena, allocation.reference.block)
+
+    # ------------------------------------------------------------- responses
+
+    async def open(self, data: bytes) -> ResponseBody:
+        """The response of a body; large tensors are views that must not outlive their reader.
+        Unavailable where the memory they were in is gone."""
+        response = wire.decode_response(data)
+        references = _references(response)
+        if not references:
+            return response
+        try:
+            for owner, segment in self.mappings.missing(references):
+                await self._map(owner, segment)
+            arrays = iter(self.mappings.open(references, is_leased=True))
+        except BaseException:
+            self._released([block_of(reference) for reference in references])
+            raise
+        outputs = [
+            tensor._replace(data=memoryview(next(arrays)))
+            if type(tensor.data) is Reference
+            else tensor
+            for tensor in response.outputs
+        ]
+        return response._replace(outputs=outputs)
+
+    def discard(self, data: bytes) -> None:
+        """Nobody wants this response."""
+        if data:
+            references = _references(wire.decode_response(data))
+            self._released([block_of(reference) for reference in references])
+
+    async def _map(self, owner: int, segment: int) -> None:
+        given = await self._ask(wire.AskSegment(owner, segment))
+        if given is None:
+            raise Unavailable(f"the tensors of the response cannot be read: {_LATE}")
+        if not given.size:
+            raise Unavailable("the model instance that answered is gone, and its response with it")
+
+    def _released(self, blocks: list[Block]) -> None:
+        """Called by destructors too, in whichever thread."""
+        self._releases.extend(blocks)
+        if not self._is_release_due:
+            self._is_release_due = True
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(self._send_releases)
+            else:
+                self._loop.call_soon_threadsafe(self._send_releases)
+
+    def _send_releases(self) -> None:
+        self._is_release_due = False
+        blocks = []
+        while self._releases:
+            blocks.append(self._releases.popleft())
+        self._release(blocks)
+
+    # -------------------------------------------------------------- segments
+
+    async def _allocate(self, size: int) -> Allocation:
+        allocation = self.arena.allocate(size)
+        if allocation is None:
+            # One after the other, since a new segment is often enough for all that wait.
+            async with self._growing:
+                allocation = self.arena.allocate(size) or await self._grow(size)
+        if self._trimming is None:
+            self._trimming = self._loop.call_later(IDLE_S, self._trim)
+        return allocation
+
+    async def _grow(self, size: int) -> Allocation:
+        for is_last_try in (False, True):
+            wanted = self.arena.wanted(size)
+            made, descriptor = await self._await_segment(wanted)
+            if descriptor is not None:
+                self.arena.add(wanted, descriptor)
+                break
+            refusal = self.arena.refuse(wanted, _LATE if made is None else made.text)
+            idle = self.arena.trim(0)
+            if is_last_try or not idle:
+                raise refusal
+            self._drop(idle)
+        allocation = self.arena.allocate(size)
+        assert allocation is not None, "a segment made for a block has room for it"
+        return allocation
+
+    async def _await_segment(self, wanted: wire.MakeSegment) -> _Heard:
+        answer = self._asked[(wanted.segment,)] = self._loop.create_future()
+        self._tell(wanted)
+        try:
+            return await asyncio.wait_for(answer, _PATIENCE_S)
+        except asyncio.TimeoutError:
+            return None, None
+        except asyncio.CancelledError:
+            self.arena.refuse(wanted, "")
+            if answer.done() and not answer.cancelled():
+                self._return(*answer.result())
+            raise
+
+    async def _ask(self, question: wire.AskSegment) -> wire.SegmentGiven | None:
+        """What the supervisor answers, to all who ask the same; None if it takes too long."""
+        key = (question.owner, question.segment)
+        answer = self._asked.get(key)
+        if answer is None:
+            self._asked[key] = answer = self._loop.create_future()
+            self._tell(question)
+        try:
+            given, _ = await asyncio.wait_for(asyncio.shield(answer), _PATIENCE_S)
+        except asyncio.TimeoutError:
+            self._asked.pop(key, None)
+            return None
+        result: wire.SegmentGiven = given
+        return result
+
+    def hear(self, message: Any, descriptors: list[int]) -> None:
+        """One of MESSAGES; takes its descriptor over."""
+        descriptor = descriptors.pop() if descriptors else None
+        if type(message) is wire.SegmentMade:
+            answer = self._asked.pop((message.segment,), None)
+            if answer is None or answer.done():
+                self._return(message, descriptor)
+            else:
+                answer.set_result((message, descriptor))
+            return
+        owner, segment, _ = message
+        if descriptor is None:
+            self.mappings.remove(owner, segment)
+        else:
+            self.mappings.add(owner, segment, descriptor)
+        answer = self._asked.pop((owner, segment), None)
+        if answer is not None and not answer.done():
+            answer.set_result((message, None))
+
+    def _return(self, made: wire.SegmentMade, descriptor: int | None) -> None:
+        if descriptor is not None:
+            os.close(descriptor)
+            self._tell(wire.DropSegment(made.segment))
+
+    def _trim(self) -> None:
+        self._drop(self.arena.trim())
+        again = bool(self.arena.bytes)
+        self._trimming = self._loop.call_later(IDLE_S, self._trim) if again else None
+
+    def _drop(self, segments: list[wire.DropSegment]) -> None:
+        for segment in segments:
+            self._tell(segment)
+
+
+class Gathered:
+    """A body to be used within a with statement; what was placed meanwhile outlives it."""
+
+    def __init__(self, data: Any, arena: Arena | None = None, block: int = 0) -> None:
+        self._data = data
+        self._arena = arena
+        self._block = block
+
+    def __enter__(self) -> Any:
+        return self._data
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._arena is not None:
+            self._arena.free([self._block])
+
+
+def is_large(body: RequestBody) -> bool:
+    """Whether place() has something to do."""
+    return any(len(tensor.data) > INLINE_BYTES for tensor in body.inputs)
+
+
+def _references(response: ResponseBody) -> list[Reference]:
+    return [tensor.data for tensor in response.outputs if type(tensor.data) is Reference]

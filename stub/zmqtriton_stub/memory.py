@@ -1,0 +1,227 @@
+"""Large tensors of a stub: what the model gives goes into its arena, what it gets is mapped.
+
+Used by whoever makes or reads a body, in any thread. The answers of the supervisor come over the
+lifeline, so all of it is read here; what is not about segments is put down for the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Iterable, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.memory import INLINE_BYTES, Allocation, Arena, block_of
+from zmqtriton_floor.wire import Block, Reference, Tensor
+
+#: So long the supervisor may take to answer.
+_PATIENCE_S = 1.0
+#: Other threads may take what was just made.
+_TRIES = 8
+
+_LATE = "The supervisor did not answer in time."
+#: The message and the descriptor; -1: none came along.
+_Answer = Tuple[Any, int]
+
+
+class _Question:
+    """What a thread waits for."""
+
+    answer: _Answer | None = None
+
+
+class Memory:
+    """The arena, the mappings and the ear of this process."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self.arena = Arena(0)
+        self.mappings = Mappings(is_private=True, on_release=self._released)
+        #: Messages that are the loop's.
+        self.heard: deque[Any] = deque()
+        #: What wakes the loop when another thread has heard one, and how a message gets out.
+        self.wake: Callable[[], None] = lambda: None
+        self.tell: Callable[[Any], None] = lifeline.send
+        self.release: Callable[[wire.Release], None] = lambda message: None
+        self._lifeline = lifeline
+        self._reading = threading.Lock()
+        self._asked: dict[tuple[int, ...], list[_Question]] = {}
+
+    def begin(self, birth: wire.Birth) -> None:
+        """From here on others may be told of what is in the arena."""
+        self.arena = Arena.configured(birth.serial, json.loads(birth.settings))
+
+    # ------------------------------------------------------------------ arena
+
+    def place(self, rows: list[Tensor]) -> tuple[list[Tensor], list[Block]]:
+        """The tensors with references for the data of large ones, and the blocks, each with one
+        lease. Unavailable where memory is short; nothing is leased then."""
+        placed: list[Tensor] = []
+        blocks: list[Block] = []
+        try:
+            for row in rows:
+                if len(row.data) > INLINE_BYTES:
+                    allocation = self._allocate(len(row.data))
+                    allocation.view[:] = row.data
+                    blocks.append(allocation.block)
+                    row = row._replace(data=allocation.reference)
+                placed.append(row)
+        except BaseException:
+            self.free(blocks)
+            raise
+        return placed, blocks
+
+    def free(self, blocks: Iterable[Block]) -> None:
+        """Blocks that nobody will get, or that have been released; only our own count."""
+        owner = self.arena.owner
+        self.arena.free([block.block for block in blocks if block.owner == owner])
+
+    def lease(self, blocks: Iterable[Block]) -> None:
+        """Somebody has passed on blocks of ours."""
+        owner = self.arena.owner
+        self.arena.lease([block.block for block in blocks if block.owner == owner])
+
+    def _allocate(self, size: int) -> Allocation:
+        for _ in range(_TRIES):
+            allocation = self.arena.allocate(size)
+            if allocation is not None:
+                return allocation
+            self._grow(size)
+        raise Unavailable("Failed to allocate shared memory.")
+
+    def _grow(self, size: int) -> None:
+        for is_last_try in (False, True):
+            wanted = self.arena.wanted(size)
+            answer = self._ask(wanted, (wanted.segment,))
+            if answer is not None and answer[1] >= 0:
+                self.arena.add(wanted, answer[1])
+                return
+            refusal = self.arena.refuse(wanted, _LATE if answer is None else answer[0].text)
+            idle = self.arena.trim(0)
+            if is_last_try or not idle:
+                raise refusal
+            self._drop(idle)
+
+    def trim(self) -> None:
+        """Gives back what has been empty for a while."""
+        self._drop(self.arena.trim())
+
+    def _drop(self, segments: list[wire.DropSegment]) -> None:
+        for segment in segments:
+            self.tell(segment)
+
+    # --------------------------------------------------------------- mappings
+
+    def open(self, rows: list[Tensor], *, is_leased: bool) -> tuple[list[Tensor], list[Block]]:
+        """The tensors with views for their references, and the blocks that those are in. Leased
+        ones are released when nothing reads them any more, also if this raises: Unavailable where
+        their memory is gone."""
+        references = [row.data for row in rows if type(row.data) is Reference]
+        if not references:
+            return rows, []
+        blocks = [block_of(reference) for reference in references]
+        try:
+            for owner, segment in self.mappings.missing(references):
+                self._map(owner, segment)
+            arrays = iter(self.mappings.open(references, is_leased=is_leased))
+        except BaseException:
+            if is_leased:
+                self._released(blocks)
+            raise
+        return [
+            row._replace(data=memoryview(next(arrays))) if type(row.data) is Reference else row
+            for row in rows
+        ], blocks
+
+    def _map(self, owner: int, segment: int) -> None:
+        answer = self._ask(wire.AskSegment(owner, segment), (owner, segment))
+        if answer is None:
+            raise Unavailable(f"a tensor cannot be read: {_LATE}")
+        if not answer[0].size:
+            raise Unavailable("a tensor cannot be read: the process that sent it is gone")
+
+    def _released(self, blocks: list[Block]) -> None:
+        self.release(wire.Release(blocks))
+
+    # --------------------------------------------------------------- lifeline
+
+    def receive(self) -> None:
+        """Takes what is there, unless another thread is just doing so."""
+        if self._reading.acquire(False):
+            try:
+                self._receive()
+            finally:
+                self._reading.release()
+
+    def _ask(self, question: Any, key: tuple[int, ...]) -> _Answer | None:
+        """What the supervisor answers; None if it takes too long."""
+        waiting = _Question()
+        self._asked.setdefault(key, []).append(waiting)
+        self.tell(question)
+        deadline = time.monotonic() + _PATIENCE_S
+        try:
+            while waiting.answer is None:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return None
+                # One thread reads for all; the others wait for it to let go.
+                if self._reading.acquire(timeout=left_s):
+                    try:
+                        if waiting.answer is None and self._lifeline.wait(left_s):
+                            self._receive()
+                    finally:
+                        self._reading.release()
+            return waiting.answer
+        finally:
+            others = [other for other in self._asked.pop(key, []) if other is not waiting]
+            if others:
+                self._asked[key] = others
+
+    def _receive(self) -> None:
+        count = len(self.heard)
+        for message, descriptors in self._lifeline.receive():
+            descriptor = descriptors.pop() if descriptors else -1
+            for unexpected in descriptors:
+                os.close(unexpected)
+            if type(message) is wire.SegmentMade:
+                self._take_made(message, descriptor)
+            elif type(message) is wire.SegmentGiven:
+                self._take_given(message, descriptor)
+            else:
+                self.heard.append(message)
+                if descriptor >= 0:
+                    os.close(descriptor)
+        if self._lifeline.ended:
+            os._exit(1)  # nobody is left to report to
+        if len(self.heard) > count:
+            self.wake()
+
+    def _take_made(self, message: wire.SegmentMade, descriptor: int) -> None:
+        if self._settle((message.segment,), (message, descriptor)):
+            return
+        if descriptor >= 0:  # too late
+            os.close(descriptor)
+            self.tell(wire.DropSegment(message.segment))
+
+    def _take_given(self, message: wire.SegmentGiven, descriptor: int) -> None:
+        key = (message.owner, message.segment)
+        if descriptor < 0:
+            self.mappings.remove(*key)
+        else:
+            try:
+                self.mappings.add(*key, descriptor)
+            except ProtocolError:
+                message = message._replace(size=0)
+        self._settle(key, (message, descriptor))
+
+    def _settle(self, key: tuple[int, ...], answer: _Answer) -> bool:
+        """Whether anybody waits for it."""
+        questions = self._asked.pop(key, [])
+        for question in questions:
+            question.answer = answer
+        return bool(questions)
