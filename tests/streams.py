@@ -11,52 +11,45 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.streams import StreamItem
 
 _BYTES = 13
 
 
-class Item(NamedTuple):
-    """What a gateway's stream yields."""
-
-    body: ResponseBody | None
-    error: ZmqTritonError | None
-    is_final: bool
-
-
-def item(text: bytes, *, is_final: bool = False, **parameters: Any) -> Item:
+def item(text: bytes, *, is_final: bool = False, **parameters: Any) -> StreamItem:
     """A response with one BYTES tensor of one element."""
     data = len(text).to_bytes(4, "little") + text
-    return Item(ResponseBody(parameters, [Tensor("TEXT", _BYTES, [1], data)]), None, is_final)
+    return StreamItem(ResponseBody(parameters, [Tensor("TEXT", _BYTES, [1], data)]), None, is_final)
 
 
-def failure(error: ZmqTritonError, *, is_final: bool = False) -> Item:
-    return Item(None, error, is_final)
+def failure(error: ZmqTritonError, *, is_final: bool = False) -> StreamItem:
+    return StreamItem(None, error, is_final)
 
 
-def final() -> Item:
+def final() -> StreamItem:
     """The end without a response."""
-    return Item(None, None, True)
+    return StreamItem(None, None, True)
 
 
 class FakeStreams:
     """By the ids of requests: the items to come, how many were taken, and who closed early."""
 
     def __init__(self) -> None:
-        self._items: dict[str, asyncio.Queue[Item]] = defaultdict(asyncio.Queue)
+        self._items: dict[str, asyncio.Queue[StreamItem]] = defaultdict(asyncio.Queue)
         self.begun: list[str] = []
         self.taken: dict[str, int] = {}
         self.cancelled: list[str] = []
 
-    def put(self, request_id: str, *items: Item) -> None:
+    def put(self, request_id: str, *items: StreamItem) -> None:
         for one in items:
             self._items[request_id].put_nowait(one)
 
-    async def follow(self, request: CheckedRequest) -> AsyncIterator[Item]:
+    async def follow(self, request: CheckedRequest) -> AsyncIterator[StreamItem]:
         request_id = request.body.request_id
         self.begun.append(request_id)
         has_ended = False

@@ -94,7 +94,7 @@ class FakeGateway(Gateway):
         self.gate: asyncio.Event | None = None
         #: The same for single requests, by their ids.
         self.gates: dict[str, asyncio.Event] = {}
-        self.streams = FakeStreams()
+        self.feeds = FakeStreams()
         self.requests: list[CheckedRequest] = []
         self.cancelled = 0
         #: Verb -> result or error of a control call, and the calls that came.
@@ -117,7 +117,7 @@ class FakeGateway(Gateway):
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)
-        return self.streams.follow(request)
+        return self.feeds.follow(request)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))

@@ -147,7 +147,7 @@ def test_requests_reach_the_gateway_in_their_order() -> None:
 
 def test_decoupled_responses_come_as_they_are_made() -> None:
     async def test(conversation: Conversation) -> None:
-        streams = conversation.gateway.streams
+        feeds = conversation.gateway.feeds
         conversation.send(request("d", "a"), request("d", "b"))
 
         got = []
@@ -157,7 +157,7 @@ def test_decoupled_responses_come_as_they_are_made() -> None:
             ("b", item(b"b1", is_final=True)),
             ("a", item(b"a1", is_final=True)),
         ):
-            streams.put(request_id, one)
+            feeds.put(request_id, one)
             response = await conversation.get()
             got.append((response.infer_response.id, text(response), is_final(response)))
 
@@ -174,7 +174,7 @@ def test_decoupled_responses_come_as_they_are_made() -> None:
 def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.gate = asyncio.Event()
-        conversation.gateway.streams.put("b", item(b"x", is_final=True))
+        conversation.gateway.feeds.put("b", item(b"x", is_final=True))
         conversation.send(request("m", "a"), request("d", "b"))
 
         assert (await conversation.get()).infer_response.id == "b"
@@ -185,7 +185,7 @@ def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.streams.put("a", item(b"x"), final())
+        conversation.gateway.feeds.put("a", item(b"x"), final())
         asked = request("d", "a")
         asked.parameters[EMPTY_FINAL].bool_param = wanted
         conversation.send(asked)
@@ -207,7 +207,7 @@ def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) ->
 def test_parameters_of_a_response_stand_beside_the_final_one() -> None:
     async def test(conversation: Conversation) -> None:
         own = item(b"x", is_final=True, tokens=3, triton_final_response=False)
-        conversation.gateway.streams.put("a", own)
+        conversation.gateway.feeds.put("a", own)
         conversation.send(request("d", "a"))
 
         response = await conversation.get()
@@ -292,7 +292,7 @@ def test_an_error_of_a_plain_model_names_the_model() -> None:
 
 def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.streams.put(
+        conversation.gateway.feeds.put(
             "a", item(b"x"), failure(NotFound("lost")), item(b"y", is_final=True)
         )
         conversation.send(request("d", "a"))
@@ -333,7 +333,7 @@ def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture
 
 def test_a_client_may_have_the_first_error_end_the_stream() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.streams.put("a", item(b"x"), failure(NotFound("lost")), item(b"y"))
+        conversation.gateway.feeds.put("a", item(b"x"), failure(NotFound("lost")), item(b"y"))
         conversation.send(request("d", "b"), request("d", "a"))
 
         assert text(await conversation.get()) == b"x"
@@ -341,7 +341,7 @@ def test_a_client_may_have_the_first_error_end_the_stream() -> None:
             await conversation.get()
 
     gateway = converse(test, metadata=[("triton_grpc_error", "true")])
-    assert gateway.streams.cancelled == ["b", "a"]
+    assert gateway.feeds.cancelled == ["b", "a"]
 
 
 def test_a_refusal_ends_such_a_stream_too() -> None:
@@ -365,7 +365,7 @@ def test_the_end_of_the_requests_waits_for_all_answers() -> None:
         await settle()
         assert not reading.done()
 
-        conversation.gateway.streams.put("a", final())
+        conversation.gateway.feeds.put("a", final())
 
         assert await reading == []
 
@@ -384,7 +384,7 @@ def test_a_stream_without_requests_ends() -> None:
 def test_closing_the_stream_cancels_what_is_under_way() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.gate = asyncio.Event()
-        conversation.gateway.streams.put("b", item(b"x"))
+        conversation.gateway.feeds.put("b", item(b"x"))
         conversation.send(request("m", "a"), request("d", "b"))
         await conversation.get()
 
@@ -392,21 +392,21 @@ def test_closing_the_stream_cancels_what_is_under_way() -> None:
         await settle()
 
         assert conversation.gateway.cancelled == 1
-        assert conversation.gateway.streams.cancelled == ["b"]
+        assert conversation.gateway.feeds.cancelled == ["b"]
 
     converse(test)
 
 
 def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing() -> None:
     async def test(conversation: Conversation) -> None:
-        streams = conversation.gateway.streams
-        streams.put("a", *(item(b"%d" % number) for number in range(1000)), final())
+        feeds = conversation.gateway.feeds
+        feeds.put("a", *(item(b"%d" % number) for number in range(1000)), final())
         conversation.send(request("d", "a"))
         conversation.half_close()
         got = [text(await conversation.get())]
         await settle()
 
-        assert streams.taken["a"] < 100
+        assert feeds.taken["a"] < 100
         got += [text(response) for response in await conversation.rest()]
         assert [b"%d" % number for number in range(1000)] == got
 
@@ -415,13 +415,13 @@ def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing(
 
 def test_a_stream_that_floods_leaves_others_their_turn() -> None:
     async def test(conversation: Conversation) -> None:
-        streams = conversation.gateway.streams
-        streams.put("loud", *(item(b"!") for _ in range(1000)), final())
+        feeds = conversation.gateway.feeds
+        feeds.put("loud", *(item(b"!") for _ in range(1000)), final())
         conversation.send(request("d", "loud"), request("d", "quiet"))
         for _ in range(100):
             await conversation.get()
 
-        streams.put("quiet", item(b"."))
+        feeds.put("quiet", item(b"."))
 
         following = [await conversation.get() for _ in range(140)]
         assert "quiet" in [response.infer_response.id for response in following]
@@ -462,18 +462,18 @@ def test_large_requests_fill_a_stream_sooner() -> None:
 
 def test_a_server_that_stops_ends_a_stream_when_all_is_answered() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.streams.put("a", item(b"x"))
+        conversation.gateway.feeds.put("a", item(b"x"))
         conversation.send(request("d", "a"))
         await conversation.get()
 
         conversation.streaming.drain()
         conversation.send(request("d", "b"))
-        conversation.gateway.streams.put("a", item(b"y", is_final=True))
+        conversation.gateway.feeds.put("a", item(b"y", is_final=True))
 
         assert text(await conversation.get()) == b"y"
         with pytest.raises(Unavailable, match="GRPC server is shutting down"):
             await conversation.get()
-        assert conversation.gateway.streams.begun == ["a"]
+        assert conversation.gateway.feeds.begun == ["a"]
 
     converse(test)
 

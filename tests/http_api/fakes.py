@@ -11,6 +11,7 @@ from typing import Any
 
 from falcon.testing import ASGIConductor, Result
 
+from tests.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import News, ResponseBody, Tensor
 from zmqtriton_frontends.catalogue import Catalogue
@@ -92,6 +93,11 @@ class FakeGateway:
         self.answer: Any = None
         self.asked: list[tuple[str, int]] = []
         self.model_stats: list[dict[str, Any]] = []
+        self.feeds = FakeStreams()
+
+    def stream(self, request: CheckedRequest) -> Any:
+        self.requests.append(request)
+        return self.feeds.follow(request)
 
     async def infer(self, request: CheckedRequest) -> ResponseBody:
         self.requests.append(request)

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
@@ -21,9 +21,7 @@ from zmqtriton_frontends.grpc_api.infer import check_request, parse_request
 from zmqtriton_frontends.grpc_api.outbox import Outbox
 from zmqtriton_frontends.grpc_api.response import StreamEncoder
 from zmqtriton_frontends.kserve import CheckedRequest
-
-if TYPE_CHECKING:
-    from zmqtriton_frontends.gateway import StreamItem
+from zmqtriton_frontends.streams import StreamItem
 
 _log = logging.getLogger(__name__)
 

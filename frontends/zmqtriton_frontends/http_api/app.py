@@ -18,11 +18,12 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.control import Repository
+from zmqtriton_frontends.http_api.generate import Generate
 from zmqtriton_frontends.http_api.infer import Inference
 from zmqtriton_frontends.http_api.metadata import Metadata
 from zmqtriton_frontends.http_api.request import Request
-
 from zmqtriton_frontends.http_api.shared_memory import SharedMemory
+
 _log = logging.getLogger(__name__)
 
 Responder = Callable[..., Awaitable[None]]
@@ -46,6 +47,7 @@ class Route(NamedTuple):
 
 def routes(gateway: Gateway) -> list[Route]:
     inference, metadata, repository = Inference(gateway), Metadata(gateway), Repository(gateway)
+    generate = Generate(gateway)
     fixed = [
         Route("GET", "/v2/health/live", "health", metadata.live),
         Route("GET", "/v2/health/ready", "health", metadata.ready),
@@ -73,23 +75,21 @@ def routes(gateway: Gateway) -> list[Route]:
         Route("GET", "/config", "model-config", metadata.config),
         Route("GET", "/stats", "statistics", metadata.statistics),
         Route("POST", "/infer", "inference", inference.infer),
+        Route("POST", "/generate", "inference", generate.generate),
+        Route("POST", "/generate_stream", "inference", generate.generate_stream),
     ]
+    fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
+    fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")
     return fixed + [
         route._replace(path=prefix + route.path)
         for route in of_model
         for prefix in (
-    fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
-    fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")
             "/v2/models/{model:name}",
             "/v2/models/{model:name}/versions/{version:number}",
         )
     ]
 
 
-class _Name(falcon.routing.BaseConverter):
-    """A name as one segment of a path; what cannot be one is an unknown path."""
-
-    def convert(self, value: str) -> str | None:
 def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:
     region = f"{prefix}/region/{{region:name}}"
     return [
@@ -101,6 +101,10 @@ def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:
     ]
 
 
+class _Name(falcon.routing.BaseConverter):
+    """A name as one segment of a path; what cannot be one is an unknown path."""
+
+    def convert(self, value: str) -> str | None:
         return value if 0 < len(value.encode()) <= _MAX_MODEL_NAME_BYTES else None
 
 

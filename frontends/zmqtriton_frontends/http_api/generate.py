@@ -1,0 +1,79 @@
+"""POST /v2/models/{model}/generate and /generate_stream: flat JSON in, flat JSON or events out.
+
+For decoupled models and others alike. The first response decides the status; what goes wrong later
+is told in the body. A client that goes away has gunicorn cancel the task, and that the request.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_frontends import kserve
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import documents, generate_request
+from zmqtriton_frontends.http_api.events import Events
+from zmqtriton_frontends.http_api.generate_response import Writer, as_event, error_document
+from zmqtriton_frontends.http_api.request import Request
+
+_NOT_ONE = InternalError(
+    "generate expects model to produce exactly 1 response, use generate stream for model that "
+    "generates various number of responses"
+)
+
+
+class Generate:
+    """The two responders and what they need of the settings."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+
+    async def generate(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        checked = await self._read(req, model, version)
+        writer = Writer(checked.model, checked.body.request_id)
+        documents_written: list[bytes] = []
+        async with aclosing(self._gateway.stream(checked)) as items:
+            async for item in items:
+                document, status = writer.document(item)
+                if not document:
+                    continue
+                if not documents_written:
+                    resp.status = status
+                documents_written.append(document)
+                if len(documents_written) > 1:
+                    break  # and the request is cancelled
+        if len(documents_written) == 1:
+            resp.data = documents_written[0]
+        else:
+            resp.data = error_document(_NOT_ONE)
+
+    async def generate_stream(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        checked = await self._read(req, model, version)
+        writer = Writer(checked.model, checked.body.request_id)
+        items = self._gateway.stream(checked)
+        first = await anext(items)
+        document, resp.status = writer.document(first)
+        resp.content_type = "text/event-stream; charset=utf-8"
+        if first.is_final:
+            resp.data = as_event(document)
+        else:
+            resp.stream = Events(as_event(document), items, writer.event)
+
+    async def _read(self, req: Request, model: str, version: str) -> kserve.CheckedRequest:
+        # Before anything is refused: an answer to half a body would be lost with the connection.
+        text = await req.read_body(self._max_input_size)
+        found = self._gateway.catalogue.find(model, version)
+        coding = req.header(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in ("", "identity"):
+            raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+        document = documents.parse(text) if text else {}
+        body = generate_request.read(document, found.signature.inputs)
+        options = kserve.Options()
+        return kserve.prepare(self._gateway.catalogue, model, version, body, options)

@@ -1,0 +1,69 @@
+"""Responses to generate as flat JSON documents, bare or as server-sent events.
+
+Called by generate.py. Nothing here knows how many there will be or when they are sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.tensors import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.catalogue import ModelVersion
+from zmqtriton_frontends.http_api import documents
+from zmqtriton_frontends.http_api.json_tensors import from_bytes
+from zmqtriton_frontends.streams import StreamItem
+
+
+class Writer:
+    """Writes the responses to one request."""
+
+    def __init__(self, model: ModelVersion, request_id: str) -> None:
+        self._model = model.name
+        self._reserved: dict[str, Any] = {"id": request_id} if request_id else {}
+        self._reserved["model_name"] = model.name
+        self._reserved["model_version"] = str(model.version)
+
+    def document(self, item: StreamItem) -> tuple[bytes, int]:
+        """The JSON of a response or an error, also of one that JSON cannot carry, and the HTTP
+        status of that; no JSON for an end without a response."""
+        error = item.error
+        if error is None and item.body is not None:
+            try:
+                return self._response(item.body), 200
+            except ZmqTritonError as unwritable:
+                error = unwritable
+        if error is None:
+            return b"", 200
+        return error_document(error), error.http_status
+
+    def event(self, item: StreamItem) -> bytes:
+        """The same as an event."""
+        return as_event(self.document(item)[0])
+
+    def _response(self, body: ResponseBody) -> bytes:
+        fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
+        # Of those with the same name Triton keeps its own, then a parameter, then an output.
+        fields.update(body.parameters)
+        fields.update(self._reserved)
+        return documents.write(dict(sorted(fields.items())))
+
+    def _value(self, tensor: Tensor) -> Any:
+        name, number, shape, data = tensor
+        datatype = BY_NUMBER.get(number)
+        if datatype is None or (
+            number != BYTES and len(data) != count_elements(shape) * datatype.size
+        ):
+            raise InternalError(f"invalid output '{name}' in the response of model '{self._model}'")
+        elements = from_bytes(name, number, data)
+        return elements[0] if len(elements) == 1 else elements
+
+
+def error_document(error: ZmqTritonError) -> bytes:
+    return documents.write({"error": error.text})
+
+
+def as_event(document: bytes) -> bytes:
+    """Nothing for nothing."""
+    return b"data: %b\n\n" % document if document else b""
