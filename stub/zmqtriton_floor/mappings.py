@@ -100,6 +100,10 @@ class Mappings:
             if found is not None and found.descriptor >= 0:
                 os.close(found.descriptor)
 
+    def close(self) -> None:
+        for owner, segment in list(self._segments):
+            self.remove(owner, segment)
+
     def missing(self, references: Iterable[Reference]) -> list[Name]:
         """The segments that have to be added before these can be opened."""
         names = dict.fromkeys((r.owner, r.segment) for r in references)

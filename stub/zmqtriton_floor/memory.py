@@ -244,8 +244,9 @@ class Arena:
             self._wanted[number] = is_pool = room <= LARGE_BYTES
             if is_pool:
                 pool = sum(s.size for s in self._segments.values() if s.is_pool)
-                least = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT), room)
-                room = -(-(least if pool else max(least, self._first_bytes)) // PAGE) * PAGE
+                step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
+                room = max(room, step if pool else self._first_bytes)
+                room = -(-room // PAGE) * PAGE
         return MakeSegment(number, room)
 
     def add(self, made: MakeSegment, descriptor: int) -> None:

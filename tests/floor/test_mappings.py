@@ -1,0 +1,343 @@
+"""Reading what others have placed, and what cannot be a reference."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.floor.test_memory import segment
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.memory import PAGE, Allocation, Arena, block_of
+from zmqtriton_floor.wire import Block, Reference
+
+OWNER = 7
+
+
+class Pair:
+    """An owner and one reader, in one process."""
+
+    def __init__(self, *, is_private: bool) -> None:
+        self.released: list[Block] = []
+        self.mappings = Mappings(is_private=is_private, on_release=self.released.extend)
+        self.arena = Arena(OWNER)
+
+    def write(self, data: bytes) -> Allocation:
+        found = self.arena.allocate(len(data))
+        while found is None:
+            wanted = self.arena.wanted(len(data))
+            descriptor = segment(wanted.size)
+            self.mappings.add(OWNER, wanted.segment, os.dup(descriptor))
+            self.arena.add(wanted, descriptor)
+            found = self.arena.allocate(len(data))
+        found.view[:] = data
+        return found
+
+
+@pytest.fixture(params=[False, True], ids=["shared", "private"])
+def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    pair = Pair(is_private=request.param)
+
+    yield pair
+
+    pair.mappings.close()
+
+
+@pytest.fixture
+def private() -> Iterator[Pair]:
+    pair = Pair(is_private=True)
+
+    yield pair
+
+    pair.mappings.close()
+
+
+def test_what_the_owner_wrote_is_read_without_a_copy(pair: Pair) -> None:
+    found = pair.write(b"abc" * 1000)
+
+    [array] = pair.mappings.open([found.reference])
+
+    assert b"abc" * 1000 == array.tobytes()
+    found.view[:3] = b"xyz"  # the same memory
+    assert b"xyz" == array[:3].tobytes()
+    pair.mappings.remove(OWNER, found.reference.segment)
+
+
+def test_a_tensor_in_the_middle_of_a_block_can_be_read(pair: Pair) -> None:
+    found = pair.write(bytes(range(256)) * 100)
+    inner = found.reference._replace(offset=found.reference.offset + 5000, size=300)
+
+    [array] = pair.mappings.open([inner])
+
+    assert (bytes(range(256)) * 100)[5000:5300] == array.tobytes()
+
+
+def test_leased_blocks_are_released_with_the_last_view(pair: Pair) -> None:
+    found = pair.write(b"x" * 100_000)
+    first, second = pair.mappings.open([found.reference, found.reference], is_leased=True)
+    view = memoryview(first)[10:20]
+
+    del first
+    assert [] == pair.released
+    del second
+    assert [] == pair.released
+    del view
+    assert [found.block, found.block] == pair.released
+
+
+def test_numpy_views_keep_it_alive_too(pair: Pair) -> None:
+    found = pair.write(b"x" * 40_000)
+    [array] = pair.mappings.open([found.reference], is_leased=True)
+    shaped = array.view(np.float32).reshape(100, 100)[3:5].T
+
+    del array
+    assert [] == pair.released
+    del shaped
+    assert [found.block] == pair.released
+
+
+def test_a_frontend_cannot_write() -> None:
+    pair = Pair(is_private=False)
+    [array] = pair.mappings.open([pair.write(b"x" * 40_000).reference])
+
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_a_model_may_write_and_nobody_else_sees_it(private: Pair) -> None:
+    found = private.write(b"x" * 40_000)
+    [array] = private.mappings.open([found.reference])
+
+    array[:] = 0
+
+    assert {ord("x")} == set(found.view.tobytes())
+    del array
+    [again] = private.mappings.open([found.reference])
+    assert {ord("x")} == set(again.tobytes())
+
+
+def test_two_who_read_the_same_block_do_not_see_each_others_changes(private: Pair) -> None:
+    found = private.write(b"x" * 40_000)
+    [first] = private.mappings.open([found.reference])
+    first[:] = 0
+
+    [second] = private.mappings.open([found.reference])
+    second[5] = 1
+
+    assert ord("x") == second[4]
+    assert {0} == set(first.tobytes())
+
+
+def test_a_kept_array_stays_what_it_was_when_the_owner_goes_on(private: Pair) -> None:
+    found = private.write(b"x" * 40_000)
+    [kept] = private.mappings.open([found.reference])
+    kept[0] = ord("y")
+
+    private.mappings.detach([found.block])
+    private.arena.free([found.reference.block])
+    found = private.write(b"z" * 40_000)
+
+    assert b"y" + b"x" * 39_999 == kept.tobytes()
+    # The same pages under another name: what is kept here must not hide what the owner wrote.
+    [other] = private.mappings.open([found.reference])
+    assert {ord("z")} == set(other.tobytes())
+
+
+def test_once_nothing_is_kept_the_pages_are_the_owners_again(private: Pair) -> None:
+    found = private.write(b"x" * 40_000)
+    [kept] = private.mappings.open([found.reference])
+    private.mappings.detach([found.block])
+
+    del kept
+    found.view[:] = b"z" * 40_000
+
+    [array] = private.mappings.open([found.reference])
+    assert {ord("z")} == set(array.tobytes())
+    found.view[:1] = b"!"
+    assert ord("!") == array[0]
+
+
+def test_nothing_is_detached_that_nobody_reads(private: Pair) -> None:
+    found = private.write(b"x" * 40_000)
+
+    private.mappings.detach([found.block, Block(9, 9, 9)])
+
+    [array] = private.mappings.open([found.reference])
+    found.view[:1] = b"!"
+    assert ord("!") == array[0]
+
+
+def test_arrays_outlive_a_segment_that_its_owner_has_dropped(pair: Pair) -> None:
+    found = pair.write(b"x" * 40_000)
+    [array] = pair.mappings.open([found.reference], is_leased=True)
+
+    pair.mappings.remove(OWNER, 1)
+
+    assert {ord("x")} == set(array.tobytes())
+    assert [(OWNER, 1)] == pair.mappings.missing([found.reference])
+    del array
+    assert [found.block] == pair.released
+
+
+def test_the_memory_of_a_dropped_segment_goes_with_the_last_view(pair: Pair) -> None:
+    found = pair.write(b"x" * 10_000_000)
+    [array] = pair.mappings.open([found.reference])
+    before = _mapped()
+    pair.mappings.remove(OWNER, found.reference.segment)
+    assert before == _mapped()
+
+    del array
+
+    assert before - 1 == _mapped()
+
+
+def _mapped() -> int:
+    return sum("memfd:" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_what_is_mapped_already_is_not_mapped_twice(pair: Pair) -> None:
+    descriptor = segment(PAGE)
+
+    pair.mappings.add(OWNER, 5, os.dup(descriptor))
+    pair.mappings.add(OWNER, 5, descriptor)
+
+    assert 1 == pair.mappings.count
+    pair.mappings.remove(OWNER, 5)
+
+
+def test_a_file_that_could_be_cut_short_is_refused(pair: Pair, tmp_path: Path) -> None:
+    unsealed = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(unsealed, PAGE)
+    (tmp_path / "f").write_bytes(b"x" * PAGE)
+    file = os.open(tmp_path / "f", os.O_RDWR)
+
+    for descriptor in (unsealed, file):
+        with pytest.raises(ProtocolError, match="not sealed"):
+            pair.mappings.add(OWNER, 1, descriptor)
+        with pytest.raises(OSError, match="Bad file"):
+            os.fstat(descriptor)
+
+
+def test_an_empty_segment_is_refused(pair: Pair) -> None:
+    with pytest.raises(ProtocolError, match="cannot be mapped"):
+        pair.mappings.add(OWNER, 1, segment(0))
+
+
+HUGE = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offset": -1},
+        {"offset": -PAGE, "size": PAGE},
+        {"size": -1},
+        {"offset": HUGE},
+        {"size": HUGE},
+        {"offset": HUGE, "size": HUGE},
+        {"offset": 1 << 20, "size": 1},
+        {"offset": (1 << 20) - 1, "size": 2},
+        {"segment": 99},
+        {"segment": -1},
+        {"owner": 8},
+        {"block": -1},
+    ],
+)
+def test_a_reference_to_what_is_not_there_is_refused(pair: Pair, change: dict[str, int]) -> None:
+    good = pair.write(b"x" * 40_000).reference
+    assert 1 << 20 == pair.arena.bytes
+
+    with pytest.raises(ProtocolError):
+        pair.mappings.open([good, good._replace(**change)], is_leased=True)
+
+    assert [] == pair.released
+
+
+def test_a_reference_up_to_the_very_end_is_read(pair: Pair) -> None:
+    good = pair.write(b"x" * 40_000).reference
+
+    [end, nothing] = pair.mappings.open(
+        [
+            good._replace(block=50, offset=(1 << 20) - 3, size=3),
+            good._replace(block=51, offset=1 << 20, size=0),
+        ]
+    )
+
+    assert (3, 0) == (end.nbytes, nothing.nbytes)
+
+
+def test_random_references_are_read_inside_or_refused(pair: Pair) -> None:
+    pair.write(b"x" * 1_000_000)
+    chance = random.Random(5)
+    numbers = [-1, 0, 1, 2, PAGE - 1, PAGE, (1 << 20) - 1, 1 << 20, 2**31, 2**32, HUGE]
+
+    for _ in range(3000):
+        reference = Reference(
+            OWNER,
+            chance.choice([0, 1, 2]),
+            chance.randrange(5),
+            chance.choice(numbers) + chance.randrange(-2, 3),
+            chance.choice(numbers) + chance.randrange(-2, 3),
+        )
+        is_inside = (
+            reference.segment == 1
+            and min(reference) >= 0
+            and reference.offset + reference.size <= 1 << 20
+        )
+        try:
+            [array] = pair.mappings.open([reference])
+        except ProtocolError:
+            assert not is_inside, reference
+        else:
+            assert is_inside, reference
+            assert reference.size == len(array.tobytes())
+            del array
+
+
+def test_the_name_of_a_block_says_nothing_of_where_it_lies(private: Pair) -> None:
+    one = private.write(b"x" * 40_000)
+
+    # A mistaken owner: the same pages under two names.
+    [first, second] = private.mappings.open([one.reference, one.reference._replace(block=77)])
+    first[0] = 0
+
+    assert ord("x") == second[0]
+    assert block_of(one.reference) == one.block
+
+
+def test_allocations_of_the_arena_can_be_read_back(pair: Pair) -> None:
+    chance = random.Random(6)
+    for _ in range(100):
+        data = chance.randbytes(chance.randrange(1, 200_000))
+        found = pair.write(data)
+        [array] = pair.mappings.open([found.reference], is_leased=True)
+        assert data == array.tobytes()
+        del array
+        pair.arena.free([pair.released.pop().block])
+    assert 1 << 20 == pair.arena.bytes
+
+
+@pytest.mark.parametrize("is_private", [False, True])
+def test_no_descriptor_and_no_mapping_stays(is_private: bool) -> None:
+    gc.collect()
+    before, mapped = len(os.listdir("/proc/self/fd")), _mapped()
+    pair = Pair(is_private=is_private)
+    blocks = []
+    for size in (10, 100_000, 5_000_000, 20_000_000, 600_000):
+        found = pair.write(b"x" * size)
+        pair.mappings.open([found.reference])
+        blocks.append(found.reference.block)
+    assert len(os.listdir("/proc/self/fd")) > before
+
+    del found
+    pair.arena.free(blocks)
+    for dropped in pair.arena.trim(-1):
+        pair.mappings.remove(OWNER, dropped.segment)
+
+    assert (before, mapped) == (len(os.listdir("/proc/self/fd")), _mapped())
