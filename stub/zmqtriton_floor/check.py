@@ -82,6 +82,16 @@ class Signature:
             request_id = body.request_id or "<id_unknown>"
             raise InvalidArgument(f"[request id: {request_id}] {error.text}") from None
 
+    def admit(self, given: Sequence[Tensor]) -> Admission:
+        """Of a request that whoever gets it checks; raises nothing, looks at no data."""
+        is_batch = self.max_batch_size and given and given[0].shape
+        return Admission(given[0].shape[0] if is_batch else 0, self._key(given))
+
+    def rank(self, name: str) -> int:
+        """How many dimensions an input has, that of a batch included; 0 for an unknown one."""
+        wanted = self.inputs.get(name)
+        return len(wanted.dims) if wanted else 0
+
     def _check(self, body: RequestBody) -> Admission:
         for name in body.outputs:
             if name not in self.outputs:

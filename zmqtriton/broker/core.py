@@ -6,26 +6,21 @@ final answer, whatever dies: every way out of a request leads through `_finish`.
 
 from __future__ import annotations
 
-import hmac
-import itertools
-
 from zmqtriton.broker import statistics
+from zmqtriton.broker.dispatch import Dispatch
+from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import Batch, Instance, InstanceState
-from zmqtriton.broker.leases import Leases
+from zmqtriton.broker.instances import Instance, InstanceState
+from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.recovery import Recovery
 from zmqtriton.broker.reports import report
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import (
-    Cancelled,
-    ProtocolError,
-    Unavailable,
-    ZmqTritonError,
-)
+from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTritonError
 
 #: Requests that may be unanswered at once; the next one is refused.
 MAX_UNANSWERED = 100_000
@@ -33,19 +28,6 @@ MAX_UNANSWERED = 100_000
 _EXPIRED = Unavailable("Request timeout expired")
 _LOST = Unavailable("the model instance died together with the broker; it may have been executed")
 _GONE = Cancelled("request was cancelled")
-
-
-class Peer:
-    """A process that may say hello, told of by the supervisor."""
-
-    def __init__(self, expected: wire.Expect) -> None:
-        self.token = expected.token
-        self.role = expected.role
-        self.label = expected.label
-        #: A stub is ready for work once it is connected and attached, in whichever order.
-        self.is_connected = False
-        #: Its requests that are unanswered.
-        self.requests: dict[int, Inflight] = {}
 
 
 class Core:
@@ -61,10 +43,9 @@ class Core:
         self.unanswered = 0
         self.leases = Leases()
         self.recovery = Recovery()
-        #: Generations that have got something to do in this event.
-        self._touched: dict[int, Generation] = {}
+        self.ensembles = Ensembles(self)
         self._timers = Timers()
-        self._batch_numbers = itertools.count(1)
+        self._dispatch = Dispatch(self.outbox, self._timers)
 
     # ------------------------------------------------------- peers and models
 
@@ -74,7 +55,7 @@ class Core:
     def recognise(self, message: wire.Hello) -> None:
         """Raises ProtocolError for a stranger."""
         peer = self.peers.get(message.serial)
-        if peer is None or not hmac.compare_digest(peer.token, message.token):
+        if peer is None or not peer.shows(message.token):
             raise ProtocolError(f"Hello: {message.serial} is not expected, or not with this token")
 
     def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
@@ -109,7 +90,8 @@ class Core:
         generation = self.generations[instance.generation]
         generation.become_idle(instance)
         self._recover(generation, now_ns)
-        self._dispatch(generation, now_ns)
+        self._dispatch.touch(generation)
+        self._dispatch.proceed(now_ns)
 
     def retire(self, message: wire.Retire) -> None:
         generation = self.generations.get(message.generation)
@@ -125,12 +107,14 @@ class Core:
             return
         generation.is_retired = True
         error = Unavailable(message.reason)
+        self.ensembles.remove(generation, error, now_ns)
         for request in generation.queued():
-            self._refuse(request, error, statistics.OTHER, now_ns)
+            if request.state is RequestState.QUEUED:  # not dropped with another step meanwhile
+                self.refuse(request, error, statistics.OTHER, now_ns)
         for instance in generation.instances.values():
             self.instances.pop(instance.serial, None)
             for request in instance.die():
-                self._refuse(request, error, statistics.OTHER, now_ns)
+                self.refuse(request, error, statistics.OTHER, now_ns)
 
     def gone(self, message: wire.Gone, now_ns: int) -> None:
         """A process is dead: what it executed fails, what it asked for is cancelled."""
@@ -138,15 +122,11 @@ class Core:
         if instance is not None:
             generation = self.generations[instance.generation]
             generation.instances.pop(instance.serial, None)
-            name = instance.name
-            error = Unavailable(
-                f"Failed to process the request(s) for model instance '{name}', message: "
-                f"Stub process '{name}' is not healthy. ({message.reason})"
-            )
+            error = instance.loss(message.reason)
             if instance.state is InstanceState.ABSENT:
                 self.recovery.lose(generation.number)
             for request in instance.die():
-                self._refuse(request, error, statistics.BACKEND, now_ns)
+                self.refuse(request, error, statistics.BACKEND, now_ns)
             self._recover(generation, now_ns)
         self.recovery.forget(message.serial)
         peer = self.peers.get(message.serial)
@@ -177,22 +157,33 @@ class Core:
                 row = generation.adopt(row)
             request = Inflight(serial, row, body, generation, now_ns)
             peer.requests[row.id] = request
-            self.unanswered += 1
-            generation.unanswered += 1
-            generation.statistics.last_arrival_ns = now_ns
-            if row.deadline_ns:
-                self._timers.start(row.deadline_ns, request=request)
-            if row.flags & wire.RESENT:
-                generation.hold(request)
-                self.recovery.wait(request)
-                self._recover(generation, now_ns)
-            else:
-                generation.enqueue(request)
-            self._touched[generation.number] = generation
-        self._dispatch_touched(now_ns)
+            self.submit(request, now_ns)
+        self._dispatch.proceed(now_ns)
+
+    def submit(self, request: Inflight, now_ns: int) -> None:
+        """Admits a request; it is dispatched when all of this event has been taken."""
+        row, generation = request.row, request.generation
+        self.unanswered += 1
+        generation.unanswered += 1
+        generation.statistics.last_arrival_ns = now_ns
+        if row.deadline_ns:
+            self._timers.start(row.deadline_ns, request=request)
+        if generation.plan is not None:
+            self.ensembles.start(request, now_ns)
+        elif row.flags & wire.RESENT:
+            generation.hold(request)
+            self.recovery.wait(request)
+            self._recover(generation, now_ns)
+        else:
+            generation.enqueue(request)
+        self._dispatch.touch(generation)
+
+    @property
+    def is_full(self) -> bool:
+        return self.unanswered >= MAX_UNANSWERED
 
     def _find(self, row: wire.Request) -> Generation:
-        if self.unanswered >= MAX_UNANSWERED:
+        if self.is_full:
             raise Unavailable("Exceeds maximum queue size")
         return self.generations.find(row)
 
@@ -202,39 +193,18 @@ class Core:
         for own_id in ids:
             request = requests.get(own_id)
             if request is not None and not request.is_cancelled:
-                self._abandon(request, _GONE, statistics.CANCELED, now_ns)
+                self.abandon(request, _GONE, statistics.CANCELED, now_ns)
 
-    def _abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+    def abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+        """Nobody wants the answer any more; it still comes."""
         request.is_cancelled = True
         if request.state is RequestState.QUEUED:
-            self._refuse(request, error, reason, now_ns)
+            self.refuse(request, error, reason, now_ns)
+        elif request.run is not None:
+            self.ensembles.abandon(request.run, error, reason, now_ns)
         elif request.instance is not None:
             routes = self.outbox.abandons.setdefault(request.instance.serial, [])
             routes.append(wire.Route(*request.route))
-
-    def _dispatch_touched(self, now_ns: int) -> None:
-        """After all that came together has been taken, so that it can be executed together."""
-        touched, self._touched = self._touched, {}
-        for generation in touched.values():
-            self._dispatch(generation, now_ns)
-
-    def _dispatch(self, generation: Generation, now_ns: int) -> None:
-        while True:
-            chosen = generation.next_dispatch(now_ns)
-            if chosen is None:
-                break
-            instance, requests = chosen
-            number = next(self._batch_numbers)
-            works = self.outbox.works.setdefault(instance.serial, [])
-            works += [(request.work(number), request.body) for request in requests]
-            instance.dispatch(Batch(number, requests, now_ns))
-            if generation.max_execution_ns:
-                at_ns = now_ns + generation.max_execution_ns
-                self._timers.start(at_ns, instance=instance, batch=number)
-        due_ns = generation.due_ns
-        if due_ns and due_ns != generation.timer_ns:
-            generation.timer_ns = due_ns
-            self._timers.start(due_ns, generation=generation)
 
     # ------------------------------------------------------------- results
 
@@ -259,8 +229,8 @@ class Core:
                 self._take_executed(instance, generation, executed)
             else:
                 self.malformed += 1
-        self._touched[generation.number] = generation
-        self._dispatch_touched(now_ns)
+        self._dispatch.touch(generation)
+        self._dispatch.proceed(now_ns)
 
     def _take_executed(
         self, instance: Instance, generation: Generation, executed: wire.Executed
@@ -276,13 +246,16 @@ class Core:
     def _take_outcome(
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        if outcome.code:
-            request.has_failed = True
         if outcome.blocks:
             self._lease(source, outcome)
-        replies = self.outbox.replies.setdefault(outcome.peer, [])
-        row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
-        replies.append((wire.Reply(*row), body))
+        self.respond(source, request, outcome, body, now_ns)
+
+    def respond(
+        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
+        """What a stub or an ensemble has to say about a request, for whoever asked."""
+        if outcome.code:
+            request.has_failed = True
         if outcome.flags & wire.FINAL:
             counters = request.generation.statistics
             if request.has_failed:
@@ -290,15 +263,25 @@ class Core:
             else:
                 counters.succeeded(request, now_ns)
             self._finish(request)
+        if request.call is not None:
+            self.ensembles.take(request, outcome, body, now_ns)
+            return
+        replies = self.outbox.replies.setdefault(outcome.peer, [])
+        row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
+        replies.append((wire.Reply(*row), body))
 
-    def _refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+    def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """The final answer is an error of the broker's own."""
         generation = request.generation
         generation.statistics.failed(request, reason, now_ns)
-        self._reply(request.peer, request.row.id, error)
         if request.state is RequestState.QUEUED:
             generation.leave_queue()
         self._finish(request)
+        if request.call is not None:
+            outcome = wire.Outcome(*request.route, error.number, error.text, wire.FINAL)
+            self.ensembles.take(request, outcome, b"", now_ns)
+        else:
+            self._reply(request.peer, request.row.id, error)
 
     def _reply(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
         replies = self.outbox.replies.setdefault(peer, [])
@@ -346,7 +329,7 @@ class Core:
             source, outcome, body = answer
             self._take_outcome(source, request, outcome, body, now_ns)
         elif instance is None:
-            self._refuse(request, _LOST, statistics.BACKEND, now_ns)
+            self.refuse(request, _LOST, statistics.BACKEND, now_ns)
 
     # --------------------------------------------------- memory and streams
 
@@ -354,7 +337,7 @@ class Core:
         for block in outcome.blocks:
             if block.owner != source:  # passed on: whoever got it first still holds it as well
                 self.outbox.leases.setdefault(block.owner, []).append(block)
-        if outcome.peer in self.peers:
+        if outcome.peer == BROKER or outcome.peer in self.peers:
             self.leases.lease(outcome.peer, outcome.blocks)
         else:
             self._tell_owners(outcome.blocks)
@@ -362,6 +345,13 @@ class Core:
     def release(self, serial: int, message: wire.Release) -> None:
         """A holder has read them."""
         self._tell_owners(self.leases.release(serial, message.blocks))
+
+    def hand_over(self, peer: int, blocks: list[wire.Block]) -> None:
+        """What the broker holds goes to a peer along with a response."""
+        if peer in self.peers:
+            self.leases.hand_over(BROKER, peer, blocks)
+        else:
+            self._tell_owners(self.leases.release(BROKER, blocks))
 
     def _tell_owners(self, blocks: list[wire.Block]) -> None:
         for block in blocks:
@@ -372,7 +362,11 @@ class Core:
         requests = self.peers[serial].requests
         for grant in message.grants:
             request = requests.get(grant.id)
-            if request is not None and request.instance is not None:
+            if request is None:
+                continue
+            if request.run is not None:
+                self.ensembles.consumed(request.run, grant.responses)
+            elif request.instance is not None:
                 grants = self.outbox.grants.setdefault(request.instance.serial, [])
                 grants.append(grant._replace(peer=serial))
 
@@ -387,23 +381,17 @@ class Core:
         while True:
             timer = self._timers.pop_due(now_ns)
             if timer is None:
-                return
+                break
             if timer.request is not None:
                 if not timer.request.is_cancelled:
-                    self._abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
+                    self.abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
             elif timer.instance is not None:
-                self._run_out(timer.instance)
+                generation = self.generations[timer.instance.generation]
+                self._dispatch.run_out(timer.instance, generation)
             elif timer.generation is not None:
                 timer.generation.timer_ns = 0
-                self._dispatch(timer.generation, now_ns)
-
-    def _run_out(self, instance: Instance) -> None:
-        if instance.state is not InstanceState.BUSY:
-            return
-        instance.run_out()
-        allowed = self.generations[instance.generation].max_execution_ns / 1e9
-        text = f"execute() took longer than max_execution_seconds ({allowed:g})"
-        self.outbox.supervisor.append(wire.Overdue(instance.serial, text))
+                self._dispatch.touch(timer.generation)
+        self._dispatch.proceed(now_ns)
 
     # ----------------------------------------------------------- statistics
 

@@ -12,7 +12,7 @@ from zmqtriton_floor.errors import Unavailable, Unsupported
 class Generations:
     def __init__(self) -> None:
         self._by_number: dict[int, Generation] = {}
-        self._by_name: dict[tuple[str, int], Generation] = {}
+        self._by_name: dict[str, dict[int, Generation]] = {}
         #: Those that are gone, and the one that takes what was still on its way to them.
         self._successors: dict[int, Generation] = {}
 
@@ -28,18 +28,22 @@ class Generations:
     def serve(self, message: wire.Serve) -> None:
         new = Generation(message.generation, message.model, message.version, message.config)
         self._by_number[new.number] = new
-        old = self._by_name.get((new.model, new.version))
+        versions = self._by_name.setdefault(new.model, {})
+        old = versions.get(new.version)
         if old is not None and old.takes_what_fits(new):
             self._successors[old.number] = new
-        self._by_name[new.model, new.version] = new
+        versions[new.version] = new
 
     def remove(self, number: int) -> Generation | None:
         """The one that was there."""
         removed = self._by_number.pop(number, None)
         if removed is None:
             return None
-        if self._by_name.get((removed.model, removed.version)) is removed:
-            del self._by_name[removed.model, removed.version]
+        versions = self._by_name.get(removed.model, {})
+        if versions.get(removed.version) is removed:
+            del versions[removed.version]
+        if not versions:
+            self._by_name.pop(removed.model, None)
         for earlier, successor in list(self._successors.items()):
             if successor is removed:
                 del self._successors[earlier]
@@ -60,13 +64,7 @@ class Generations:
     def _find_by_name(self, row: wire.Request) -> Generation:
         """For a model that asks: it knows the other one's name and no more."""
         model = row.model
-        ready = {
-            version: generation
-            for (name, version), generation in self._by_name.items()
-            if name == model and not generation.is_retired
-        }
-        number = max(ready, default=0) if row.version == -1 else row.version
-        found = ready.get(number)
+        found = self.newest(model, row.version)
         where = f"Model {model} - Error when running inference: "
         if found is None:
             raise Unavailable(
@@ -81,10 +79,20 @@ class Generations:
             )
         return found
 
+    def newest(self, model: str, version: int) -> Generation | None:
+        """The one of this version, or with -1 of the highest that is ready."""
+        ready = [
+            generation
+            for number, generation in self._by_name.get(model, {}).items()
+            if version in (-1, number) and not generation.is_retired
+        ]
+        return max(ready, key=lambda generation: generation.version, default=None)
+
     def choose(self, model: str, version: int) -> list[Generation]:
         """Those of a model, or of all without a name; of all its versions with -1."""
         return [
             generation
-            for (name, number), generation in sorted(self._by_name.items())
+            for name, versions in sorted(self._by_name.items())
+            for number, generation in sorted(versions.items())
             if model in ("", name) and version in (-1, number)
         ]

@@ -14,6 +14,7 @@ from zmqtriton_floor.wire import Request, Work
 if TYPE_CHECKING:
     from zmqtriton.broker.instances import Instance
     from zmqtriton.broker.queues import Generation
+    from zmqtriton.broker.runs import Call, Run
 
 
 class RequestState(enum.Enum):
@@ -28,6 +29,7 @@ class Inflight:
     __slots__ = (
         "arrived_ns",
         "body",
+        "call",
         "dispatched_ns",
         "generation",
         "has_failed",
@@ -35,6 +37,7 @@ class Inflight:
         "is_cancelled",
         "peer",
         "row",
+        "run",
         "state",
     )
 
@@ -53,6 +56,10 @@ class Inflight:
         self.is_cancelled = False
         #: One of its responses was an error.
         self.has_failed = False
+        #: An ensemble's: what it has become.
+        self.run: Run | None = None
+        #: A member's of an ensemble: what it is asked for.
+        self.call: Call | None = None
 
     @property
     def route(self) -> tuple[int, int]:
@@ -77,6 +84,14 @@ class Inflight:
         self.instance = instance
         self.dispatched_ns = now_ns
         self.body = b""  # it belongs to the message to the stub now
+
+    def begin(self, now_ns: int) -> bytes:
+        """An ensemble's is executed by other requests, not by an instance; returns its body."""
+        assert self.state is RequestState.QUEUED, self.state
+        self.state = RequestState.EXECUTING
+        self.dispatched_ns = now_ns
+        body, self.body = self.body, b""
+        return body
 
     def resume(self, instance: Instance, now_ns: int) -> None:
         """An earlier broker had dispatched it: the stub has it, or had."""

@@ -16,7 +16,7 @@ import enum
 from typing import NamedTuple
 
 from zmqtriton.broker.inflight import Inflight
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 
 class InstanceState(enum.Enum):
@@ -106,6 +106,13 @@ class Instance:
 
     def run_out(self) -> None:
         self._enter(Event.RAN_OUT)
+
+    def loss(self, reason: str) -> Unavailable:
+        """What the requests that it has are answered when it dies."""
+        return Unavailable(
+            f"Failed to process the request(s) for model instance '{self.name}', message: "
+            f"Stub process '{self.name}' is not healthy. ({reason})"
+        )
 
     def die(self) -> list[Inflight]:
         """The requests that die with it."""

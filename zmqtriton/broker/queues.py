@@ -13,6 +13,7 @@ from zmqtriton.broker.batching import queue_of
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance, InstanceState
 from zmqtriton.broker.statistics import ModelStatistics
+from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.wire import UNCHECKED, Request
 
@@ -42,6 +43,8 @@ class Generation:
         self.model = model
         self.version = version
         self.is_decoupled = bool(policy.get("decoupled", False))
+        #: What an ensemble does; None for a model that has stubs.
+        self.plan = Plan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = _max_execution_ns(document)
         self.statistics = ModelStatistics()
         self.instances: dict[int, Instance] = {}

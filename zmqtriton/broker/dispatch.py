@@ -1,0 +1,60 @@
+"""Gives waiting requests to idle stubs, at the end of each event and when a queue's delay is over.
+
+What came together is dispatched when all of it has been taken, so that it can share a batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from zmqtriton.broker.instances import Batch, Instance, InstanceState
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.queues import Generation
+from zmqtriton.broker.timers import Timers
+from zmqtriton_floor import wire
+
+
+class Dispatch:
+    def __init__(self, outbox: Outbox, timers: Timers) -> None:
+        self._outbox = outbox
+        self._timers = timers
+        self._touched: dict[int, Generation] = {}
+        self._numbers = itertools.count(1)
+
+    def touch(self, generation: Generation) -> None:
+        """It has got a request or an idle stub."""
+        self._touched[generation.number] = generation
+
+    def proceed(self, now_ns: int) -> None:
+        """Does what there is to do for all that were touched."""
+        while self._touched:
+            touched, self._touched = self._touched, {}
+            for generation in touched.values():
+                self._dispatch(generation, now_ns)
+
+    def _dispatch(self, generation: Generation, now_ns: int) -> None:
+        while True:
+            chosen = generation.next_dispatch(now_ns)
+            if chosen is None:
+                break
+            instance, requests = chosen
+            number = next(self._numbers)
+            works = self._outbox.works.setdefault(instance.serial, [])
+            works += [(request.work(number), request.body) for request in requests]
+            instance.dispatch(Batch(number, requests, now_ns))
+            if generation.max_execution_ns:
+                at_ns = now_ns + generation.max_execution_ns
+                self._timers.start(at_ns, instance=instance, batch=number)
+        due_ns = generation.due_ns
+        if due_ns and due_ns != generation.timer_ns:
+            generation.timer_ns = due_ns
+            self._timers.start(due_ns, generation=generation)
+
+    def run_out(self, instance: Instance, generation: Generation) -> None:
+        """It executes for longer than its model allows: it will be killed."""
+        if instance.state is not InstanceState.BUSY:
+            return
+        instance.run_out()
+        allowed = generation.max_execution_ns / 1e9
+        text = f"execute() took longer than max_execution_seconds ({allowed:g})"
+        self._outbox.supervisor.append(wire.Overdue(instance.serial, text))

@@ -1,0 +1,23 @@
+"""The processes that may connect to the broker, as the supervisor has told of them."""
+
+from __future__ import annotations
+
+import hmac
+
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton_floor.wire import Expect
+
+
+class Peer:
+    def __init__(self, expected: Expect) -> None:
+        self.token = expected.token
+        self.role = expected.role
+        self.label = expected.label
+        #: A stub is ready for work once it is connected and attached, in whichever order.
+        self.is_connected = False
+        #: Its requests that are unanswered.
+        self.requests: dict[int, Inflight] = {}
+
+    def shows(self, token: bytes) -> bool:
+        """Whether this is the one that was announced."""
+        return hmac.compare_digest(self.token, token)

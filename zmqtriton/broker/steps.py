@@ -1,0 +1,90 @@
+"""What a configuration says of an ensemble: its steps, and which of them some outputs need.
+
+Made once for a generation, from a configuration that the supervisor has checked; it never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Step(NamedTuple):
+    """One call of a model."""
+
+    number: int
+    model: str
+    version: int
+    #: The model's input, and the ensemble's tensor that it gets.
+    inputs: tuple[tuple[str, str], ...]
+    #: The model's output, and the ensemble's tensor that it becomes.
+    outputs: dict[str, str]
+    reads: frozenset[str]
+
+
+class Selection(NamedTuple):
+    """What has to run for these outputs."""
+
+    outputs: tuple[str, ...]
+    #: By tensor, the steps that read it.
+    readers: dict[str, list[Step]]
+
+    def uses(self, tensor: str) -> int:
+        """How often it is needed."""
+        return len(self.readers.get(tensor, ())) + (tensor in self.outputs)
+
+
+class Plan:
+    def __init__(self, model: str, config: dict[str, Any]) -> None:
+        self.model = model
+        scheduling = config["ensemble_scheduling"]
+        steps = [_step(number, entry) for number, entry in enumerate(scheduling["step"])]
+        self.inputs = tuple(entry["name"] for entry in config.get("input", []))
+        self.is_batching = config.get("max_batch_size", 0) > 0
+        #: The rank of each output, that of a batch included.
+        self.outputs = {
+            entry["name"]: len(entry["dims"]) + self.is_batching
+            for entry in config.get("output", [])
+        }
+        self._writers = {name: step for step in steps for name in step.outputs.values()}
+        self._everything = self._select(tuple(self.outputs))
+
+    def select(self, outputs: Sequence[str]) -> Selection:
+        """For a request that asks for these; for none: for all."""
+        return self._select(tuple(dict.fromkeys(outputs))) if outputs else self._everything
+
+    def _select(self, outputs: tuple[str, ...]) -> Selection:
+        needed: dict[int, Step] = {}
+        tensors = list(outputs)
+        for name in tensors:
+            step = self._writers.get(name)
+            if step is not None and step.number not in needed:
+                needed[step.number] = step
+                tensors += step.reads
+        readers: dict[str, list[Step]] = {}
+        for _, step in sorted(needed.items()):
+            for name in step.reads:
+                readers.setdefault(name, []).append(step)
+        return Selection(outputs, readers)
+
+
+def _step(number: int, entry: dict[str, Any]) -> Step:
+    inputs = entry["input_map"]
+    return Step(
+        number,
+        entry["model_name"],
+        int(entry.get("model_version", -1)),
+        tuple(inputs.items()),
+        entry["output_map"],
+        frozenset(inputs.values()),
+    )
+
+
+def fit(shape: list[int], rank: int, *, is_batching: bool) -> list[int]:
+    """A tensor's shape where one side has batches and the other has none: the first dimension of
+    a batch of one comes or goes."""
+    if is_batching and len(shape) + 1 == rank:
+        return [1, *shape]
+    if not is_batching and rank and len(shape) == rank + 1 and shape[0] == 1:
+        return shape[1:]
+    return shape
