@@ -1,0 +1,36 @@
+"""How far a stub has come: one number in a page that it shares with the broker.
+
+The stub writes the number of the batch that it is about to execute. When it dies the broker reads
+it there: what was sent ahead and not begun is given to another one, and what was begun is not run
+twice. The supervisor makes the page; numbers of batches only grow.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+
+SIZE = mmap.PAGESIZE
+#: Aligned, so that the processor writes it as a whole.
+_NUMBER = struct.Struct("=Q")
+
+
+class Progress:
+    """One side's view of the page."""
+
+    def __init__(self, descriptor: int) -> None:
+        """The descriptor may be closed afterwards. Raises OSError or ValueError for a bad one."""
+        self._page = mmap.mmap(descriptor, SIZE)
+
+    def begin(self, batch: int) -> None:
+        """The stub's, before it executes a batch."""
+        _NUMBER.pack_into(self._page, 0, batch)
+
+    @property
+    def begun(self) -> int:
+        """The broker's: the last batch that was begun, 0 before the first."""
+        number: int = _NUMBER.unpack_from(self._page, 0)[0]
+        return number
+
+    def close(self) -> None:
+        self._page.close()
