@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import leaks
-from tests.faults import stub_death, supervisor_death
+from tests.faults import broker_death, frontend_death, stub_death, supervisor_death
 from tests.faults.load import Load
 from tests.server import Server
 
@@ -63,6 +63,49 @@ def _supervisor_deaths(rounds: int) -> None:
     _print("supervisor killed under load: a new start ready after", again, 60_000)
 
 
+def _broker_deaths(rounds: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", models=["journal"])
+        broker_death.use_instances(server)
+        with server:
+            stubs = server.stubs("journal")
+            deaths: list[broker_death.Death] = []
+            with broker_death.mixed_load(server) as loads:
+                for _ in range(rounds):
+                    deaths.append(broker_death.die(server, loads))
+                    # One that dies sooner has not worked, and is not started at once.
+                    time.sleep(1.5)
+            answers = broker_death.outcomes(loads)
+            failed = broker_death.check(server, answers, stubs, rounds)
+    _print("broker killed: answering again after", [d.back_ms for d in deaths], 1000)
+    _print("broker killed: not ready after", [d.unready_ms for d in deaths], 500)
+    _print("broker killed: ready again after", [d.ready_ms for d in deaths], 1000)
+    print(f"broker killed: {failed} of {len(answers)} requests failed, all while executing")
+
+
+def _frontend_deaths(rounds: int) -> None:
+    kinds = (
+        ("http process", frontend_death.http_process, 1000),
+        ("http arbiter", frontend_death.arbiter, 3000),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s", models=["journal"])
+        with server:
+            for name, choose, bound in kinds:
+                with Load(server.http_port, clients=4, milliseconds=20) as load:
+                    back = []
+                    for _ in range(rounds):
+                        back.append(frontend_death.die_http(server, load, choose))
+                        time.sleep(1.5)
+                frontend_death.check(server, load.outcomes, len(load.outcomes))
+                _print(f"{name} killed: answering again after", back, bound)
+            back = []
+            for _ in range(rounds):
+                back.append(frontend_death.die_grpc(server))
+                time.sleep(1.5)
+            _print("grpc process killed: answering again after", back, 1000)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
@@ -72,6 +115,8 @@ def main() -> int:
     half_s = stub_death.EXECUTION_MS / 1000
     _stub_deaths(rounds, 1, half_s, "half load")
     _stub_deaths(rounds, 8, 0.0, "full load")
+    _broker_deaths(rounds)
+    _frontend_deaths(rounds)
     _supervisor_deaths(rounds)
     left = leaks.leaks(before, mark)
     print("left behind:", left or "nothing")

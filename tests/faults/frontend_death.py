@@ -1,0 +1,87 @@
+"""kill -9 of a frontend under load: its connections break, its requests are not executed for no
+one, and another one is there soon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import grpc
+
+from tests.faults.load import Load, Outcome
+from tests.journal import executions, read_journal
+from tests.server import Server
+from tests.waiting import eventually
+
+#: After that, the broker knows that nobody waits any more.
+CANCELLED_WITHIN_S = 0.2
+EXECUTION_MS = 20
+
+
+def http_process(server: Server) -> int:
+    """The one that serves; the other is its arbiter, which started first."""
+    return max(server.pids()["http"])
+
+
+def arbiter(server: Server) -> int:
+    return min(server.pids()["http"])
+
+
+def grpc_process(server: Server) -> int:
+    [pid] = server.pids()["grpc"]
+    return pid
+
+
+def die_http(server: Server, load: Load, choose: Callable[[Server], int] = http_process) -> float:
+    """One round, under load; milliseconds until the next answer."""
+    pid = choose(server)
+    before_ns = time.monotonic_ns()
+    eventually(lambda: _first_after(load, before_ns), 30, "answers before the kill")
+    killed_ns = time.monotonic_ns()
+    os.kill(pid, signal.SIGKILL)
+    first = eventually(lambda: _first_after(load, killed_ns), 30, "answers after the kill")
+    _check_cancelled(server, load, killed_ns)
+    return (first.ended_ns - killed_ns) / 1e6
+
+
+def _first_after(load: Load, ns: int) -> Outcome | None:
+    news = [o for o in load.outcomes[-500:] if o.sent_ns > ns and o.is_right]
+    return min(news, key=lambda o: o.ended_ns) if news else None
+
+
+def _check_cancelled(server: Server, load: Load, killed_ns: int) -> None:
+    """What the dead one had asked for and was not begun is not begun any more."""
+    broken = {o.id for o in load.outcomes if o.status == 0}
+    limit_ns = killed_ns + int(CANCELLED_WITHIN_S * 1e9)
+    begun = [r for r in read_journal(server.journal) if r.event == "start" and r.ns > limit_ns]
+    assert [record for record in begun if record.id in broken] == []
+
+
+def check(server: Server, outcomes: list[Outcome], most: int) -> None:
+    """Only connections broke, at most so many; nothing was executed twice."""
+    wrong = [o for o in outcomes if not o.is_right]
+    assert [o for o in wrong if o.status != 0] == []
+    assert len(wrong) <= most
+    assert {own_id: n for own_id, n in executions(server.journal).items() if n > 1} == {}
+
+
+def die_grpc(server: Server) -> float:
+    """One round; milliseconds until a new connection is answered."""
+    eventually(lambda: _is_live(server), 30, "gRPC answers")
+    pid = grpc_process(server)
+    killed_ns = time.monotonic_ns()
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"), 30, "its end")
+    eventually(lambda: _is_live(server), 30, "gRPC answers again")
+    return (time.monotonic_ns() - killed_ns) / 1e6
+
+
+def _is_live(server: Server) -> bool:
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        try:
+            return bool(call(b"", timeout=0.5) == b"\x08\x01")
+        except grpc.RpcError:
+            return False
