@@ -22,6 +22,7 @@ from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, 
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.payload import MESSAGES, Payload, is_large
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.streams import ResponseStream, Streams
 from zmqtriton_frontends.streams import StreamItem as StreamItem  # for our callers
@@ -52,6 +53,8 @@ class Gateway:
         self._cancels: list[int] = []
         self._grants: list[wire.Grant] = []
         self._flush_due = False
+        #: There from the birth on.
+        self.payload: Payload
         self.serial = 0
         self.settings: dict[str, Any] = {}
         self.catalogue = Catalogue()
@@ -83,6 +86,8 @@ class Gateway:
         self._loop.remove_reader(self._lifeline.fileno())
         self._lifeline.close()
         self.streams.close()
+        if self.serial:
+            self.payload.close()
         self._disconnect()
 
     # ------------------------------------------------------------ inferences
@@ -92,15 +97,16 @@ class Gateway:
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
-        own_id = self._ask(request)
+        own_id = await self._send_request(request)
         reply: asyncio.Future[bytes] = self._loop.create_future()
         self._replies[own_id] = reply
         try:
             data = await reply
         except asyncio.CancelledError:
             self._cancel(own_id)
+            self.payload.discard_unread(reply)
             raise
-        return wire.decode_response(data)
+        return await self.payload.open(wire.decode_response(data))
 
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
         """The responses, up to and with the final one; works for all models. Errors are items.
@@ -114,7 +120,7 @@ class Gateway:
                     async for item in items:
                         yield item.stored(claim.store)
             return
-        own_id = self._ask(request)
+        own_id = await self._send_request(request)
         stream = ResponseStream(self._loop, own_id)
         self._replies[own_id] = stream
         ready = stream.reader.ready
@@ -122,13 +128,23 @@ class Gateway:
             while True:
                 if not ready:
                     await stream.wait()
-                item = stream.pop()
+                item = await stream.pop().opened(self.payload.open)
                 self.streams.taken(stream)
                 yield item
                 if item.is_final:
                     return
         finally:
             self._cancel(own_id)  # if it is not answered
+            for body in stream.reader.left():
+                self.payload.discard(body)
+            self.streams.left(stream)
+
+    async def _send_request(self, request: CheckedRequest) -> int:
+        """Its id. Large tensors are put where its stub can map them."""
+        if not is_large(request.body):
+            return self._ask(request)
+        ask = request._replace
+        return await self.payload.send(request.body, lambda body: self._ask(ask(body=body)))
 
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""
@@ -210,6 +226,10 @@ class Gateway:
         endpoints.send(self._socket, [wire.encode(message), *bodies])
         self._loop.call_soon(self._read_broker)
 
+    def _tell_broker(self, message: Any) -> None:
+        if self._socket is not None:
+            self._send(message, [])
+
     def _read_broker(self) -> None:
         socket = self._socket
         while socket is not None and endpoints.has_input(socket):
@@ -240,15 +260,17 @@ class Gateway:
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:
             self.malformed += 1  # or a second answer, from a broker that has taken over
+            self.payload.discard(body)
             return
         reply = self._replies[row.id]
         if row.flags & wire.FINAL:
             del self._replies[row.id]
             self._unanswered.answered(row.id)
+            self.payload.answered(row.id)
         if isinstance(reply, ResponseStream):
             self.streams.take_reply(reply, row, body)
         elif reply is None or reply.done():
-            return
+            self.payload.discard(body)
         elif row.code:
             reply.set_exception(from_number(row.code, row.text))
         else:
@@ -295,6 +317,8 @@ class Gateway:
         for message, descriptors in self._lifeline.receive():
             if type(message) is wire.Region and descriptors:
                 self.catalogue.regions.add(message, descriptors.pop())
+            elif type(message) in MESSAGES:
+                self.payload.hear(message, descriptors)
             else:
                 self._hear(message)
             for unexpected in descriptors:
@@ -344,6 +368,7 @@ class Gateway:
         self.settings = json.loads(birth.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
         self.streams.be_born(self._loop, birth.serial, birth.directory)
+        self.payload = Payload(birth.serial, self.settings, self._tell, self._tell_broker)
         self._connect(birth.epoch)
 
     # ------------------------------------------------------------ the broker

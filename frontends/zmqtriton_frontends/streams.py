@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import zmq
@@ -25,6 +25,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
+from zmqtriton_frontends.payload import has_references
 
 #: How long a response may be missing: after the final one has come, and before.
 LATE_S = 1.0
@@ -46,6 +47,18 @@ class StreamItem(NamedTuple):
             return self
         try:
             return self._replace(body=store(self.body))
+        except ZmqTritonError as error:
+            return StreamItem(None, error, self.is_final)
+
+
+    async def opened(
+        self, open_: Callable[[wire.ResponseBody], Awaitable[wire.ResponseBody]]
+    ) -> StreamItem:
+        """The item with its large tensors where they can be read; or its error."""
+        if self.body is None or not has_references(self.body):
+            return self
+        try:
+            return self._replace(body=await open_(self.body))
         except ZmqTritonError as error:
             return StreamItem(None, error, self.is_final)
 
@@ -72,6 +85,8 @@ class Reader:
         self._told = 0
         self._next = 0
         self._ahead: dict[int, _Response] = {}
+        #: Bodies that came and will not be ready; what they refer to is still to be released.
+        self._dropped: list[bytes] = []
         #: The number of the final response, and that response.
         self._end: int | None = None
         self._final: _Response = (0, "", b"", True)
@@ -80,20 +95,23 @@ class Reader:
         """A response of the stub's."""
         number = row.number
         if self.was_final:
-            self.repeated += 1
+            self._repeat(body)
         elif row.flags & wire.FINAL:
             if self._end is None:
                 self._end, self._final = number, (row.code, row.text, body, True)
                 self.deadline = self._clock() + LATE_S
                 self._advance()
+            else:
+                self._repeat(body)
         elif number == self._next and not self._ahead and self._end is None:
             self._next = number + 1
             self.ready.append((row.code, row.text, body, False))
         elif number < self._next or number in self._ahead:
-            self.repeated += 1
+            self._repeat(body)
         elif number >= self.taken + wire.STREAM_WINDOW or (
             self._end is not None and number >= self._end
         ):
+            self._dropped.append(body)
             self.end(InternalError(f"response {number} of the stream came out of turn"))
         else:
             self._ahead[number] = (row.code, row.text, body, False)
@@ -113,6 +131,15 @@ class Reader:
         """The next response; only while there is one in `ready`."""
         self.taken += 1
         return self.ready.popleft()
+
+    def left(self) -> list[bytes]:
+        """The bodies that nobody has popped or will pop."""
+        rest = [*self.ready, *self._ahead.values()]
+        return [*self._dropped, *(body for _, _, body, _ in rest)]
+
+    def _repeat(self, body: bytes) -> None:
+        self.repeated += 1
+        self._dropped.append(body)
 
     def untold(self) -> int:
         """How far the reader has come, if the stub should know now; else 0."""
@@ -136,6 +163,7 @@ class Reader:
     def _finish(self, final: _Response) -> None:
         self.ready.append(final)
         self.was_final = True
+        self._dropped += [body for _, _, body, _ in self._ahead.values()]
         self._ahead.clear()
         self.deadline = None
 
@@ -211,6 +239,9 @@ class Streams:
         self._serial = 0
         self._directory = ""
         self._socket: Any = None
+        #: Those whose final response has come over the broker, until their reader has it: others
+        #: before it may still come straight.
+        self._ending: dict[int, ResponseStream] = {}
         #: The stubs that the socket is connected to.
         self._sources: set[int] = set()
         #: Streams that are older than the broker: what it was told of them it may not have known.
@@ -232,6 +263,8 @@ class Streams:
 
     def take_reply(self, stream: ResponseStream, row: wire.Reply, body: bytes) -> None:
         """What came over the broker."""
+        if row.flags & wire.FINAL:
+            self._ending[stream.own_id] = stream
         if row.code and not row.source:
             # It does not know how many there were. What its stub has sent is here before that.
             self._read()
@@ -244,6 +277,10 @@ class Streams:
         elif row.source not in self._sources and row.source:
             self._connect(row.source)
         stream.take(row, body)
+
+    def left(self, stream: ResponseStream) -> None:
+        """Nobody reads a stream any more."""
+        self._ending.pop(stream.own_id, None)
 
     def taken(self, stream: ResponseStream) -> None:
         """The reader of a stream has taken a response."""
@@ -286,10 +323,13 @@ class Streams:
 
     def _read(self) -> None:
         socket = self._socket
-        while socket is not None and endpoints.has_input(socket):
-            _, header, *bodies = endpoints.receive(socket)
+        while socket is not None:
+            frames = endpoints.take(socket)
+            if frames is None:
+                return
             try:
-                self._take(wire.decode(header), bodies)
+                # The topic is part of the frame, since each frame costs.
+                self._take(wire.decode(frames[0][endpoints.TOPIC_BYTES :]), frames[1:])
             except ProtocolError:
                 self.malformed += 1
 
@@ -299,7 +339,7 @@ class Streams:
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             if outcome.peer != self._serial or outcome.code or outcome.flags or outcome.blocks:
                 raise ProtocolError("an outcome that belongs to the broker, or to another")
-            stream = self._replies.get(outcome.id)
+            stream = self._replies.get(outcome.id) or self._ending.get(outcome.id)
             # Of one that was cancelled some may still come.
             if isinstance(stream, ResponseStream):
                 self.direct += 1
