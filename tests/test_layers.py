@@ -125,7 +125,8 @@ LAYERS = (
 
 #: Modules of broker and supervisor that decide; beside them stands a service that acts.
 BRAINS = frozenset(
-    "core ensembles inflight instance instances queues sequences states statistics".split()
+    "batching core dispatch ensembles inflight instance instances queues runs sequences states "
+    "statistics steps".split()
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 

@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from tests.broker.ensembles import ensemble, model, step, tensor
 from tests.broker.world import World, request
 from zmqtriton_floor import wire
 
+#: Ensembles of m: in a row, side by side, and one in another; one tensor is read twice.
+ENSEMBLES = [
+    ensemble(
+        [step("m", {"I": "x"}, {"O": "t"}), step("m", {"I": "t"}, {"O": "y"})],
+        "row",
+    ),
+    ensemble(
+        [
+            step("m", {"I": "x"}, {"O": "p"}),
+            step("m", {"I": "p"}, {"O": "q"}),
+            step("m", {"I": "p"}, {"O": "y"}),
+            step("m", {"I": "q"}, {"O": "z"}),
+        ],
+        "fork",
+        outputs="yz",
+    ),
+    ensemble(
+        [step("row", {"x": "x"}, {"y": "t"}), step("fork", {"x": "t"}, {"y": "y"})],
+        "nested",
+    ),
+]
+BODY = wire.encode_body(wire.RequestBody("", {}, [], [tensor("x")]))
+
 
 class Day:
-    """Frontends, stubs and models that come, ask, cancel, answer, hang and die at random."""
+    """Frontends, stubs, models and ensembles that come, ask, cancel, answer, hang and die at
+    random."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -22,10 +49,13 @@ class Day:
         self.ids = iter(range(1, 1_000_000))
         self.frontends: list[int] = []
         self.stubs: dict[int, int] = {}
+        #: Generations of m, and of ensembles.
         self.living: list[int] = []
+        self.ensembles: list[int] = []
         self.asked: set[tuple[int, int]] = set()
         self.orphans: set[tuple[int, int]] = set()
         self.executed: Counter[tuple[int, int]] = Counter()
+        self.lent: Counter[wire.Block] = Counter()
         self.trace: list[str] = []
         self.load()
         self.new_frontend()
@@ -33,8 +63,27 @@ class Day:
     def load(self) -> None:
         number = next(self.generations)
         limit = {"max_execution_seconds": {"string_value": self.random.choice(["0", "0.000001"])}}
-        self.world.serve(number, config={"name": "m", "parameters": limit})
+        config: dict[str, Any] = {**model("m"), "parameters": limit}
+        if self.random.random() < 0.5:
+            delay_us = self.random.choice([0, 1])
+            batching = {"preferred_batch_size": [3], "max_queue_delay_microseconds": delay_us}
+            config |= {"max_batch_size": 4, "dynamic_batching": batching}
+        self.world.serve(number, config=config)
         self.living.append(number)
+
+    def load_ensemble(self) -> None:
+        number = next(self.generations)
+        config = self.random.choice(ENSEMBLES)
+        self.world.core.serve(wire.Serve(number, config["name"], 1, json.dumps(config)))
+        self.ensembles.append(number)
+
+    def unload_ensemble(self) -> None:
+        if self.ensembles:
+            number = self.ensembles.pop(0)
+            self.world.core.retire(wire.Retire(number))
+            if self.random.random() < 0.5:
+                self.world.core.remove(wire.Remove(number, "unloaded"), self.world.now)
+            self.world.take()
 
     def unload(self) -> None:
         if len(self.living) > 1:
@@ -61,10 +110,10 @@ class Day:
         rows = []
         for _ in range(self.random.randint(1, 4)):
             deadline = self.random.choice([0, self.world.now + self.random.randint(1, 3_000)])
-            generation = self.random.choice([*self.living, 999_999])
+            generation = self.random.choice([*self.living, *self.ensembles, 999_999])
             rows.append(request(next(self.ids), generation, deadline_ns=deadline))
             self.asked.add((peer, rows[-1].id))
-        self.world.infer(peer, *rows)
+        self.world.infer(peer, *rows, body=BODY)
 
     def cancel(self) -> None:
         peer, own_id = self.random.choice(sorted(self.asked)) if self.asked else (0, 0)
@@ -74,10 +123,15 @@ class Day:
     def answer(self) -> None:
         busy = [s for s, works in self.world.works.items() if works and s in self.stubs]
         if busy:
-            for work in self.world.finish(
-                self.random.choice(busy), code=self.random.choice([0, 2])
-            ):
+            serial = self.random.choice(busy)
+            block = wire.Block(serial, 1, next(self.ids))
+            output = tensor("O", wire.Reference(*block, 0, 99_999))
+            body = wire.encode_body(wire.ResponseBody({}, [output]))
+            code = self.random.choice([0, 0, 0, 2])
+            answer = (b"", []) if code else (body, [block])
+            for work in self.world.finish(serial, code=code, answer=answer):
                 self.executed[work.peer, work.id] += 1
+                self.lent.update(answer[1])
 
     def kill_stub(self) -> None:
         if self.stubs:
@@ -96,6 +150,7 @@ class Day:
     def run(self, steps: int) -> None:
         moves = [self.ask] * 6 + [self.answer] * 6 + [self.cancel] * 2 + [self.new_stub] * 2
         moves += [self.kill_stub, self.kill_frontend, self.new_frontend, self.load, self.unload]
+        moves += [self.load_ensemble, self.load_ensemble, self.unload_ensemble]
         for _ in range(steps):
             move = self.random.choice(moves)
             move()
@@ -110,7 +165,8 @@ class Day:
         assert all(count == 1 for count in self.executed.values())
         waiting = [i for i in self.world.core.instances.values() if i.is_idle]
         for instance in waiting:
-            assert not self.world.core.generations[instance.generation].queued()
+            generation = self.world.core.generations[instance.generation]
+            assert not generation.queued() or generation.due_ns > self.world.now
 
     def end(self) -> None:
         """Every model is removed, so everything must be answered now."""
@@ -122,6 +178,13 @@ class Day:
         assert self.asked - self.orphans <= answered
         assert 0 == self.world.core.unanswered
         assert all(not peer.requests for peer in self.world.core.peers.values())
+        for peer in self.frontends:
+            self.world.gone(peer)
+        assert 0 == self.world.core.leases.count
+        released = Counter(b for blocks in self.world.released.values() for b in blocks)
+        assert released <= self.lent
+        living = {block for block in self.lent if block.owner in self.stubs}
+        assert all(released[block] == self.lent[block] for block in living)
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -28,6 +28,12 @@ class World:
         self.works: dict[int, list[wire.Work]] = {}
         self.abandoned: list[tuple[int, wire.Route]] = []
         self.told: list[Any] = []
+        #: Of the works and of the replies, by route.
+        self.bodies: dict[tuple[int, int], bytes] = {}
+        self.reply_bodies: dict[tuple[int, int], list[bytes]] = {}
+        #: What owners of memory were told, and how far the readers of streams have come.
+        self.released: dict[int, list[wire.Block]] = {}
+        self.granted: dict[int, list[int]] = {}
 
     def serve(self, generation: int = 1, version: int = 1, config: dict | None = None) -> None:
         document = json.dumps(config or {"name": "m"})
@@ -44,24 +50,32 @@ class World:
         self.core.attach(wire.Attach(generation, serial, f"m_{serial}"), self.now)
         self.take()
 
-    def infer(self, peer: int, *rows: wire.Request) -> None:
-        self.core.infer(peer, list(rows), [b"body"] * len(rows), self.now)
+    def infer(self, peer: int, *rows: wire.Request, body: bytes = b"body") -> None:
+        self.core.infer(peer, list(rows), [body] * len(rows), self.now)
         self.take()
 
     def cancel(self, peer: int, *ids: int) -> None:
         self.core.cancel(peer, list(ids), self.now)
         self.take()
 
-    def finish(self, serial: int, *, code: int = 0, returned: bool = True) -> list[wire.Work]:
+    def finish(
+        self,
+        serial: int,
+        *,
+        code: int = 0,
+        returned: bool = True,
+        answer: tuple[bytes, list[wire.Block]] = (b"", []),
+    ) -> list[wire.Work]:
         """The stub answers all of its oldest batch."""
         works = self.works.get(serial, [])
         number = works[0].batch
         batch = [w for w in works if w.batch == number]
         self.works[serial] = [w for w in works if w.batch != number]
-        outcomes = [wire.Outcome(w.peer, w.id, code, "", wire.FINAL) for w in batch]
+        body, blocks = answer
+        outcomes = [wire.Outcome(w.peer, w.id, code, "", wire.FINAL, 0, blocks) for w in batch]
         executed = [wire.Executed(number, 1, 2, 3)] if returned else []
         message = wire.Results(outcomes, executed)
-        self.core.results(serial, message, [b""] * len(outcomes), self.now)
+        self.core.results(serial, message, [body] * len(outcomes), self.now)
         self.take()
         return batch
 
@@ -80,11 +94,17 @@ class World:
         outbox = self.core.outbox
         for serial, rows in outbox.works.items():
             self.works.setdefault(serial, []).extend(work for work, _ in rows)
+            self.bodies.update(((work.peer, work.id), body) for work, body in rows)
         for serial, routes in outbox.abandons.items():
             self.abandoned.extend((serial, route) for route in routes)
         for peer, answers in outbox.replies.items():
-            for reply, _ in answers:
+            for reply, body in answers:
                 self.replies.setdefault((peer, reply.id), []).append(reply)
+                self.reply_bodies.setdefault((peer, reply.id), []).append(body)
+        for owner, blocks in outbox.releases.items():
+            self.released.setdefault(owner, []).extend(blocks)
+        for serial, grants in outbox.grants.items():
+            self.granted.setdefault(serial, []).extend(grant.responses for grant in grants)
         self.told.extend(outbox.supervisor)
         self.told.extend(answer for _, answer in outbox.statistics)
         outbox.__init__()  # type: ignore[misc]

@@ -9,7 +9,7 @@ import pytest
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.tensors import encode_bytes
-from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 _FP32, _INT32, _BYTES = 11, 8, 13
 
@@ -52,6 +52,15 @@ def test_a_fitting_request_tells_its_batch_size() -> None:
     admission = ADD_SUB.check(_request(_fp32("A", 3, 4), _fp32("B", 3, 4), outputs=("C",)))
 
     assert 3 == admission.batch_size
+
+
+def test_what_others_will_check_is_admitted_by_its_shapes_alone() -> None:
+    reference = Reference(1, 2, 3, 0, 16)
+    for signature, shape, size in ((ADD_SUB, [3, 4], 3), (ADD_SUB, [], 0), (FREE, [3, 2], 0)):
+        assert size == signature.admit([Tensor("X", _FP32, shape, reference)]).batch_size
+    keys = {FREE.admit([_fp32("X", n, 2)]).batch_key for n in (5, 6)}
+    assert keys == {FREE.check(_request(_fp32("X", n, 2))).batch_key for n in (5, 6)}
+    assert [2, 1, 0] == [s.rank(n) for s, n in ((ADD_SUB, "A"), (FREE, "S"), (FREE, "nobody"))]
 
 
 def test_optional_inputs_may_be_left_out() -> None:
