@@ -141,10 +141,8 @@ class Gateway:
 
     async def _send_request(self, request: CheckedRequest) -> int:
         """Its id. Large tensors are put where its stub can map them."""
-        if not is_large(request.body):
-            return self._ask(request)
-        ask = request._replace
-        return await self.payload.send(request.body, lambda body: self._ask(ask(body=body)))
+        is_plain = not is_large(request.body)
+        return self._ask(request) if is_plain else await self.payload.send(request, self._ask)
 
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""

@@ -8,6 +8,7 @@ nobody has to remember that.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from collections import deque
@@ -16,10 +17,13 @@ from types import TracebackType
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
+from zmqtriton_frontends.kserve import CheckedRequest
+
+_log = logging.getLogger(__name__)
 
 #: What hear() is for.
 MESSAGES = (wire.SegmentMade, wire.SegmentGiven)
@@ -35,14 +39,14 @@ _Heard = tuple[Any, int | None]
 
 
 class Payload:
-    """`tell` goes to the supervisor; `release` to the broker, batched, with blocks of others."""
+    """`tell` goes to the supervisor, `release` to the broker."""
 
     def __init__(
         self,
         serial: int,
         settings: dict[str, Any],
         tell: Callable[[Any], None],
-        release: Callable[[list[Block]], None],
+        release: Callable[[wire.Release], None],
     ) -> None:
         self.arena = Arena.configured(serial, settings)
         self.mappings = Mappings(is_private=False, on_release=self._released)
@@ -50,6 +54,10 @@ class Payload:
         self._release = release
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        #: Segments that the supervisor did not give as it should.
+        self.malformed = 0
+        #: By the id of a request without a final reply: what it refers to.
+        self._blocks: dict[int, list[int]] = {}
         self._asked: dict[tuple[int, ...], asyncio.Future[_Heard]] = {}
         self._growing = asyncio.Lock()
         self._trimming: asyncio.TimerHandle | None = None
@@ -63,9 +71,24 @@ class Payload:
 
     # -------------------------------------------------------------- requests
 
-    async def place(self, body: RequestBody) -> tuple[RequestBody, list[int]]:
-        """The body with references for its large tensors, and the blocks, to be freed when the
-        request has its final reply. Unavailable where memory is short."""
+    async def send(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int:
+        """Has `ask` send it with references for its large tensors; returns its id, which answered()
+        is to be called with. Unavailable where memory is short."""
+        placed, blocks = await self._place(request.body)
+        try:
+            own_id = ask(request._replace(body=placed))
+        except BaseException:
+            self.arena.free(blocks)
+            raise
+        self._blocks[own_id] = blocks
+        return own_id
+
+    def answered(self, own_id: int) -> None:
+        """The request has its final reply, so nobody reads its tensors any more."""
+        if self._blocks:
+            self.arena.free(self._blocks.pop(own_id, ()))
+
+    async def _place(self, body: RequestBody) -> tuple[RequestBody, list[int]]:
         inputs: list[wire.Tensor] = []
         blocks: list[int] = []
         try:
@@ -108,10 +131,9 @@ class Payload:
 
     # ------------------------------------------------------------- responses
 
-    async def open(self, data: bytes) -> ResponseBody:
-        """The response of a body; large tensors are views that must not outlive their reader.
-        Unavailable where the memory they were in is gone."""
-        response = wire.decode_response(data)
+    async def open(self, response: ResponseBody) -> ResponseBody:
+        """The response with its large tensors as views, whose memory is released with the last of
+        them. Unavailable where it is gone."""
         references = _references(response)
         if not references:
             return response
@@ -131,10 +153,15 @@ class Payload:
         return response._replace(outputs=outputs)
 
     def discard(self, data: bytes) -> None:
-        """Nobody wants this response."""
-        if data:
-            references = _references(wire.decode_response(data))
+        """Nobody wants the response that is in this body."""
+        references = _references(wire.decode_response(data)) if data else []
+        if references:
             self._released([block_of(reference) for reference in references])
+
+    def discard_unread(self, reply: asyncio.Future[bytes]) -> None:
+        """Nobody will await it."""
+        if reply.done() and not reply.cancelled() and reply.exception() is None:
+            self.discard(reply.result())
 
     async def _map(self, owner: int, segment: int) -> None:
         given = await self._ask(wire.AskSegment(owner, segment))
@@ -155,10 +182,9 @@ class Payload:
 
     def _send_releases(self) -> None:
         self._is_release_due = False
-        blocks = []
         while self._releases:
-            blocks.append(self._releases.popleft())
-        self._release(blocks)
+            count = min(len(self._releases), wire.MAX_ROWS)
+            self._release(wire.Release([self._releases.popleft() for _ in range(count)]))
 
     # -------------------------------------------------------------- segments
 
@@ -230,7 +256,12 @@ class Payload:
         if descriptor is None:
             self.mappings.remove(owner, segment)
         else:
-            self.mappings.add(owner, segment, descriptor)
+            try:
+                self.mappings.add(owner, segment, descriptor)
+            except ProtocolError as error:
+                self.malformed += 1
+                _log.warning("dropped a segment: %s", error.text)
+                message = message._replace(size=0)
         answer = self._asked.pop((owner, segment), None)
         if answer is not None and not answer.done():
             answer.set_result((message, None))
@@ -272,8 +303,12 @@ class Gathered:
 
 
 def is_large(body: RequestBody) -> bool:
-    """Whether place() has something to do."""
+    """Whether send() has something to do."""
     return any(len(tensor.data) > INLINE_BYTES for tensor in body.inputs)
+
+
+def has_references(response: ResponseBody) -> bool:
+    return any(type(tensor.data) is Reference for tensor in response.outputs)
 
 
 def _references(response: ResponseBody) -> list[Reference]:
