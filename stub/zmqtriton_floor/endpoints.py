@@ -13,6 +13,9 @@ import zmq
 
 Socket = Any  # zmq.Socket; generic in newer pyzmq only
 
+#: Of a topic.
+TOPIC_BYTES = 8
+
 _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
 _SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
@@ -40,8 +43,9 @@ def stream_address(directory: str, serial: int) -> str:
 
 
 def topic(serial: int) -> bytes:
-    """Under which a peer gets its responses; all are equally long, so that none begins another."""
-    return serial.to_bytes(8, "big")
+    """What the first frame of a message to this peer begins with, before the header; all are
+    equally long, so that none begins another."""
+    return serial.to_bytes(TOPIC_BYTES, "big")
 
 
 def _open(context: Any, kind: int) -> Socket:
@@ -98,6 +102,15 @@ def receive(socket: Socket) -> list[bytes]:
         frame = socket.recv(_LAST, False)
         frames.append(frame.bytes)
     return frames
+
+
+def take(socket: Socket) -> list[bytes] | None:
+    """All frames of one message, or None if there is none; then wait on the FD. Cheaper than
+    has_input() and receive() where many come at a time."""
+    try:
+        return receive(socket)
+    except zmq.Again:
+        return None
 
 
 def send(socket: Socket, frames: Sequence[bytes]) -> None:

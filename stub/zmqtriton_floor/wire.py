@@ -36,7 +36,6 @@ from typing import (
     Callable,
     List,
     NamedTuple,
-    Sequence,
     Union,
 )
 
@@ -623,6 +622,10 @@ def encode(message: Any) -> bytes:
     return _pack((VERSION, _NUMBERS[type(message)], *message))
 
 
+# What a named tuple's own constructor does after counting, which is done here by the types.
+_new: Callable[[type[Any], list[Any]], Any] = tuple.__new__
+
+
 class _Form:
     """How one class's array must look: which types where, and the bounds of each field."""
 
@@ -639,6 +642,7 @@ class _Form:
         self.correlations = [i for i, k in enumerate(self.kinds) if k == "Correlation"]
         self.ids = [i for i, k in enumerate(self.kinds) if k == "Ids"]
         self.rows = [(i, k[5:-1]) for i, k in enumerate(self.kinds) if k.startswith("list[")]
+        self.lists = [*self.ids, *(i for i, _ in self.rows)]
 
     @staticmethod
     def _types(kind: str) -> tuple[type, ...]:
@@ -648,8 +652,8 @@ class _Form:
             return (_LENGTHS[kind][0],)
         return (int, str) if kind == "Correlation" else (list,)
 
-    def read(self, row: Sequence[Any]) -> Any:
-        """The message or row; ProtocolError names what is wrong with it."""
+    def read(self, row: list[Any]) -> Any:
+        """The message or row, made of this list; ProtocolError names what is wrong with it."""
         if tuple(map(type, row)) not in self.types:
             raise ProtocolError(f"{self.cls.__name__}: fields of wrong types or number")
         for i, low, high in self.integers:
@@ -662,11 +666,13 @@ class _Form:
             value = row[i]
             if len(value) > 1024 if type(value) is str else not 0 <= value < 2**64:
                 raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is out of range")
-        if self.ids or self.rows:
-            row = self._nested(list(row))
-        return self.cls(*row)
+        for i in self.lists:
+            if row[i]:
+                self._read_lists(row)
+                break
+        return _new(self.cls, row)
 
-    def _nested(self, row: list[Any]) -> list[Any]:
+    def _read_lists(self, row: list[Any]) -> None:
         for i in self.ids:
             if len(row[i]) > MAX_ROWS or any(type(x) is not int or x < 0 for x in row[i]):
                 raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} holds no list of ids")
@@ -680,7 +686,6 @@ class _Form:
                 raise ProtocolError(
                     f"{self.cls.__name__}: {self.fields[i]} holds no rows"
                 ) from None
-        return row
 
 
 _FORMS: dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}

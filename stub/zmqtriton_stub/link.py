@@ -120,8 +120,11 @@ class Link:
         """A response of a stream; it leaves with the next turn()."""
         self._outgoing.append(answer)
 
-    def turn(self) -> None:
-        """Sends what waits and takes what has arrived, unless another thread is just doing so."""
+    def turn(self, *, takes: bool = True) -> None:
+        """Sends what waits and takes what has arrived, unless another thread is just doing so.
+
+        Without `takes` what has arrived may stay until next time.
+        """
         outgoing, lock = self._outgoing, self._lock
         while lock.acquire(False):
             try:
@@ -131,27 +134,26 @@ class Link:
                 socket = self._socket
                 while outgoing:
                     item = outgoing.popleft()
-                    if isinstance(item, list):
-                        endpoints.send(socket, item)
-                    else:
-                        self._send_answers(coalesce(item, outgoing))
-                # After a send too: it may have swallowed the edge of the descriptor. A batch is
-                # enough for now, since the answer to it leads here again.
-                while endpoints.has_input(socket):
+                    if not isinstance(item, list):
+                        answers = coalesce(item, outgoing)
+                        if self._publisher is not None:
+                            answers = self._publisher.send(answers)
+                        if not answers:
+                            continue
+                        item = frames(answers)
+                    takes = True  # for a send may swallow the edge of the descriptor
+                    endpoints.send(socket, item)
+                # A batch is enough for now, since the answer to it leads here again.
+                while takes and endpoints.has_input(socket):
                     if self._take(endpoints.receive(socket)):
                         break
                 else:
-                    self._dry_ns = time.monotonic_ns()
+                    if takes:
+                        self._dry_ns = time.monotonic_ns()
             finally:
                 lock.release()
             if not outgoing:
                 return
-
-    def _send_answers(self, answers: list[Answer]) -> None:
-        if self._publisher is not None:
-            answers = self._publisher.send(answers)
-        if answers:
-            endpoints.send(self._socket, frames(answers))
 
     def wake(self) -> None:
         """Makes the loop look again; from any thread."""

@@ -31,6 +31,8 @@ _PATIENCE_S = 1.0
 _SHARED_PATIENCE_S = 0.02
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5
+#: Responses that may be sent before the broker's messages are looked at again.
+_LOOK_EVERY = 16
 
 _TOO_SLOW = "the reader of this stream did not keep up"
 _CANCELLED = "request was cancelled"
@@ -95,7 +97,8 @@ class Stream(Pending):
                 self._cut()
             else:
                 self._put(answer)
-        self._link.turn()
+        # A model that does nothing but send learns in time how far its reader is.
+        self._link.turn(takes=bool(self._buffer) or not self._number % _LOOK_EVERY)
         if is_too_slow:
             instance = self._link.instance
             instance.say("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
@@ -224,7 +227,7 @@ class Publisher:
         if len(answers) == 1:
             if topic not in self._topics or not _is_plain(answers[0][0]):
                 return answers
-            endpoints.send(self._socket, [topic, *frames(answers)])
+            self._send(topic, answers)
             return []
         rest: list[Answer] = []
         straight: dict[bytes, list[Answer]] = {}
@@ -235,8 +238,12 @@ class Publisher:
             else:
                 rest.append(answer)
         for topic, some in straight.items():
-            endpoints.send(self._socket, [topic, *frames(some)])
+            self._send(topic, some)
         return rest
+
+    def _send(self, topic: bytes, answers: list[Answer]) -> None:
+        header, *bodies = frames(answers)
+        endpoints.send(self._socket, [topic + header, *bodies])
 
     def _take_subscriptions(self) -> None:
         while endpoints.has_input(self._socket):

@@ -32,7 +32,7 @@ class FakeLink:
     def post(self, answer: Answer) -> None:
         self.send(frames([answer]))
 
-    def turn(self) -> None:
+    def turn(self, *, takes: bool = True) -> None:
         while self.on_turn:
             self.on_turn.pop(0)()
 
