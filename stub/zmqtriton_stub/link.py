@@ -133,16 +133,8 @@ class Link:
                     return
                 socket = self._socket
                 while outgoing:
-                    item = outgoing.popleft()
-                    if not isinstance(item, list):
-                        answers = coalesce(item, outgoing)
-                        if self._publisher is not None:
-                            answers = self._publisher.send(answers)
-                        if not answers:
-                            continue
-                        item = frames(answers)
-                    takes = True  # for a send may swallow the edge of the descriptor
-                    endpoints.send(socket, item)
+                    # A send may swallow the edge of the descriptor.
+                    takes = self._send_next(socket) or takes
                 # A batch is enough for now, since the answer to it leads here again.
                 while takes and endpoints.has_input(socket):
                     if self._take(endpoints.receive(socket)):
@@ -154,6 +146,19 @@ class Link:
                 lock.release()
             if not outgoing:
                 return
+
+    def _send_next(self, socket: Any) -> bool:
+        """Whether the broker gets some of it."""
+        item = self._outgoing.popleft()
+        if not isinstance(item, list):
+            answers = coalesce(item, self._outgoing)
+            if self._publisher is not None:
+                answers = self._publisher.send(answers)
+            if not answers:
+                return False
+            item = frames(answers)
+        endpoints.send(socket, item)
+        return True
 
     def wake(self) -> None:
         """Makes the loop look again; from any thread."""
