@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 _LENGTH = struct.Struct("<I")
+#: Below this a copy is cheaper than a view.
+_VIEW_BYTES = 4096
 
 
 class Datatype(NamedTuple):
@@ -89,8 +91,9 @@ def count_elements(shape: Sequence[int]) -> int:
     return count
 
 
-def to_numpy(datatype: int, shape: Sequence[int], data: bytes) -> Any:
-    """A writable array of its own; sizes must have been checked. BF16 raises KeyError."""
+def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> Any:
+    """A writable array: over the memory of a writable view, else of its own. Sizes must have been
+    checked. BF16 raises KeyError."""
     if datatype == BYTES:
         array = np.empty(count_elements(shape), dtype=np.object_)
         array[:] = decode_bytes(data)
@@ -98,11 +101,16 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes) -> Any:
     kind = BY_NUMBER[datatype].numpy
     if kind is None:
         raise KeyError(datatype)
+    if type(data) is memoryview and not data.readonly:
+        array = np.frombuffer(data, dtype=kind)
+        return (array if array.flags.aligned else array.copy()).reshape(shape)
     return np.frombuffer(bytearray(data), dtype=kind).reshape(shape)
 
 
-def from_numpy(array: Any) -> bytes:
-    """The bytes of a tensor as they travel."""
+def from_numpy(array: Any) -> bytes | memoryview:
+    """The bytes of a tensor as they travel; those of a large array are not copied."""
     if array.dtype.kind in "OS":
         return encode_bytes(array)
-    return bytes(array.tobytes())
+    if array.nbytes < _VIEW_BYTES:
+        return bytes(array.tobytes())
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -18,6 +18,7 @@ from zmqtriton_stub.pb_errors import clip
 
 if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker
+    from zmqtriton_stub.memory import Memory
 
 
 class Instance:
@@ -32,6 +33,8 @@ class Instance:
         self.is_decoupled = False
         #: Asks other models; None while this one may not, that is outside of execute().
         self.asker: Asker | None = None
+        #: Where large tensors lie; None: all of them travel in messages.
+        self.memory: Memory | None = None
         #: What requests must look like; None until the configuration is final.
         self.signature: Signature | None = None
         self._outbox = Outbox(tell)

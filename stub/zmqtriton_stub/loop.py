@@ -22,6 +22,7 @@ from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.asking import Asker, Duties
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
+from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import describe
 from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse, received
@@ -46,7 +47,8 @@ class Stub:
 
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
-        self._heard: deque[Any] = deque()
+        self._memory = Memory(lifeline)
+        self._heard = self._memory.heard
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
         self._birth: wire.Birth
@@ -65,6 +67,7 @@ class Stub:
         """The exit status."""
         try:
             self._birth = self._await(wire.Birth)
+            self._memory.begin(self._birth)
             self._load(self._await(wire.Load))
             self._connect()
             self._serve()
@@ -85,15 +88,7 @@ class Stub:
                     return message
                 self._hear(message)
             self._lifeline.wait()
-            self._read_lifeline()
-
-    def _read_lifeline(self) -> None:
-        for message, descriptors in self._lifeline.receive():
-            for descriptor in descriptors:
-                os.close(descriptor)
-            self._heard.append(message)
-        if self._lifeline.ended:
-            os._exit(1)  # nobody is left to report to
+            self._memory.receive()
 
     def _hear(self, message: Any) -> None:
         kind = type(message)
@@ -145,6 +140,9 @@ class Stub:
         has_background = self._instance.is_decoupled
         self._asker = Asker(link.context, self._birth, self._duties, link.wake, has_background)
         self._instance.asker = self._asker
+        memory = self._instance.memory = self._memory
+        memory.tell, memory.wake = self._instance.tell, link.wake
+        memory.release = lambda release: link.send([wire.encode(release)])
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
         if self._instance.is_decoupled:
@@ -217,7 +215,7 @@ class Stub:
                 asker.turn()
             elif descriptor != link.descriptor:
                 self._lifeline.flush()
-                self._read_lifeline()
+                self._memory.receive()
         link.turn()
 
     def _duties(self) -> Duties:
@@ -235,8 +233,10 @@ class Stub:
 
     def _ready(self) -> list[tuple[int, int]]:
         """The descriptors that have something; coroutines of a decoupled model run meanwhile."""
+        self._memory.trim()
         if not self._model.has_background:
-            return self._poller.poll()
+            idle_s = self._memory.arena.next_trim_s()
+            return self._poller.poll(-1 if idle_s is None else idle_s)
         self._model.run_background(self._poller.fileno())
         return self._poller.poll(0)
 
@@ -244,7 +244,19 @@ class Stub:
         """One batch: every request gets its final answer here, or its sender will give it."""
         begun_ns = _now_ns()
         answers: list[Answer] = []
-        requests = _requests(batch, answers, self._instance.signature)
+        ready_ns, executed_ns = self._run(batch, answers)
+        for pending in batch:
+            if pending.is_answered:  # and nothing of ours reads its inputs any more
+                pending.leave_inputs()
+        done_ns = _now_ns()
+        executed = wire.Executed(
+            number, ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
+        )
+        self._send(answers, [executed])
+
+    def _run(self, batch: list[Pending], answers: list[Answer]) -> tuple[int, int]:
+        """Adds the answers; when the requests were ready, and when they were executed."""
+        requests = _requests(batch, answers, self._instance)
         # The model may do with its list what it likes.
         asked = requests.copy()
         ready_ns = executed_ns = _now_ns()
@@ -260,11 +272,7 @@ class Stub:
             for pending in batch:
                 if not pending.is_answered:
                     answers += pending.fail(text)
-        done_ns = _now_ns()
-        executed = wire.Executed(
-            number, ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
-        )
-        self._send(answers, [executed])
+        return ready_ns, executed_ns
 
     def _send(self, answers: list[Answer], executed: list[wire.Executed]) -> None:
         header = wire.encode(wire.Results([outcome for outcome, _ in answers], executed))
@@ -277,15 +285,18 @@ class Stub:
 
 
 def _requests(
-    batch: list[Pending], answers: list[Answer], signature: Signature | None
+    batch: list[Pending], answers: list[Answer], instance: Instance
 ) -> list[InferenceRequest]:
     """The batch as the model sees it; what does not decode, or does not fit, is answered."""
     requests = []
     for pending in batch:
         try:
             body = wire.decode_request(pending.body)
-            if pending.work.flags & wire.UNCHECKED and signature is not None:
-                _check(body, signature)
+            if instance.memory is not None:
+                inputs, pending.blocks = instance.memory.open(body.inputs, is_leased=False)
+                body = body._replace(inputs=inputs)
+            if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
+                _check(body, instance.signature)
         except ZmqTritonError as error:
             answers += pending.fail(error.text, error.number)
             continue
@@ -321,7 +332,14 @@ def _answer(
         else:
             pending.accept()
             accepted.append((pending, response))
-    encoded = [pending.encode(response) for pending, response in accepted]
+    encoded: list[Answer] = []
+    try:
+        for pending, response in accepted:
+            encoded.append(pending.encode(response))
+    except BaseException:
+        for (pending, _), answer in zip(accepted, encoded):
+            pending.withdraw(answer)
+        raise
     for (pending, _), answer in zip(accepted, encoded):
         pending.finish(answer)
     answers += encoded

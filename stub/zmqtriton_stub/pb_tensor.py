@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.tensors import BF16, BYTES, datatype_of, encode_bytes, to_numpy
+from zmqtriton_floor.tensors import (
+    BF16,
+    BYTES,
+    datatype_of,
+    encode_bytes,
+    from_numpy,
+    to_numpy,
+)
 from zmqtriton_stub.pb_errors import TritonModelException
 
 _CPU = 1  # kDLCPU
@@ -37,7 +44,8 @@ class Tensor:
         self._name = name
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape: list[int] = list(array.shape)
-        self._data: bytes | None = None
+        #: bytes, or a view of shared memory.
+        self._data: Any = None
 
     def name(self) -> str:
         return self._name
@@ -59,7 +67,8 @@ class Tensor:
                 raise TritonModelException(
                     f"Tensor '{self._name}' is of type BF16, which NumPy does not have."
                 )
-            array = self._array = to_numpy(self._datatype, self._shape, self._data or b"")
+            data: Any = b"" if self._data is None else self._data
+            array = self._array = to_numpy(self._datatype, self._shape, data)
             self._data = None
         return array
 
@@ -129,5 +138,5 @@ def packed(tensor: Tensor) -> wire.Tensor:
     data = tensor._data
     if data is None:
         array = tensor._array
-        data = encode_bytes(array) if tensor._datatype == BYTES else array.tobytes()
+        data = encode_bytes(array) if tensor._datatype == BYTES else from_numpy(array)
     return wire.Tensor(tensor._name, tensor._datatype, tensor._shape, data)

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Tuple
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub.pb_errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.pb_tensor import packed
 from zmqtriton_stub.pb_types import InferenceResponse
@@ -35,6 +36,7 @@ class Pending:
         "_count",
         "_is_closed",
         "_link",
+        "blocks",
         "body",
         "is_answered",
         "is_cancelled",
@@ -48,6 +50,8 @@ class Pending:
         self.work = work
         #: The request's, until it is decoded.
         self.body = body
+        #: What the inputs lie in; theirs who asked, and only until the final outcome.
+        self.blocks: list[wire.Block] = []
         #: The names that were asked for; none: all that the model has.
         self.outputs: list[str] = []
         self.route = (work.peer, work.id)
@@ -100,11 +104,29 @@ class Pending:
         if error is not None:
             number = error.code().number
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
-        tensors = [packed(tensor) for tensor in response._output_tensors]
-        if self.outputs:
-            tensors = [tensor for tensor in tensors if tensor.name in self.outputs]
-        body = wire.encode_body(wire.ResponseBody(response._parameters, tensors))
-        return wire.Outcome(peer, own_id, 0, "", flags), body
+        wanted, memory = self.outputs, self._link.instance.memory
+        outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
+        tensors, blocks = [packed(tensor) for tensor in outputs], []
+        try:
+            if memory is not None:
+                tensors, blocks = memory.place(tensors)
+        except ZmqTritonError as full:
+            return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
+        answer = wire.Outcome(peer, own_id, 0, "", flags, 0, blocks)
+        return answer, wire.encode_body(wire.ResponseBody(response._parameters, tensors))
+
+    def withdraw(self, answer: Answer) -> None:
+        """It will not be sent, so nobody will release what it refers to."""
+        blocks, memory = answer[0].blocks, self._link.instance.memory
+        if blocks and memory is not None:
+            memory.free(blocks)
+
+    def leave_inputs(self) -> None:
+        """With the final outcome who asked may use their memory again."""
+        blocks, memory = self.blocks, self._link.instance.memory
+        if blocks and memory is not None:
+            self.blocks = []
+            memory.mappings.detach(blocks)
 
     def finish(self, answer: Answer) -> None:
         """The final outcome is on its way."""
@@ -124,11 +146,17 @@ class Pending:
         """Sends one of the model's responses, from any thread."""
         # The first response is the last, so nobody need wait for the flag.
         answer = None if response is None else self.encode(response)
-        with state_lock:
-            self.accept(has_response=response is not None, flags=flags)
-            if answer is not None and not self.is_answered:
-                self.finish(answer)
-                self._send(answer)
+        is_sent = False
+        try:
+            with state_lock:
+                self.accept(has_response=response is not None, flags=flags)
+                if answer is not None and not self.is_answered:
+                    is_sent = True
+                    self.finish(answer)
+                    self._send(answer)
+        finally:
+            if answer is not None and not is_sent:
+                self.withdraw(answer)
 
     def drop(self) -> None:
         """Nobody is left who could answer."""
@@ -143,6 +171,7 @@ class Pending:
 
     def _send(self, answer: Answer) -> None:
         outcome, body = answer
+        self.leave_inputs()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
 
 
