@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import operator
 import threading
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
 
@@ -79,6 +80,15 @@ def check_parameters(parameters: Any) -> dict[str, Any]:
     return dict(parameters)
 
 
+def _text(value: Any) -> str:
+    """A string; or bytes, since what a model finds in a tensor of strings are bytes."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError(f"expected a str, got {type(value)}")
+    return value
+
+
 class _Arguments(NamedTuple):
     """Those of InferenceRequest(), by position or by name, in Triton's order."""
 
@@ -126,14 +136,14 @@ class InferenceRequest:
         correlation_id = asked.correlation_id
         if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
-        self._request_id = asked.request_id
+        self._request_id = _text(asked.request_id)
         self._correlation_id = correlation_id
         self._inputs = list(asked.inputs)
-        self._outputs: list[str] = list(asked.requested_output_names)
-        self._model_name = asked.model_name
-        self._model_version = asked.model_version
-        self._flags = asked.flags
-        self._timeout = asked.timeout
+        self._outputs: list[str] = [_text(name) for name in asked.requested_output_names]
+        self._model_name = _text(asked.model_name)
+        self._model_version = operator.index(asked.model_version)
+        self._flags = operator.index(asked.flags)
+        self._timeout = operator.index(asked.timeout)
         self._preferred_memory = asked.preferred_memory or PreferredMemory(MemoryType.DEFAULT)
         self._trace = asked.trace
         self._parameters = check_parameters(asked.parameters)

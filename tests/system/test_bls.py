@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.server import Server
+from tests.server import ROOT, Server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -297,6 +297,22 @@ def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
     more_memory, *others = usage()
     assert [descriptors, threads] == others
     assert more_memory < memory + (4 << 20)
+
+
+def test_the_pipeline_of_the_demonstration(tmp_path: Path) -> None:
+    demo = ROOT / "zmqtriton" / "demo" / "models"
+    models = [demo / name for name in ("pipeline", "string_upper", "add_sub")]
+
+    with Server(tmp_path / "s", models=models) as server:
+        outputs = _infer(
+            server,
+            "pipeline",
+            TEXT=("BYTES", [2], ["ab", "é"]),
+            LEFT=("FP32", [16], [1] * 16),
+            RIGHT=("FP32", [16], [2] * 16),
+        )
+
+    assert {"UPPER": ["AB", "É"], "SUM": [3] * 16} == outputs
 
 
 def test_outside_of_execute_a_model_may_not_ask(tmp_path: Path) -> None:
