@@ -195,6 +195,11 @@ class Arena:
         """Each is held once less; a block that does not exist, or not any more, is left alone."""
         self._changes.extend((block, -1) for block in blocks)
 
+    def size(self, block: int) -> int:
+        """0 where there is none of that name."""
+        used = self._used.get(block)
+        return used.size if used is not None else 0
+
     def keep(self, blocks: Iterable[int]) -> None:
         """Frees everything but these, each held as often as it is named: all have been asked."""
         held: dict[int, int] = {}
@@ -279,6 +284,8 @@ class Arena:
 
     def trim(self, idle_s: float = IDLE_S) -> list[DropSegment]:
         """Lets go of segments that were empty for so long; the supervisor is to be told."""
+        if not self._segments:
+            return []
         with self._lock:
             if self._is_inside:
                 return []
@@ -291,6 +298,8 @@ class Arena:
 
     def next_trim_s(self) -> float | None:
         """In how many seconds trim() is worth a call; None: not before something is freed."""
+        if not self._segments:
+            return None
         with self._lock:
             if self._is_inside:
                 return None

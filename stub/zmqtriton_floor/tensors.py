@@ -68,7 +68,7 @@ def encode_bytes(elements: Any) -> bytes:
     return b"".join(pieces)
 
 
-def decode_bytes(data: bytes) -> list[bytes]:
+def decode_bytes(data: bytes | memoryview) -> list[bytes]:
     """The elements; ValueError where a length does not fit."""
     elements = []
     position, end = 0, len(data)
@@ -113,4 +113,5 @@ def from_numpy(array: Any) -> bytes | memoryview:
         return encode_bytes(array)
     if array.nbytes < _VIEW_BYTES:
         return bytes(array.tobytes())
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return memoryview(flat)

@@ -192,6 +192,10 @@ class Link:
                 stream = self.pending.get((grant.peer, grant.id))
                 if type(stream) is Stream:
                     stream.grant(grant.responses)
+        elif kind is wire.Release and self.instance.memory is not None:
+            self.instance.memory.free(message.blocks)
+        elif kind is wire.Lease and self.instance.memory is not None:
+            self.instance.memory.lease(message.blocks)
         elif kind is wire.Welcome:
             self.epoch = message.epoch
         else:

@@ -8,10 +8,8 @@ the model to model.py, the socket to link.py and what requests are owed to respo
 from __future__ import annotations
 
 import gc
-import os
 import select
 import time
-from collections import deque
 from typing import Any, NoReturn
 
 from zmqtriton_floor import endpoints, wire

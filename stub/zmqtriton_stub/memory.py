@@ -86,6 +86,11 @@ class Memory:
         owner = self.arena.owner
         self.arena.lease([block.block for block in blocks if block.owner == owner])
 
+    def size(self, blocks: Iterable[Block]) -> int:
+        """Bytes in them, those of others apart."""
+        owner, arena = self.arena.owner, self.arena
+        return sum(arena.size(block.block) for block in blocks if block.owner == owner)
+
     def _allocate(self, size: int) -> Allocation:
         for _ in range(_TRIES):
             allocation = self.arena.allocate(size)

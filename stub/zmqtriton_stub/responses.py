@@ -106,7 +106,8 @@ class Pending:
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
         wanted, memory = self.outputs, self._link.instance.memory
         outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
-        tensors, blocks = [packed(tensor) for tensor in outputs], []
+        tensors = [packed(tensor) for tensor in outputs]
+        blocks: list[wire.Block] = []
         try:
             if memory is not None:
                 tensors, blocks = memory.place(tensors)

@@ -88,12 +88,14 @@ class Stream(Pending):
         is_too_slow = False
         with state_lock:
             if self._is_closed:
+                self.withdraw(answer)
                 raise TritonModelException(
                     "Unable to send response. Response sender has been closed."
                 )
             self._is_closed = bool(flags)
             if self._is_full and not flags and not self.is_answered:
                 is_too_slow = True
+                self.withdraw(answer)
                 self._cut()
             else:
                 self._put(answer)
@@ -132,7 +134,7 @@ class Stream(Pending):
             buffer = self._buffer
             while buffer and (self._may_send or buffer[0][0].flags):
                 answer = buffer.popleft()
-                self._buffered_bytes -= len(answer[1])
+                self._buffered_bytes -= self._weight(answer)
                 self._emit(answer)
 
     def cancel(self) -> None:
@@ -157,16 +159,18 @@ class Stream(Pending):
 
     def _put(self, answer: Answer) -> None:
         """Sends it, or keeps it until the reader is nearer."""
-        outcome, body = answer
+        outcome, _ = answer
         if self.is_answered:
-            return
-        if self.is_cancelled and not outcome.flags:
+            self.withdraw(answer)
+        elif self.is_cancelled and not outcome.flags:
             self._has_lost = True
+            self.withdraw(answer)
         elif self._has_lost:
+            self.withdraw(answer)
             self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
         elif self._buffer or not (outcome.flags or self._may_send):
             self._buffer.append(answer)
-            self._buffered_bytes += len(body)
+            self._buffered_bytes += self._weight(answer)
         else:
             self._emit(answer)
 
@@ -177,6 +181,7 @@ class Stream(Pending):
         self._number += 1
         if flags:
             self.finish((outcome, body))
+            self.leave_inputs()
         self._link.post((outcome, body))
 
     def _cut(self) -> None:
@@ -186,9 +191,16 @@ class Stream(Pending):
         self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
 
     def _discard(self) -> None:
-        self._buffer.clear()
+        while self._buffer:
+            self.withdraw(self._buffer.popleft())
         self._buffered_bytes = 0
         self._has_lost = True
+
+    def _weight(self, answer: Answer) -> int:
+        """What it takes of memory, here and in the arena."""
+        (*_, blocks), body = answer
+        memory = self._link.instance.memory
+        return len(body) + (memory.size(blocks) if blocks and memory is not None else 0)
 
     def _end(self, code: int, text: str) -> Answer:
         return wire.Outcome(*self.route, code, text, wire.FINAL), b""
