@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,19 @@ STATUS = {
             "restarts": 2,
             "last_reason": "killed by [bold]SIGKILL",
         },
-    ]
+        {"role": "grpc", "pid": 0, "started_s": 0.0, "restarts": 0, "last_reason": ""},
+    ],
+    "malformed": 0,
+    "counts": [
+        {
+            "model": "m",
+            "version": 1,
+            "succeeded": 11,
+            "failed": 22,
+            "pending": 33,
+            "executions": 44,
+        }
+    ],
 }
 
 
@@ -86,7 +101,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as name:
         monkeypatch.setattr(tempfile, "tempdir", name)
         monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setattr("zmqtriton.ctl.client._SERVICE", Path(name) / "service")
         yield Path(name)
 
 
@@ -101,14 +116,106 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(cli, words)
 
 
-def test_the_status_is_a_table_or_json(server: FakeServer) -> None:
-    table, document = run("status"), run("status", "--json")
+def words_of(result: Result) -> list[list[str]]:
+    return [line.split() for line in result.stdout.splitlines()]
+
+
+def test_the_status_is_a_table_of_processes_and_one_of_counts(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.setattr(time, "time", lambda: 3602.5)
+
+    table = run("status")
 
     assert table.exit_code == 0
-    assert "stub m:1 m_0_0" in table.output
+    header, supervisor, stub, grpc, _, _, counts = words_of(table)
+    columns = "Process Model Pid Started Up State Restarts Last reason".split()
+    assert columns == header
+    assert ["supervisor", "7", "1970-01-01", "00:00:01", "1h00m", "running"] == supervisor
     # A reason is a model's text, and not ours to format.
-    assert "killed by [bold]SIGKILL" in table.output
-    assert json.loads(document.output) == STATUS
+    reason = ["killed", "by", "[bold]SIGKILL"]
+    started = ["1970-01-01", "00:00:02"]
+    assert ["stub", "m_0_0", "m:1", "9", *started, "1h00m", "READY", "2", *reason] == stub
+    assert ["grpc", "-", "-", "-", "0"] == grpc
+    assert ["m:1", "11", "22", "33", "44"] == counts
+
+
+def test_the_status_as_json_is_what_the_server_says_and_how_long_each_has_been_up(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: 11.5)
+
+    document = json.loads(run("status", "--json").output)
+
+    assert [10.5, 9.5, None] == [process.pop("uptime_s") for process in document["processes"]]
+    assert STATUS == document
+
+
+def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
+    server.answers["status"] = {**STATUS, "counts": None}
+
+    table = run("status")
+
+    assert table.exit_code == 0
+    assert "the broker does not answer" in table.stderr
+
+
+def a_line(number: int, text: str) -> dict[str, Any]:
+    origin = {"pid": 9, "file": "m_0_0", "line": 3, "model": "m", "instance": "m_0_0"}
+    return {"number": number, "time_s": 0.0, "level": "W", **origin, "text": text}
+
+
+def test_logs_look_as_they_do_in_the_log(server: FakeServer) -> None:
+    server.answers["logs"] = {"lines": [a_line(7, 'said "x"\n')], "last": 7, "lost": 0}
+
+    shown, document = run("logs", "m", "--lines", "5"), run("logs", "--json")
+
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert re.fullmatch(r'W\d{4} [\d:.]+ 9 m_0_0:3\] "said \\"x\\"\\n"\n', shown.stdout)
+    assert a_line(7, 'said "x"\n') == json.loads(document.stdout)
+    assert [
+        ("logs", {"model": "m", "after": 0, "lines": 5}),
+        ("logs", {"model": "", "after": 0, "lines": 100}),
+    ] == server.asked
+
+
+def test_followed_logs_go_on_from_the_last_line_until_the_server_ends(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            server.answers["logs"] = {"lines": [a_line(30, "second")], "last": 30, "lost": 22}
+        else:
+            server.answers["logs"] = "hang up"
+
+    monkeypatch.setattr(time, "sleep", pause)
+    server.answers["logs"] = {"lines": [a_line(7, "first")], "last": 7, "lost": 0}
+
+    followed = run("logs", "--follow", "--json")
+
+    assert ["first", "second"] == [
+        json.loads(line)["text"] for line in followed.stdout.split("\n")[:2]
+    ]
+    assert [0, 7, 30] == [arguments["after"] for _, arguments in server.asked]
+    assert "... 22 lines were lost" in followed.stderr
+    assert followed.exit_code == 2
+
+
+def test_following_ends_well_when_it_is_interrupted(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupt)
+    server.answers["logs"] = {"lines": [], "last": 0, "lost": 0}
+
+    assert run("logs", "-f").exit_code == 0
 
 
 def test_models_are_listed(server: FakeServer) -> None:
@@ -149,6 +256,36 @@ def test_no_server_is_status_2(temporary: Path) -> None:
 
     assert found.exit_code == 2
     assert f"no running server found in {temporary}/zmqtriton-*" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("nothing", "there is none"),
+        ("dead", "the server has ended"),
+        ("closed", "it is another user's; ask as that user or as root"),
+    ],
+)
+def test_no_server_says_what_was_found_instead(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
+) -> None:
+    directory = temporary / "zmqtriton-1"
+    directory.mkdir()
+    if kind == "dead":
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:
+            end.bind(str(directory / "ctl"))
+    if kind == "closed":
+
+        class Refused(socket.socket):
+            def connect(self, address: Any) -> None:
+                raise PermissionError(errno.EACCES, "Permission denied")
+
+        monkeypatch.setattr(socket, "socket", Refused)
+
+    found = run("status")
+
+    assert found.exit_code == 2
+    assert f"error: no running server found in {directory} ({reason})\n" == found.stderr
 
 
 def test_a_server_that_ends_meanwhile_is_status_2(server: FakeServer) -> None:

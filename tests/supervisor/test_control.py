@@ -130,3 +130,53 @@ def test_the_status_shows_every_process(world: World) -> None:
     assert stub["pid"] == world.instance("m").pid
     assert stub["started_s"] == 1000.0
     assert json.dumps(processes)
+
+
+def test_the_status_has_every_process_and_what_the_broker_has_counted(world: World) -> None:
+    world.model_stats = [
+        {
+            "name": "m",
+            "version": "1",
+            "execution_count": 4,
+            "inference_stats": {"success": {"count": 5, "ns": 1}, "fail": {"count": 6, "ns": 1}},
+            "zmqtriton": {"pending": 7},
+        }
+    ]
+
+    found = world.call("status").result
+
+    roles = [process["role"] for process in found["processes"]]
+    assert ["supervisor", "broker", "http-arbiter", "grpc", "metrics", "stub"] == roles
+    stub = found["processes"][-1]
+    assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
+        stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
+    )
+    numbers = {"succeeded": 5, "failed": 6, "pending": 7, "executions": 4}
+    assert [{"model": "m", "version": 1, **numbers}] == found["counts"]
+
+
+def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(world: World) -> None:
+    world.silent.add(world.serial("broker"))
+
+    call = world.call("status")
+    assert call.answer is None
+    world.advance(2.0)
+
+    assert call.result["counts"] is None
+    assert 6 == len(call.result["processes"])
+
+
+def test_logs_are_asked_for_by_model_and_number(world: World) -> None:
+    asked: list[tuple[str, int, int]] = []
+
+    def read(model: str, after: int, limit: int) -> dict[str, Any]:
+        asked.append((model, after, limit))
+        return {"lines": [], "last": 9, "lost": 0}
+
+    world.core.log_lines = read
+
+    assert 9 == world.call("logs", {"model": "m", "after": 3, "lines": 5}).result["last"]
+    world.call("logs")
+    assert [("m", 3, 5), ("", 0, 100)] == asked
+    for wrong in ({"model": 3}, {"after": "3"}, {"lines": 0}, {"lines": True}):
+        assert InvalidArgument.number == world.call("logs", wrong).error[0]

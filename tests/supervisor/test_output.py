@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.output import Output
 
 
 class Pipe:
     def __init__(self) -> None:
         reading, self.writing = os.pipe()
-        self.output = Output(reading, "m_0_0", 42)
+        self.output = Output(reading, Stub("m", "m_0_0"), 42)
 
     def write(self, data: bytes) -> None:
         os.write(self.writing, data)

@@ -75,6 +75,8 @@ class World:
         self.open_regions: set[int] = set()
         #: Those that requests use.
         self.used_regions: set[int] = set()
+        #: What the broker has counted.
+        self.model_stats: list[dict[str, Any]] = []
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
         self._pids = 100
@@ -254,6 +256,9 @@ class World:
             self._reply(serial, wire.Seen(message.number))
         elif role == "stub":
             self._react_as_stub(serial, message)
+        elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
+            document = json.dumps({"model_stats": self.model_stats})
+            self._reply(serial, wire.Statistics(message.id, 0, "", document))
         elif isinstance(message, wire.NoRegion) and message.number not in self.used_regions:
             self._reply(serial, wire.RegionLeft(message.number))
         elif isinstance(message, wire.Retire) and not self.is_busy:

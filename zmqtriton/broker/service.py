@@ -25,6 +25,8 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
+#: A serial number that no process has.
+_SUPERVISOR = 0
 #: Messages taken from one socket before the other one and the answers get their turn.
 _MESSAGES_A_TURN = 64
 
@@ -226,6 +228,9 @@ class Service:
             self._be_born(message)
         elif type(message) is wire.Stop:
             self._is_over = True
+        elif type(message) is wire.AskStatistics:
+            offset_ns = time.time_ns() - time.monotonic_ns()
+            self._core.ask_statistics(_SUPERVISOR, message, offset_ns)
         else:
             raise ProtocolError(f"{type(message).__name__} is no message for the broker")
 
@@ -298,7 +303,10 @@ class Service:
             self._requests.send_rows(serial, wire.Replies, answers)
         statistics, outbox.statistics = outbox.statistics, []
         for serial, answer in statistics:
-            self._requests.send(serial, answer, [])
+            if serial == _SUPERVISOR:
+                self._lifeline.send(answer)
+            else:
+                self._requests.send(serial, answer, [])
 
     # ------------------------------------------------------------------- end
 

@@ -5,6 +5,7 @@ Raises NoServer where there is none, and the server's own error where it says no
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -21,14 +22,22 @@ from zmqtriton_floor.wire import Answer, Call
 
 _SOCKET = "ctl"
 _PREFIX = "zmqtriton-"
+#: Where systemd has the server's directory.
+_SERVICE = Path("/run/zmqtriton")
+#: What is meant where the socket says so.
+_REASONS = {
+    errno.ENOENT: "there is none",
+    errno.ECONNREFUSED: "the server has ended",
+    errno.EACCES: "it is another user's; ask as that user or as root",
+}
 
 
 class NoServer(Exception):
-    """Raised where no server answers; says where it was looked for."""
+    """Raised where no server answers; says where it was looked for, and what was found there."""
 
 
 def find_directories(given: str = "") -> Iterator[Path]:
-    """Where a server may be: what was named, else this user's, the newest first."""
+    """Where a server may be: what was named, else this user's, the newest first, else systemd's."""
     named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:
         yield Path(named)
@@ -43,21 +52,25 @@ def find_directories(given: str = "") -> Iterator[Path]:
             found.append((status.st_mtime, path))
     for _, path in sorted(found, reverse=True):
         yield path
+    # Not exists(), which says no where looking is forbidden.
+    if os.path.lexists(_SERVICE):
+        yield _SERVICE
 
 
 def connect(given: str = "") -> Client:
     """To the first server that is alive. Raises NoServer."""
-    looked_in = []
+    found = []
     for directory in find_directories(given):
-        looked_in.append(str(directory))
         end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             end.connect(str(directory / _SOCKET))
-        except OSError:
+        except OSError as error:
             end.close()
+            reason = _REASONS.get(error.errno or 0, error.strerror)
+            found.append(f"{directory} ({reason})")
             continue
         return Client(end, directory)
-    where = ", ".join(looked_in) or f"{tempfile.gettempdir()}/{_PREFIX}*"
+    where = ", ".join(found) or f"{tempfile.gettempdir()}/{_PREFIX}* or {_SERVICE}"
     raise NoServer(f"no running server found in {where}")
 
 
@@ -83,7 +96,10 @@ class Client:
                     if message.code:
                         raise from_number(message.code, message.text)
                     return json.loads(message.result)
-        raise NoServer(f"the server in {self.directory} has ended the conversation")
+        raise NoServer(
+            f"the server in {self.directory} has ended the conversation: it is ending, or does not "
+            "take commands from this process"
+        )
 
     def close(self) -> None:
         self._line.close()

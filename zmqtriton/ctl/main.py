@@ -6,6 +6,7 @@ Exit status: 0 done, 1 the server says no, 2 no server or wrong usage.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,11 +20,17 @@ from rich.text import Text
 from zmqtriton.ctl.client import Client, NoServer, connect
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.logs import line as format_line
 
 _REFUSED = 1
 _NO_SERVER = 2
 #: A server answers these from memory; a load may take as long as the model does.
 _QUICK_S = 10.0
+
+#: How often a server is asked for new lines.
+_FOLLOW_EVERY_S = 0.3
+_NO_TERMINAL_WIDTH = 4096
+_ALL_LINES = 1 << 30
 
 _STATE_STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
 
@@ -59,31 +66,47 @@ def _ask(context: click.Context, question: Callable[[Client], Any]) -> Any:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
-    """Show every process of the server, and why those that died did."""
+    """Show every process of the server, why those that died did, and what was answered."""
     found = _ask(context, lambda client: client.call("status", timeout_s=_QUICK_S))
+    now_s = time.time()
+    for process in found["processes"]:
+        started_s = process["started_s"]
+        process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    now_s = time.time()
-    header = ("Process", "Pid", "Up", "State", "Restarts", "Last reason")
-    rows = [
-        (
-            _describe(process),
-            str(process["pid"] or "-"),
-            _duration(now_s - process["started_s"]) if process["started_s"] else "-",
-            process.get("state", ""),
-            str(process.get("restarts", "")),
-            process.get("last_reason", ""),
-        )
-        for process in found["processes"]
-    ]
-    _show(header, rows)
+    _show(
+        ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason"),
+        [_process_row(process) for process in found["processes"]],
+    )
+    counts = found.get("counts")
+    if counts is None:
+        click.echo("\nthe broker does not answer, so requests are not shown", err=True)
+    elif counts:
+        click.echo()
+        header = ("Model", "Answered", "Failed", "Pending", "Executions")
+        _show(header, [_count_row(entry) for entry in counts])
 
 
-def _describe(process: dict[str, Any]) -> str:
-    if process["role"] != "stub":
-        return str(process["role"])
-    return f"stub {process['model']}:{process['version']} {process['instance']}"
+def _process_row(process: dict[str, Any]) -> Sequence[str]:
+    is_stub = process["role"] == "stub"
+    started_s = process["started_s"]
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started_s)) if started_s else "-"
+    return (
+        f"stub {process['instance']}" if is_stub else process["role"],
+        f"{process['model']}:{process['version']}" if is_stub else "",
+        str(process["pid"] or "-"),
+        started,
+        "-" if process["uptime_s"] is None else _duration(process["uptime_s"]),
+        process.get("state", ""),
+        str(process.get("restarts", "")),
+        process.get("last_reason", ""),
+    )
+
+
+def _count_row(entry: dict[str, Any]) -> Sequence[str]:
+    numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
+    return (f"{entry['model']}:{entry['version']}", *numbers)
 
 
 def _duration(seconds: float) -> str:
@@ -105,7 +128,8 @@ def _show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         # As text, so that a model's reason cannot be markup.
         table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    # What another program reads has one line for each row, however long.
+    Console(width=None if sys.stdout.isatty() else _NO_TERMINAL_WIDTH).print(table)
 
 
 @cli.command()
@@ -145,6 +169,55 @@ def unload(context: click.Context, model: str, dependents: bool) -> None:
     arguments = {"model": model, "unload_dependents": dependents}
     _ask(context, lambda client: client.call("unload", arguments))
     click.echo(f"unloaded {model}")
+
+
+@cli.command()
+@click.argument("model", default="")
+@click.option("--lines", "-n", default=100, type=click.IntRange(1), help="How many; 100.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until interrupted.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
+@click.pass_context
+def logs(context: click.Context, model: str, lines: int, follow: bool, as_json: bool) -> None:
+    """Show the last lines of the log: the server's and its models', or those about MODEL.
+
+    The broker and the frontends write to the server's stderr only.
+    """
+    write = _write_json if as_json else _write_line
+    try:
+        _ask(context, lambda client: _read_logs(client, model, lines, follow, write))
+    except KeyboardInterrupt:
+        return  # how one ends --follow
+    except BrokenPipeError:
+        # `| head` has enough; Python would complain when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _read_logs(
+    client: Client, model: str, lines: int, follow: bool, write: Callable[[dict[str, Any]], None]
+) -> None:
+    after = 0
+    while True:
+        asked = {"model": model, "after": after, "lines": lines}
+        found = client.call("logs", asked, timeout_s=_QUICK_S)
+        if found["lost"]:
+            click.echo(f"... {found['lost']} lines were lost", err=True)
+        for line in found["lines"]:
+            write(line)
+        sys.stdout.flush()
+        if not follow:
+            return
+        # Later questions are for all that came since.
+        after, lines = found["last"], _ALL_LINES
+        time.sleep(_FOLLOW_EVERY_S)
+
+
+def _write_line(line: dict[str, Any]) -> None:
+    origin = (line["pid"], line["file"], line["line"])
+    click.echo(format_line(line["level"], origin, line["text"], line["time_s"]))
+
+
+def _write_json(line: dict[str, Any]) -> None:
+    click.echo(json.dumps(line))
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from zmqtriton.supervisor import processes
+from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.output import Output
 from zmqtriton.supervisor.processes import Process
 from zmqtriton.supervisor.segments import MESSAGES, Segments
@@ -93,14 +94,14 @@ class Children:
         command: Callable[[int], Sequence[str]],
         *,
         descriptors: Sequence[int] = (),
-        stub: str = "",
+        stub: Stub | None = None,
         may_branch: bool = False,
         **how: Any,
     ) -> None:
-        """Starts what `command` makes of the lifeline's number; `stub` names an instance."""
+        """Starts what `command` makes of the lifeline's number."""
         ours, theirs = pair()
         reading = writing = None
-        if stub:
+        if stub is not None:
             reading, writing = os.pipe2(os.O_CLOEXEC)
             how |= {"output": writing, "is_stub": True}
         end = theirs.fileno()
@@ -119,7 +120,7 @@ class Children:
         child = Child(serial, Lifeline(ours), process.pid, process, may_branch=may_branch)
         self._watch(child)
         self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
-        if reading is not None:
+        if reading is not None and stub is not None:
             child.output = output = Output(reading, stub, process.pid)
             self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
         self._listener.process_started(serial, process.pid, time.time())
@@ -184,7 +185,8 @@ class Children:
     def _say(child: Child, said: wire.Said) -> None:
         origin = (child.pid, said.file, said.line)
         level = LEVEL_NUMBERS.get(said.level, logging.INFO)
-        _said.log(level, "%s", said.text, extra={"origin": origin})
+        about = {} if child.output is None else {"stub": child.output.stub}
+        _said.log(level, "%s", said.text, extra={"origin": origin, **about})
 
     def _adopt(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)

@@ -36,8 +36,12 @@ class Served(Protocol):
     def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         """`done` gets the entries of the repository index."""
 
-    def status(self) -> dict[str, Any]:
-        """Every process."""
+    def status(self, done: Callable[[dict[str, Any]], None]) -> None:
+        """`done` gets every process."""
+
+    @property
+    def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
+        """The last lines of the log: (model or "", behind which number, how many)."""
 
     @property
     def regions(self) -> regions.Regions:
@@ -61,7 +65,9 @@ class Control:
             elif call.verb == "unload":
                 self._unload(caller, call.id, arguments)
             elif call.verb == "status":
-                self._succeed(caller, call.id, self._served.status())
+                self._served.status(self._answer(caller, call.id))
+            elif call.verb == "logs":
+                self._succeed(caller, call.id, self._served.log_lines(*_log_range(arguments)))
             elif call.verb in regions.VERBS:
                 answer = self._answer(caller, call.id)
                 self._served.regions.handle(caller, call.verb, arguments, answer)
@@ -123,6 +129,15 @@ def _parse(document: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise InvalidArgument("the arguments of a control call must be a JSON object")
     return arguments
+
+
+def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
+    """Model, number of the line before the first, number of lines."""
+    model, after = arguments.get("model", ""), arguments.get("after", 0)
+    lines = arguments.get("lines", 100)
+    if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:
+        raise InvalidArgument("logs are asked for by model, and by numbers of lines")
+    return model, after, lines
 
 
 def _model_name(arguments: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ to ask, and must not command the server that runs them.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import struct
@@ -13,6 +14,8 @@ from collections.abc import Callable, Container
 from pathlib import Path
 
 from zmqtriton_floor.lifeline import Lifeline
+
+_log = logging.getLogger(__name__)
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _BACKLOG = 16
@@ -48,9 +51,13 @@ class ControlSocket:
     def _is_allowed(self, connection: socket.socket) -> bool:
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, _ = _CREDENTIALS.unpack(data)
-        if uid not in (0, os.geteuid()):
-            return False
-        try:
-            return os.getsid(pid) not in self._stubs()
-        except OSError:
-            return False
+        reason = "another user's"
+        if uid in (0, os.geteuid()):
+            try:
+                if os.getsid(pid) not in self._stubs():
+                    return True
+                reason = "a model's"
+            except OSError:
+                return False  # it has gone already
+        _log.warning("refused process %d of user %d on the control socket: %s", pid, uid, reason)
+        return False

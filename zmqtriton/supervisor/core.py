@@ -17,6 +17,8 @@ from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.actions import Action, ListRepository
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.control import Control
+from zmqtriton.supervisor.counts import BrokerCounts
+from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation, stub_message
 from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions, Server
@@ -68,6 +70,8 @@ class Core:
         self._malformed = 0
         #: Shared memory by serial number, for the status.
         self.segment_bytes: Callable[[], Mapping[int, int]] = dict
+        #: The last lines of the log: (model or "", behind which number, how many).
+        self.log_lines: Callable[[str, int, int], dict[str, Any]] = _no_lines
         self._tickets = itertools.count(1)
         self._listings: dict[int, Callable[[dict[str, str] | ZmqTritonError], None]] = {}
         self._acknowledgements = Acknowledgements(plan)
@@ -82,6 +86,8 @@ class Core:
         self._peers.news = self._all_news
         self._peers.regions = self.regions.messages
         self._peers.on_broker_lost = self._broker_lost
+        self._counts = BrokerCounts(plan, self._introductions)
+        self._peers.on_statistics = self._counts.answered
         self._stopping = Stopping(plan, self._peers, self.generations.values, policy.exit_timeout_s)
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
@@ -273,7 +279,11 @@ class Core:
                 entries.append({"name": name})
         done(entries)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, done: Callable[[dict[str, Any]], None]) -> None:
+        """`done` gets every process, and what the broker has counted."""
+        self._counts.ask(lambda counts: done({**self._describe(), "counts": counts}))
+
+    def _describe(self) -> dict[str, Any]:
         phase = self._stopping.phase.value
         processes = describe(
             self._pid, self._started_s, phase, self._peers.all(), self.generations.values()
@@ -298,3 +308,7 @@ class Core:
         self._stopping.begin(status)
         for model in self.models.values():
             model.cancel_loads("Server exiting")
+
+
+def _no_lines(model: str, after: int, limit: int) -> dict[str, Any]:
+    return {"lines": [], "last": 0, "lost": 0}

@@ -12,6 +12,8 @@ import os
 import time
 from collections import deque
 
+from zmqtriton.supervisor.log_ring import Stub
+
 _log = logging.getLogger("zmqtriton.output")
 
 _READ_BYTES = 65536
@@ -24,10 +26,10 @@ _LAST_WORDS_BYTES = 4096
 class Output:
     """The reading end of one stub's pipe."""
 
-    def __init__(self, descriptor: int, instance: str, pid: int) -> None:
+    def __init__(self, descriptor: int, stub: Stub, pid: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
-        self._instance = instance
+        self.stub = stub
         self._pid = pid
         self._rest = b""
         self._number = 0
@@ -64,9 +66,8 @@ class Output:
         if self._rest:
             self._take(self._rest)
         if self.dropped:
-            _log.warning(
-                "%d lines of '%s' were dropped, there were too many", self.dropped, self._instance
-            )
+            text = "%d lines of '%s' were dropped, there were too many"
+            _log.warning(text, self.dropped, self.stub.instance, extra={"stub": self.stub})
         os.close(self._descriptor)
 
     @property
@@ -87,8 +88,8 @@ class Output:
         while self._last_bytes > _LAST_WORDS_BYTES and len(self._last) > 1:
             self._last_bytes -= len(self._last.popleft())
         if self._may_pass():
-            origin = (self._pid, self._instance, self._number)
-            _log.info("%s", line, extra={"origin": origin})
+            origin = (self._pid, self.stub.instance, self._number)
+            _log.info("%s", line, extra={"origin": origin, "stub": self.stub})
         else:
             self.dropped += 1
 

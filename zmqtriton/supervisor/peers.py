@@ -72,6 +72,7 @@ class Peers:
         #: Clients' shared memory.
         self.regions: Callable[[], Iterable[wire.Region]] = tuple
         self.on_broker_lost: Callable[[], None]
+        self.on_statistics: Callable[[wire.Statistics], None]
 
     def start(self) -> None:
         self._spawn(Peer(self._plan.new_serial(), BROKER, backoff=Backoff()))
@@ -164,6 +165,8 @@ class Peers:
                 self._acknowledgements.seen(peer.serial, message.number)
             elif peer.role == BROKER:
                 self._introductions.broker_is_ready()
+        elif isinstance(message, wire.Statistics):
+            self.on_statistics(message)
         elif isinstance(message, wire.Listening):
             where = (message.service, message.address)
             if where not in self._listening:

@@ -23,6 +23,7 @@ from zmqtriton.supervisor import (
     actions,
     commands,
     listeners,
+    log_ring,
     logging_setup,
     segments,
     tables,
@@ -98,6 +99,8 @@ class Service:
             self._selector, self._core, int(available_bytes() * segments.SHARE)
         )
         self._core.segment_bytes = lambda: self._children.segments.bytes_by_owner
+        self._log_ring = log_ring.attach()
+        self._core.log_lines = self._log_ring.read
         self._status: int | None = None
         self._next_look_s = 0.0
         self._signals, self._wakeup = socket.socketpair()
@@ -162,6 +165,7 @@ class Service:
         self._children.segments.close()
         if self._control is not None:
             self._control.close()
+        logging.getLogger().removeHandler(self._log_ring)
         self._directory.remove()
         self._regions.close_all()
         listeners.close_all(self._held)
@@ -220,7 +224,7 @@ class Service:
         self._children.spawn(
             action.serial,
             lambda line: commands.stub_command(python, line, model, instance),
-            stub=instance,
+            stub=log_ring.Stub(model, instance),
         )
 
     def _send(self, action: actions.Send) -> None:

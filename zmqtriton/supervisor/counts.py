@@ -1,0 +1,55 @@
+"""What the broker has counted, asked for when somebody wants to see it. Does no I/O."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+#: A broker that needs longer is shown without counts.
+_WITHIN_S = 2.0
+
+#: None: the broker does not answer.
+Counts = list[dict[str, Any]] | None
+
+
+class BrokerCounts:
+    def __init__(self, plan: Plan, introductions: Introductions) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Callable[[Counts], None]] = {}
+
+    def ask(self, then: Callable[[Counts], None]) -> None:
+        """`then` gets one entry for each version that is loaded."""
+        number = next(self._numbers)
+        self._waiting[number] = then
+        self._introductions.tell_broker(wire.AskStatistics(number, "", -1))
+        self._plan.after(_WITHIN_S, lambda: self._answer(number, None))
+
+    def answered(self, message: wire.Statistics) -> None:
+        entries = json.loads(message.result)["model_stats"] if not message.code else None
+        self._answer(message.id, entries and [_summary(entry) for entry in entries])
+
+    def _answer(self, number: int, counts: Counts) -> None:
+        then = self._waiting.pop(number, None)
+        if then is not None:
+            then(counts)
+
+
+def _summary(entry: dict[str, Any]) -> dict[str, Any]:
+    """Of requests, but for `executions`."""
+    stats = entry["inference_stats"]
+    return {
+        "model": entry["name"],
+        "version": int(entry["version"]),
+        "succeeded": stats["success"]["count"],
+        "failed": stats["fail"]["count"],
+        "pending": entry["zmqtriton"]["pending"],
+        "executions": entry["execution_count"],
+    }

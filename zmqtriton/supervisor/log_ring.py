@@ -1,0 +1,91 @@
+"""The last lines of the log, kept for `zmqtriton-ctl logs`; each knows which model it is about.
+
+A handler of the root logger. Old lines go when there are too many, or when they take too much
+memory; numbers tell a reader what it has missed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import deque
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.logs import LEVEL_NUMBERS
+
+_MAX_LINES = 5000
+_MAX_CHARACTERS = 1 << 20
+_LETTERS = {number: letter for letter, number in LEVEL_NUMBERS.items()}
+
+
+class Stub(NamedTuple):
+    """Where a line comes from that a model wrote; records carry it as `stub`."""
+
+    model: str
+    instance: str
+
+
+class Line(NamedTuple):
+    #: Of all lines since the start, from 1.
+    number: int
+    time_s: float
+    level: str
+    pid: int
+    #: File and line, or instance and line.
+    file: str
+    line: int
+    model: str
+    instance: str
+    text: str
+
+
+class LogRing(logging.Handler):
+    def __init__(self, max_lines: int = _MAX_LINES, max_characters: int = _MAX_CHARACTERS) -> None:
+        super().__init__()
+        self._lines: deque[Line] = deque()
+        self._max_lines = max_lines
+        self._room = max_characters
+        self._last = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.exc_info:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        if not text:
+            return
+        here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
+        pid, file, number = getattr(record, "origin", here)
+        model, instance = getattr(record, "stub", Stub("", ""))
+        self._last += 1
+        letter = _LETTERS.get(record.levelno, "I")
+        self._lines.append(
+            Line(self._last, record.created, letter, pid, file, number, model, instance, text)
+        )
+        self._room -= len(text)
+        while len(self._lines) > self._max_lines or (self._room < 0 and len(self._lines) > 1):
+            self._room += len(self._lines.popleft().text)
+
+    def read(self, model: str, after: int, limit: int) -> dict[str, Any]:
+        """The last lines behind that number, at most so many: all, or a model's. `last` is the
+        number to go on from; `lost` lines have gone unread."""
+        first = self._lines[0].number if self._lines else self._last + 1
+        lost = max(0, first - after - 1) if after else 0
+        found = [line for line in self._lines if line.number > after and _is_about(line, model)]
+        chosen = [line._asdict() for line in found[-limit:]]
+        return {"lines": chosen, "last": self._last, "lost": lost}
+
+
+def _is_about(line: Line, model: str) -> bool:
+    """Its own, or one of the server's that names it."""
+    if not model or line.model == model:
+        return True
+    name = rf"(?<![\w.-]){re.escape(model)}(?![\w-])"
+    return not line.model and re.search(name, line.text) is not None
+
+
+def attach() -> LogRing:
+    """A ring that gets all records from now on."""
+    ring = LogRing()
+    logging.getLogger().addHandler(ring)
+    return ring
