@@ -143,7 +143,7 @@ def test_ensembles_that_call_each_other_are_refused() -> None:
     )
 
     with pytest.raises(ConfigError) as error:
-        check_circle("e", {"e": first, "f": second})
+        check_circle("e", {"e": member_names(first), "f": member_names(second)})
 
     assert "circular dependency between ensembles: e -> ... -> f -> e" == error.value.text
 
@@ -152,6 +152,6 @@ def test_an_ensemble_that_calls_another_is_no_circle() -> None:
     first = ensemble(step("f", {"I": "x"}, {"O": "y"}))
     second = parse_text('name: "f" ensemble_scheduling { step { model_name: "m" } }')
 
-    check_circle("e", {"e": first, "f": second})
+    check_circle("e", {"e": member_names(first), "f": member_names(second)})
 
     assert ["f"] == member_names(first)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from zmqtriton.config.errors import ConfigError
 from zmqtriton.options import Options
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.reading import Repository
@@ -137,7 +138,7 @@ def test_a_model_without_versions_has_none(tmp_path: Path) -> None:
     assert read(tmp_path, "m").versions == {}
 
 
-def test_an_ensemble_says_that_it_is_not_served(tmp_path: Path) -> None:
+def test_an_ensemble_names_its_steps_and_is_final_with_its_members(tmp_path: Path) -> None:
     config = """
 platform: "ensemble"
 input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -146,8 +147,34 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1
   input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } ] }
 """
     add(tmp_path, "e", config)
+    add(tmp_path, "m")
 
-    assert read(tmp_path, "e").versions[1].problem == "ensembles are not served yet"
+    found, member = read(tmp_path, "e"), read(tmp_path, "m").finish("")
+
+    assert found.ensemble is not None
+    assert (("m", -1),) == found.ensemble.steps
+    assert [""] == [version.problem for version in found.versions.values()]
+    finished = found.ensemble.finish({"m": member.proto})
+    assert () == finished.places
+    assert '"decoupled":false' in finished.config
+
+
+def test_an_ensemble_that_does_not_fit_its_members_is_refused(tmp_path: Path) -> None:
+    config = """
+platform: "ensemble"
+input [ { name: "X" data_type: TYPE_INT8 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+ensemble_scheduling { step [ { model_name: "m" model_version: 1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } ] }
+"""
+    add(tmp_path, "e", config)
+    add(tmp_path, "m")
+    ensemble, member = read(tmp_path, "e").ensemble, read(tmp_path, "m").finish("")
+
+    assert ensemble is not None
+    assert (("m", 1),) == ensemble.steps
+    with pytest.raises(ConfigError, match="inconsistent data type"):
+        ensemble.finish({"m": member.proto})
 
 
 def parameter(name: str, value: str) -> str:

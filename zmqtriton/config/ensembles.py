@@ -6,7 +6,7 @@ with the length of the configuration, never with inputs times outputs. The texts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,11 @@ from zmqtriton.config.errors import ConfigError
 def member_names(config: Any) -> list[str]:
     """The models an ensemble calls, each once, in the order of its steps; [] for other models."""
     return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
+
+
+def member_steps(config: Any) -> list[tuple[str, int]]:
+    """Model and version of each step; -1 is the newest."""
+    return [(step.model_name, step.model_version or -1) for step in config.ensemble_scheduling.step]
 
 
 def check_steps(config: Any) -> None:
@@ -144,12 +149,12 @@ class Graph:
         return name
 
 
-def check_circle(name: str, configs: Mapping[str, Any]) -> None:
-    """Refuses an ensemble that calls itself through others."""
+def check_circle(name: str, members: Mapping[str, Sequence[str]]) -> None:
+    """Refuses an ensemble that calls itself through others; `members` are those of each model."""
     seen = {name}
     queue = [name]
     for current in queue:
-        for member in member_names(configs[current]) if current in configs else ():
+        for member in members.get(current, ()):
             if member == name:
                 raise ConfigError(_circle(name, current))
             if member not in seen:

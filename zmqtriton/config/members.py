@@ -29,6 +29,15 @@ class _Inferred:
         return (-1, *self.dims) if self.batching else self.dims
 
 
+def complete_ensemble(config: Any, members: Mapping[str, bytes]) -> Any:
+    """A copy that is final; the members' configurations are protobuf. Raises ConfigError."""
+    complete = zmqtriton_protos.ModelConfig()
+    complete.CopyFrom(config)
+    message = zmqtriton_protos.ModelConfig
+    check_members(complete, {name: message.FromString(proto) for name, proto in members.items()})
+    return complete
+
+
 def check_members(config: Any, members: Mapping[str, Any]) -> None:
     """Refuses members that do not fit; sets the ensemble's transaction policy by theirs."""
     tensors: dict[str, _Inferred] = {}

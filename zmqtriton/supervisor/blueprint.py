@@ -32,6 +32,21 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Ensemble:
+    """What a model that only calls others needs."""
+
+    #: Model and version (-1: the newest) of each step.
+    steps: tuple[tuple[str, int], ...]
+    #: Makes the configuration final of those of the members, as protobuf; raises ConfigError.
+    finish: Callable[[Mapping[str, bytes]], Finished]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Each once."""
+        return tuple(dict.fromkeys(model for model, _ in self.steps))
+
+
+@dataclass(frozen=True)
 class Blueprint:
     """One model as it stands on disk now."""
 
@@ -50,6 +65,8 @@ class Blueprint:
     #: Makes it final of what the model said; raises ConfigError.
     finish: Callable[[str], Finished]
     warnings: tuple[str, ...] = ()
+    #: None for a model that has processes.
+    ensemble: Ensemble | None = None
 
 
 @dataclass(frozen=True)

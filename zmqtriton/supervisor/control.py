@@ -30,8 +30,8 @@ class Served(Protocol):
     def load(self, model: str, override: str | None, done: Done) -> None:
         """`done` hears how it went."""
 
-    def unload(self, model: str, done: Done) -> None:
-        """`done` hears when nobody can ask for it any more."""
+    def unload(self, model: str, dependents: bool, done: Done) -> None:
+        """`done` hears when nobody can ask for it any more, nor for what depends on it."""
 
     def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         """`done` gets the entries of the repository index."""
@@ -96,7 +96,7 @@ class Control:
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
-        self._served.unload(_model_name(arguments), self._answer(caller, call_id))
+        self._served.unload(_model_name(arguments), dependents, self._answer(caller, call_id))
 
     def _check_allowed(self) -> None:
         if self._served.is_stopping:

@@ -99,6 +99,7 @@ class Core:
             frontends=self._peers.serving,
             publish=self._peers.publish,
             generations=self.generations,
+            members=Members(self.models, self.model),
             retries=policy.load_retries,
         )
 
@@ -246,14 +247,19 @@ class Core:
         return self.models.setdefault(name, Model(name, self._around))
 
     def load(self, model: str, override: str | None, done: Done) -> None:
-        self.model(model).load(done, override=override)
+        self.model(model).load(done, override=override, again=True)
 
-    def unload(self, model: str, done: Done) -> None:
-        known = self.models.get(model)
-        if known is None:
-            done(None)
-        else:
-            known.unload(done)
+    def unload(self, model: str, dependents: bool, done: Done) -> None:
+        names = self._around.members.dependents(model) if dependents else [model]
+        left = [self.models[name] for name in names if name in self.models]
+
+        def unload_next(_: ZmqTritonError | None) -> None:
+            if left:
+                left.pop(0).unload(unload_next)
+            else:
+                done(None)
+
+        unload_next(None)
 
     def list_repository(self, then: Callable[[dict[str, str] | ZmqTritonError], None]) -> None:
         ticket = next(self._tickets)

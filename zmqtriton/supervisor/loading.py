@@ -7,11 +7,13 @@ before goes on until its replacement does, and stays where that fails. Does no I
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import ReadModel
-from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable
+from zmqtriton.supervisor.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.failures import describe
 from zmqtriton.supervisor.generation import Generation, Owner
 from zmqtriton.supervisor.states import GenerationState
@@ -34,6 +36,9 @@ class Loader(Owner, Protocol):
 
     def was_tried(self, fingerprint: str) -> bool:
         """Whether a load of what is on disk has been tried, well or badly."""
+
+    def take_members(self, ensemble: Ensemble) -> None:
+        """These are what it calls."""
 
     def take_unreadable(self, found: Unreadable) -> None:
         """There is no model to load."""
@@ -59,9 +64,10 @@ class Loading:
         model: Loader,
         around: Surroundings,
         done: Done,
-        *,
         override: str | None = None,
+        *,
         is_poll: bool = False,
+        again: bool = False,
     ) -> None:
         self._model = model
         self._around = around
@@ -69,6 +75,10 @@ class Loading:
         self._override = override
         #: A poll does not try again what has failed and has not changed.
         self._is_poll = is_poll
+        #: Members of an ensemble that have failed are tried again.
+        self._again = again
+        #: An ensemble's configuration, or why it cannot be served.
+        self._combined: Finished | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
         #: Those that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
@@ -85,7 +95,11 @@ class Loading:
         self._around.plan.do(ReadModel(self._model.name, self._override))
 
     def model_read(self, found: Blueprint | Unreadable) -> None:
-        if self._is_poll and self._model.was_tried(found.fingerprint):
+        was_tried = self._is_poll and self._model.was_tried(found.fingerprint)
+        if isinstance(found, Blueprint) and found.ensemble is not None:
+            # What it lacked may be there now.
+            self._require_members(found, found.ensemble, was_tried=was_tried)
+        elif was_tried:
             self._end(None)
         elif isinstance(found, Unreadable):
             self._model.take_unreadable(found)
@@ -97,6 +111,36 @@ class Loading:
             self._end(None)
         else:
             self._build(found)
+
+    def _require_members(
+        self, blueprint: Blueprint, ensemble: Ensemble, *, was_tried: bool
+    ) -> None:
+        """An ensemble is loaded after what it calls, which may need the slot."""
+        around = self._around
+        around.slots.give_back(self)
+        self._model.take_members(ensemble)
+        try:
+            around.members.check_circle(blueprint.name)
+        except ZmqTritonError as error:
+            self._combined = error
+            self._build(blueprint)
+        else:
+            then = partial(self._members_tried, blueprint, was_tried=was_tried)
+            around.members.require(ensemble, then, again=self._again)
+
+    def _members_tried(self, blueprint: Blueprint, *, was_tried: bool) -> None:
+        if self._has_ended:
+            return
+        is_same = was_tried
+        try:
+            self._combined = self._around.members.finish(blueprint)
+            is_same = self._model.is_current(blueprint, self._override)
+        except ZmqTritonError as error:
+            self._combined = error
+        if is_same:
+            self._end(None)
+        else:
+            self._build(blueprint)
 
     def _build(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
@@ -125,16 +169,24 @@ class Loading:
     def _new_generation(self, number: int) -> Generation:
         assert self._blueprint is not None
         around = self._around
-        generation = Generation(around.plan, around.introductions, self._blueprint, number)
+        parts = (around.plan, around.introductions, self._blueprint, number)
+        if self._blueprint.ensemble is None:
+            generation = Generation(*parts)
+        else:
+            generation = EnsembleGeneration(*parts, around.members)
         around.generations[generation.number] = generation
         return generation
 
     def _start(self, number: int, generation: Generation) -> None:
         assert self._blueprint is not None
         plan = self._blueprint.versions[number]
+        combined = self._combined
         if plan.problem:
             self._fail(number, plan.code, plan.problem)
+        elif isinstance(combined, ZmqTritonError):
+            self._fail(number, combined.number, combined.text)
         else:
+            generation.finished = combined or generation.finished
             generation.start(self)
 
     # ------------------------------------- what becomes of a new generation

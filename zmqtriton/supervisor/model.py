@@ -7,11 +7,11 @@ in its initialize must be stoppable. Owns generations from the moment that they 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Unreadable
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.loading import Done, Loading
 from zmqtriton.supervisor.states import ModelState
@@ -39,13 +39,40 @@ class Model:
         self._tried = ""
         self._override: str | None = None
         self._has_no_version = False
+        #: Somebody wanted it, not only an ensemble that calls it.
+        self.was_asked_for = False
+        #: What its last blueprint calls, where that is an ensemble.
+        self._tried_members: tuple[str, ...] = ()
+        self._when_quiet: list[Callable[[], None]] = []
 
     # ------------------------------------------------------- what is asked
 
-    def load(self, done: Done, *, override: str | None = None, is_poll: bool = False) -> None:
-        loading = Loading(self, self._around, done, override=override, is_poll=is_poll)
+    def load(
+        self,
+        done: Done,
+        *,
+        override: str | None = None,
+        is_poll: bool = False,
+        again: bool = False,
+    ) -> None:
+        """A poll does not try what has failed and has not changed; `again` tries even members of
+        an ensemble that have."""
+        self.was_asked_for = True
+        self._load(Loading(self, self._around, done, override, is_poll=is_poll, again=again))
+
+    def _load(self, loading: Loading) -> None:
         self._waiting.append(loading)
         self._next()
+
+    def require(self, then: Callable[[], None], *, again: bool) -> None:
+        """For an ensemble: calls `then` when it is loaded, or was tried."""
+        if self._loading is not None:
+            self._when_quiet.append(then)
+        elif any(version.is_serving for version in self.versions.values()):
+            then()
+        else:
+            done: Done = lambda error: then()  # noqa: E731
+            self._load(Loading(self, self._around, done, is_poll=not again, again=again))
 
     def _next(self) -> None:
         if self._loading is None and self._waiting:
@@ -102,6 +129,9 @@ class Model:
     def was_tried(self, fingerprint: str) -> bool:
         return self._tried == fingerprint
 
+    def take_members(self, ensemble: Ensemble) -> None:
+        self._tried_members = ensemble.models
+
     def take_unreadable(self, found: Unreadable) -> None:
         self._tried, self.problem = found.fingerprint, found.reason
         self.is_leaving = not found.fingerprint
@@ -114,6 +144,8 @@ class Model:
     def take_tried(self, blueprint: Blueprint, override: str | None) -> None:
         self._tried, self._override, self.problem = blueprint.fingerprint, override, ""
         self._has_no_version = not blueprint.versions
+        if blueprint.ensemble is None:
+            self._tried_members = ()
 
     def take_loaded(self, blueprint: Blueprint) -> None:
         self._served = blueprint.fingerprint if self._override is None else ""
@@ -125,9 +157,20 @@ class Model:
         if self._loading is loading:
             self._loading = None
             self._next()
+        if self._loading is None:
+            waiting, self._when_quiet = self._when_quiet, []
+            for then in waiting:
+                then()
 
     def publish(self, version: ModelVersion) -> None:
         self._around.publish(version.news())
+        self._around.members.changed(self.name)
+
+    def member_changed(self, name: str) -> None:
+        """It may be one that this ensemble calls."""
+        for version in self.versions.values():
+            if name in _members(version):
+                self.publish(version)
 
     # ------------------------------------------ what becomes of a generation
 
@@ -156,6 +199,29 @@ class Model:
             version.generation = None
             if version.state is ModelState.UNLOADING:
                 self._finish_unload(version)
+
+    # ----------------------------------------------------------- ensembles
+
+    @property
+    def served_members(self) -> set[str]:
+        """The models that it calls, if it is an ensemble that serves."""
+        return {name for version in self.versions.values() for name in _members(version)}
+
+    @property
+    def members(self) -> list[str]:
+        """Those that it would call too."""
+        return sorted({*self._tried_members, *self.served_members})
+
+    @property
+    def why_not_loaded(self) -> str:
+        """Of each version that does not serve, or cannot now."""
+        shown = {number: version.shown for number, version in sorted(self.versions.items())}
+        texts = [
+            f"version {number} is at {state.value} state: {reason};"
+            for number, (state, reason) in shown.items()
+            if state is not ModelState.READY
+        ]
+        return "\n".join(texts) or self.problem or NO_VERSION
 
     # ------------------------------------------------------- what is shown
 
@@ -203,6 +269,12 @@ class Model:
         elif not rows:
             rows.append((self.name, "-", NO_VERSION))
         return rows
+
+
+def _members(version: ModelVersion) -> tuple[str, ...]:
+    generation = version.generation if version.is_serving else None
+    ensemble = generation.blueprint.ensemble if generation else None
+    return ensemble.models if ensemble else ()
 
 
 def _status(state: ModelState, reason: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,17 @@ from typing import Any
 import zmqtriton_floor
 from zmqtriton.config.backends import find_model_file
 from zmqtriton.config.document import to_json
+from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.instances import apply_group_defaults, instance_names
+from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, load_config, merge_completion
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
-from zmqtriton.supervisor.blueprint import Blueprint, Finished, Unreadable, Version
+from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
 from zmqtriton.supervisor.instance import Place
 from zmqtriton.supervisor.interpreter import find_interpreter
-from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import InternalError, NotFound, ZmqTritonError
 
 #: The stub lies beside the floor; it is started by path and imported by nobody.
 STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
@@ -98,13 +100,17 @@ class Repository:
             auto_complete=self._auto_complete,
             host=self._host,
         )
-        is_final = not self._auto_complete or config.HasField("ensemble_scheduling")
         versions, warnings = self._versions(config, scanned)
-        python = ""
-        try:
-            python = find_interpreter(config, scanned.path)
-        except ZmqTritonError as error:
-            versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
+        python, ensemble = "", None
+        if config.HasField("ensemble_scheduling"):
+            ensemble = Ensemble(tuple(member_steps(config)), partial(_finish_ensemble, config))
+        else:
+            try:
+                python = find_interpreter(config, scanned.path)
+            except ZmqTritonError as error:
+                versions = {
+                    n: Version(v.path, error.text, error.number) for n, v in versions.items()
+                }
         return Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
@@ -113,9 +119,10 @@ class Repository:
             config=to_json(config),
             first=_first(config, self._host),
             versions=versions,
-            finished=_finished(config) if is_final else None,
+            finished=None if ensemble or self._auto_complete else _finished(config),
             finish=partial(_finish, config, self._host),
             warnings=(*scanned.warnings, *warnings),
+            ensemble=ensemble,
         )
 
     def _versions(
@@ -128,8 +135,8 @@ class Repository:
         return {n: self._version(config, scanned, n) for n in choice.versions}, choice.warnings
 
     def _version(self, config: Any, scanned: ScannedModel, number: int) -> Version:
-        if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
-            return Version("", "ensembles are not served yet", Unavailable.number)
+        if config.HasField("ensemble_scheduling"):
+            return Version("")
         try:
             path = find_model_file(config, scanned.path.absolute(), number, self._backends)
         except ZmqTritonError as error:
@@ -169,3 +176,7 @@ def _finished(config: Any) -> Finished:
 
 def _finish(config: Any, host: Host, reply: str) -> Finished:
     return _finished(merge_completion(config, reply, host=host))
+
+
+def _finish_ensemble(config: Any, members: Mapping[str, bytes]) -> Finished:
+    return _finished(complete_ensemble(config, members))

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
@@ -59,5 +60,6 @@ class Surroundings(NamedTuple):
     publish: Callable[[Any], None]
     #: All that have been started and not ended, by number.
     generations: dict[int, Generation]
+    members: Members
     #: A load that fails is tried again so often.
     retries: int
