@@ -57,7 +57,7 @@ class Tail:
             raise InvalidArgument(f"unexpected additional input data for model '{self._model}'")
 
 
-def raw_request(model: ModelVersion, data: bytes) -> RequestBody:
+def raw_request(model: ModelVersion, data: bytes | memoryview) -> RequestBody:
     """A body that is nothing but the one input of its model. Raises InvalidArgument where the model
     leaves room for guesses, or the bytes don't fill its shape."""
     inputs = model.config.get("input", [])

@@ -12,6 +12,7 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.gateway import Gateway
@@ -19,6 +20,9 @@ from zmqtriton_frontends.http_api import binary, compression, documents, infer_r
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.infer_response import WrittenResponse, write
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
+
+#: Of a request, whole; a view where it lies in shared memory.
+Body = bytes | memoryview
 
 #: Names that mean something to the server as parameters, so a header may not set them.
 _RESERVED_HEADERS = frozenset(
@@ -44,11 +48,25 @@ class Inference:
         length = req.header(b"inference-header-content-length")
         limit = self._max_input_size if length is None else MAX_BODY_BYTES
         # Before anything is refused: an answer to half a body would be lost with the connection.
-        body = await req.read_body(limit)
+        pieces, size = await req.read_pieces(limit)
         coding = req.header(b"content-encoding")
         if coding is not None:
-            body = self._inflate(resp, body, coding)
+            pieces = [self._inflate(resp, b"".join(pieces), coding)]
+            size = len(pieces[0])
+        if length is None or size <= INLINE_BYTES:
+            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            await self._infer(req, resp, (model, version), body)
+            return
+        tensors_at = int(length) if length.isdecimal() else 0
+        with await self._gateway.payload.gather(pieces, size, tensors_at) as gathered:
+            del pieces
+            await self._infer(req, resp, (model, version), gathered)
 
+    async def _infer(
+        self, req: Request, resp: falcon.asgi.Response, target: tuple[str, str], body: Body
+    ) -> None:
+        model, version = target
+        length = req.header(b"inference-header-content-length")
         found = self._gateway.catalogue.find(model, version)
         if found.signature.is_decoupled:
             raise Unsupported(
@@ -80,7 +98,7 @@ class Inference:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise
 
-    def _read_binary(self, model: ModelVersion, body: bytes, header: str) -> InferRequest:
+    def _read_binary(self, model: ModelVersion, body: Body, header: str) -> InferRequest:
         length = binary.json_length(header, len(body))
         if length == 0:
             if len(body) > self._max_input_size:

@@ -27,8 +27,14 @@ class Request(falcon.asgi.Request):
         return None if value is None else value.decode("latin-1")
 
     async def read_body(self, limit: int) -> bytes:
-        """All of the body. Raises InvalidArgument where it has more bytes than the limit, and ends
-        the request where it stops half way: Falcon's own stream would hand over the half."""
+        """All of the body. Raises what read_pieces raises."""
+        pieces, _ = await self.read_pieces(limit)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def read_pieces(self, limit: int) -> tuple[list[bytes], int]:
+        """All of the body as it arrived, and its size. Raises InvalidArgument where it has more
+        bytes than the limit, and ends the request where it stops half way: Falcon's own stream
+        would hand over the half."""
         event = self._first_event or {}
         body: bytes = event.get("body", b"")
         size = len(body)
@@ -47,7 +53,7 @@ class Request(falcon.asgi.Request):
                 raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
         if size > limit:
             raise too_large("JSON", int(self.header(b"content-length") or size), limit)
-        return body if len(pieces) == 1 else b"".join(pieces)
+        return pieces, size
 
 
 def too_large(what: str, size: int, limit: int) -> InvalidArgument:
