@@ -7,20 +7,20 @@ main thread reads for itself, since it has more to look after. Knows nothing of 
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import queue
 import select
 import threading
 from collections import deque
-from typing import Any, Callable, Dict, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Union
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.memory import block_of
+from zmqtriton_stub.questions import Answered, Bell, Notify, Question
 
-#: A row of Replies and its body.
-Answered = Tuple[wire.Reply, bytes]
+if TYPE_CHECKING:
+    from zmqtriton_stub.memory import Memory
+
 #: What a thread has to look after while it waits: descriptors, and what to call for each.
 Duties = Dict[int, Callable[[], None]]
 
@@ -32,73 +32,6 @@ _NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
 _GAP = InternalError("responses of the model were lost on their way")
 
 
-class Question:
-    """One request that this model has made, until its final reply."""
-
-    __slots__ = (
-        "bell",
-        "body",
-        "inbox",
-        "is_answered",
-        "is_cancelled",
-        "is_dropped",
-        "is_sent",
-        "notify",
-        "received",
-        "row",
-        "taken",
-    )
-
-    def __init__(
-        self, row: wire.Request, body: bytes, notify: Callable[[Question], None] | None = None
-    ) -> None:
-        self.row = row
-        self.body = body
-        #: Replies in order; None tells who waits that he is to read for all.
-        self.inbox: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
-        #: What wakes the thread that polls for this one.
-        self.bell: Bell | None = None
-        #: Called after each reply, by whichever thread took it.
-        self.notify = notify
-        self.is_sent = False
-        self.is_answered = False
-        self.is_cancelled = False
-        #: Nobody will take the replies.
-        self.is_dropped = False
-        #: How many replies are here, and how many the model has taken.
-        self.received = 0
-        self.taken = 0
-
-    def answer(self, row: wire.Reply, body: bytes) -> None:
-        self.inbox.put((row, body))
-        bell = self.bell
-        if bell is not None:
-            bell.ring()
-        if self.notify is not None:
-            self.notify(self)
-
-    def refuse(self, error: ZmqTritonError) -> None:
-        """Its final reply is an error of our own."""
-        self.is_answered = True
-        self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
-
-
-class Bell:
-    """Wakes the one thread that polls it."""
-
-    def __init__(self) -> None:
-        self.descriptor, self._other_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def ring(self) -> None:
-        # A full pipe wakes it as well.
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._other_end, b"\0")
-
-    def silence(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.descriptor, 4096)
-
-
 class Asker:
     """The DEALER to the broker and the questions that are open; it connects with the first one."""
 
@@ -106,6 +39,7 @@ class Asker:
         self,
         context: Any,
         birth: wire.Birth,
+        memory: Memory,
         duties: Callable[[], Duties],
         wake: Callable[[], None],
         has_background: bool = False,
@@ -114,6 +48,7 @@ class Asker:
         `has_background` the duties are done while the main thread's event loop runs."""
         self._context = context
         self._birth = birth
+        self._memory = memory
         self._duties = duties
         self._wake = wake
         self._has_background = has_background
@@ -129,6 +64,8 @@ class Asker:
         self._open: dict[int, Question] = {}
         #: How many of them nobody waits for any more.
         self._orphans = 0
+        #: Held for a few steps; reentrant, as a destructor amid them may drop another question.
+        self._changing = threading.RLock()
         self._main = threading.main_thread().ident
         self._main_bell = Bell()
         self._reading = threading.Lock()
@@ -143,10 +80,14 @@ class Asker:
     # ---------------------------------------------------------------- asking
 
     def ask(
-        self, row: wire.Request, body: bytes, notify: Callable[[Question], None] | None = None
+        self,
+        row: wire.Request,
+        body: bytes,
+        blocks: list[wire.Block] | None = None,
+        notify: Notify | None = None,
     ) -> Question:
-        """Sends a request; its id is given here."""
-        question = Question(row._replace(id=next(self._ids)), body, notify)
+        """Sends a request; its id is given here. Its blocks are freed with its final reply."""
+        question = Question(row._replace(id=next(self._ids)), body, blocks, notify)
         if self._socket is None:
             with self._lock:
                 if self._socket is None and not self._is_closed:
@@ -158,11 +99,9 @@ class Asker:
             question.refuse(_ENDED)
         return question
 
-    def refused(
-        self, error: ZmqTritonError, notify: Callable[[Question], None] | None = None
-    ) -> Question:
+    def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> Question:
         """One that cannot be sent."""
-        question = Question(_NOT_SENT, b"", notify)
+        question = Question(_NOT_SENT, b"", notify=notify)
         question.refuse(error)
         return question
 
@@ -175,16 +114,30 @@ class Asker:
 
     def drop(self, question: Question) -> None:
         """Nobody takes its replies any more; the other model may finish as if somebody did."""
-        if question.is_answered or question.is_dropped:
-            return
-        self._disown(question)
-        self._grant(question, question.received)
-        self.turn()
-        self._wake()
+        with self._changing:
+            if question.is_dropped:
+                return
+            question.is_dropped = True
+            is_open = not question.is_answered
+            self._orphans += is_open
+        while not question.inbox.empty():
+            answered = question.inbox.get()
+            if answered is not None:
+                self._discard(answered[1])
+        if is_open:
+            self._grant(question, question.received)
+            self.turn()
+            self._wake()
 
-    def _disown(self, question: Question) -> None:
-        question.is_dropped = True
-        self._orphans += 1
+    def _discard(self, body: bytes) -> None:
+        """Nobody will read it, so nobody else will release what it refers to."""
+        try:
+            outputs = wire.decode_response(body).outputs if body else []
+        except ProtocolError:
+            return
+        blocks = [block_of(row.data) for row in outputs if type(row.data) is wire.Reference]
+        if blocks:
+            self._memory.release(wire.Release(blocks))
 
     @property
     def has_orphans(self) -> bool:
@@ -363,19 +316,24 @@ class Asker:
             self.malformed += 1
 
     def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:
-        # An answer of the broker itself has no number.
-        if row.source and row.number != question.received and not question.is_dropped:
-            self._outgoing.append(wire.Cancel([row.id]))
-            self._disown(question)
-            self._wake()
-            question.refuse(_GAP)
-        question.received += 1
+        with self._changing:
+            # An answer of the broker itself has no number.
+            if row.source and row.number != question.received and not question.is_dropped:
+                self._outgoing.append(wire.Cancel([row.id]))
+                question.is_dropped = True
+                self._orphans += 1
+                self._wake()
+                question.refuse(_GAP)
+            question.received += 1
+            if row.flags & wire.FINAL:
+                question.is_answered = True
+                del self._open[row.id]
+                self._orphans -= question.is_dropped
+            if not question.is_dropped:
+                question.answer(row, body)
         if row.flags & wire.FINAL:
-            question.is_answered = True
-            del self._open[row.id]
-            if question.is_dropped:
-                self._orphans -= 1
-        if not question.is_dropped:
-            question.answer(row, body)
-        elif question.received % _STEP == 0:
-            self._grant(question, question.received)
+            self._memory.free(question.blocks)
+        if question.is_dropped:
+            self._discard(body)
+            if question.received % _STEP == 0:
+                self._grant(question, question.received)

@@ -136,9 +136,11 @@ class Stub:
     def _connect(self) -> None:
         self._link = link = Link(self._instance)
         has_background = self._instance.is_decoupled
-        self._asker = Asker(link.context, self._birth, self._duties, link.wake, has_background)
-        self._instance.asker = self._asker
         memory = self._instance.memory = self._memory
+        self._asker = Asker(
+            link.context, self._birth, memory, self._duties, link.wake, has_background
+        )
+        self._instance.asker = self._asker
         memory.tell, memory.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
         self._poller.register(self._lifeline, select.POLLIN)

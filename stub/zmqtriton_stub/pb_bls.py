@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.check import batch_key
-from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.pb_errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.pb_tensor import packed
@@ -21,7 +21,9 @@ from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from zmqtriton_stub.asking import Answered, Asker, Question
+    from zmqtriton_stub.asking import Asker
+    from zmqtriton_stub.memory import Memory
+    from zmqtriton_stub.questions import Answered, Question
 
 
 class ResponseIterator:
@@ -124,15 +126,26 @@ def _asker() -> Asker:
 
 
 def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
-    # The one place where inputs get their place in memory.
     inputs = [packed(tensor) for tensor in request._inputs]
-    parameters, outputs = request._parameters, request._outputs
+    blocks: list[wire.Block] = []
+    memory = _memory()
     try:
-        body = wire.encode_body(wire.RequestBody(request._request_id, parameters, outputs, inputs))
         row = _row(request, inputs, flags)
-    except (InvalidArgument, OverflowError, ValueError) as error:
-        return asker.refused(InvalidArgument(str(error)), notify)
-    return asker.ask(row, body, notify)
+        if memory is not None:
+            inputs, blocks = memory.place(inputs)
+        body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
+        data = wire.encode_body(body)
+    except (ZmqTritonError, OverflowError, ValueError) as error:
+        if memory is not None:
+            memory.free(blocks)
+        if not isinstance(error, ZmqTritonError):
+            error = InvalidArgument(str(error))
+        return asker.refused(error, notify)
+    return asker.ask(row, data, blocks, notify)
+
+
+def _memory() -> Memory | None:
+    return None if instance.current is None else instance.current.memory
 
 
 def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wire.Request:
@@ -173,9 +186,12 @@ def _response(answered: Answered) -> InferenceResponse:
         return _failure(row.code, row.text)
     if not body:
         return InferenceResponse()
+    memory = _memory()
     try:
         parameters, outputs = wire.decode_response(body)
-    except ProtocolError as error:
+        if memory is not None:
+            outputs, _ = memory.open(outputs, is_leased=True)
+    except ZmqTritonError as error:
         return _failure(error.number, error.text)
     response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
     response._parameters = parameters

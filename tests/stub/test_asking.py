@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import zmq
@@ -16,8 +16,9 @@ import zmq
 from tests.waiting import eventually
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
-from zmqtriton_stub.asking import Asker, Question
+from zmqtriton_stub.asking import Asker
 from zmqtriton_stub.pb_bls import ResponseIterator
+from zmqtriton_stub.questions import Question
 
 _TOKEN = b"0123456789abcdef"
 _ROW = wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0)
@@ -49,13 +50,27 @@ class Broker:
             if type(message) is kind:
                 return message
 
-    def reply(self, own_id: int, text: str = "", **fields: Any) -> None:
+    def reply(self, own_id: int, text: str = "", *outputs: wire.Tensor, **fields: Any) -> None:
         row = wire.Reply(own_id, 0, "", wire.FINAL, 0, _STUB)._replace(**fields)
-        body = wire.encode_body(wire.ResponseBody({"text": text}, []))
+        body = wire.encode_body(wire.ResponseBody({"text": text}, list(outputs)))
         self.socket.send_multipart([self._identity, wire.encode(wire.Replies([row])), body])
 
     def close(self) -> None:
         self.socket.close()
+
+
+class FakeMemory:
+    """Keeps what was freed and released."""
+
+    def __init__(self) -> None:
+        self.freed: list[wire.Block] = []
+        self.released: list[wire.Block] = []
+
+    def free(self, blocks: list[wire.Block]) -> None:
+        self.freed += blocks
+
+    def release(self, message: wire.Release) -> None:
+        self.released += message.blocks
 
 
 class World:
@@ -67,8 +82,13 @@ class World:
         self.woken: list[bool] = []
         self.duties: dict[int, Callable[[], None]] = {}
         self.brokers = [Broker(self._context, directory, 1)]
+        self.memory = memory = FakeMemory()
         self.asker = Asker(
-            self._context, self._birth(1), lambda: self.duties, lambda: self.woken.append(True)
+            self._context,
+            self._birth(1),
+            cast(Any, memory),
+            lambda: self.duties,
+            lambda: self.woken.append(True),
         )
 
     def _birth(self, epoch: int) -> wire.Birth:
@@ -305,6 +325,53 @@ def test_cancelling_twice_says_it_once(world: World) -> None:
     assert wire.Infer is type(world.broker.hear()[0])
 
 
+# ------------------------------------------------------------------ memory
+
+
+def _referring(number: int) -> wire.Tensor:
+    return wire.Tensor("OUT", 11, [1024], wire.Reference(_STUB, 1, number, 0, 4096))
+
+
+def test_the_memory_of_the_inputs_is_free_with_the_final_reply(world: World) -> None:
+    question = world.asker.ask(_ROW, b"", [wire.Block(7, 1, 2)])
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, flags=0)
+    world.asker.wait(question)
+    assert [] == world.memory.freed
+
+    world.broker.reply(question.row.id, number=1)
+    world.asker.wait(question)
+
+    assert [wire.Block(7, 1, 2)] == world.memory.freed
+
+
+def test_responses_that_nobody_reads_are_released(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    iterator = ResponseIterator(world.asker, question)
+    world.broker.reply(question.row.id, "here", _referring(1), flags=0)
+    world.turn_until(lambda: question.received == 1)
+
+    del iterator
+    gc.collect()
+    world.broker.reply(question.row.id, "late", _referring(2), number=1)
+    world.turn_until(lambda: not world.asker.has_orphans)
+
+    assert [wire.Block(_STUB, 1, number) for number in (1, 2)] == world.memory.released
+
+
+def test_a_stream_that_is_complete_here_and_was_not_read_is_released_too(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, "here", _referring(1))
+    world.turn_until(lambda: question.is_answered)
+
+    world.asker.drop(question)
+
+    assert [wire.Block(_STUB, 1, 1)] == world.memory.released
+    assert not world.asker.has_orphans
+
+
 # ----------------------------------------------------------------- asyncio
 
 
@@ -316,7 +383,7 @@ def _ask_async(world: World, loop: Any) -> asyncio.Future[str]:
         assert answered is not None
         loop.call_soon_threadsafe(future.set_result, _text(answered))
 
-    world.asker.ask(_ROW, b"", notify)
+    world.asker.ask(_ROW, b"", notify=notify)
     world.asker.watch(loop)
     future.add_done_callback(lambda _: world.asker.unwatch(loop))
     return future

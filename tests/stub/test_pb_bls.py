@@ -14,10 +14,10 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.errors import BY_CODE, ZmqTritonError
 from zmqtriton_stub import instance, pb_utils
-from zmqtriton_stub.asking import Question
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.pb_bls import ResponseIterator
 from zmqtriton_stub.pb_types import InferenceRequest
+from zmqtriton_stub.questions import Question
 
 Replies = list[tuple[wire.Reply, bytes]]
 
@@ -38,9 +38,9 @@ class FakeAsker:
         self.asked: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
 
-    def ask(self, row: wire.Request, body: bytes, notify: Any = None) -> Question:
+    def ask(self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None) -> Question:
         self.asked.append((row, wire.decode_request(body)))
-        question = Question(row, body, notify)
+        question = Question(row, body, blocks, notify)
         for reply in self.replies:
             question.answer(*reply)
         return question
@@ -48,7 +48,7 @@ class FakeAsker:
     def refused(
         self, error: ZmqTritonError, notify: Callable[[Question], None] | None = None
     ) -> Question:
-        question = Question(wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0), b"", notify)
+        question = Question(wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0), b"", [], notify)
         question.refuse(error)
         return question
 

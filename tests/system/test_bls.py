@@ -18,7 +18,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.system
 
 _ASKED = ["add_sub", "identity_fp32", "not_found", "raising", "told", "counting"]
-_ASKERS = ["bls_sync", "bls_async", "bls_threads", "bls_report"]
+_ASKERS = ["bls_sync", "bls_async", "bls_threads", "bls_report", "bls_large"]
 _WHERE = "Model {0} - Error when running inference: "
 ONE = {"INPUT0": ["float32", [1]]}
 
@@ -209,6 +209,26 @@ def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(tmp_path: Path) -
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+@pytest.mark.parametrize("count", [1000, 100_000, 3_000_000])
+def test_tensors_of_any_size(server: Server, count: int) -> None:
+    assert [number * count for number in range(10)] == _count(server, "bls_large", count)
+
+
+def test_the_memory_of_large_tensors_is_used_again(server: Server) -> None:
+    def usage() -> list[int]:
+        pids = [pid for model in ("bls_large", "identity_fp32") for pid in server.stubs(model)]
+        return [psutil.Process(pid).memory_info().rss for pid in pids]
+
+    _count(server, "bls_large", 1_000_000)
+    before = usage()
+
+    for _ in range(10):
+        _count(server, "bls_large", 1_000_000)
+
+    more = [after - earlier for after, earlier in zip(usage(), before, strict=True)]
+    assert max(more) < 16 << 20
 
 
 # ----------------------------------------------------------------- streams

@@ -1,0 +1,90 @@
+"""One question to another model, from its asking to its final reply; asking.py moves it on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+from typing import Any, Callable, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError
+
+#: A row of Replies and its body.
+Answered = Tuple[wire.Reply, bytes]
+#: Called with a question that has got a reply.
+Notify = Callable[[Any], None]
+
+
+class Question:
+    """One request that this model has made, until its final reply."""
+
+    __slots__ = (
+        "bell",
+        "blocks",
+        "body",
+        "inbox",
+        "is_answered",
+        "is_cancelled",
+        "is_dropped",
+        "is_sent",
+        "notify",
+        "received",
+        "row",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        row: wire.Request,
+        body: bytes,
+        blocks: list[wire.Block] | None = None,
+        notify: Notify | None = None,
+    ) -> None:
+        self.row = row
+        self.body = body
+        #: What the inputs lie in; the other model's until the final reply.
+        self.blocks = blocks or []
+        #: Replies in order; None tells who waits that he is to read for all.
+        self.inbox: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
+        #: What wakes the thread that polls for this one.
+        self.bell: Bell | None = None
+        #: Called after each reply, by whichever thread took it.
+        self.notify = notify
+        self.is_sent = False
+        self.is_answered = False
+        self.is_cancelled = False
+        #: Nobody will take the replies.
+        self.is_dropped = False
+        #: How many replies are here, and how many the model has taken.
+        self.received = 0
+        self.taken = 0
+
+    def answer(self, row: wire.Reply, body: bytes) -> None:
+        self.inbox.put((row, body))
+        bell = self.bell
+        if bell is not None:
+            bell.ring()
+        if self.notify is not None:
+            self.notify(self)
+
+    def refuse(self, error: ZmqTritonError) -> None:
+        """Its final reply is an error of our own."""
+        self.is_answered = True
+        self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
+
+
+class Bell:
+    """Wakes the one thread that polls it."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._other_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def ring(self) -> None:
+        # A full pipe wakes it as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._other_end, b"\0")
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.descriptor, 4096)
