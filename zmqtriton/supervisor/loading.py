@@ -95,7 +95,9 @@ class Loading:
         self._around.plan.do(ReadModel(self._model.name, self._override))
 
     def model_read(self, found: Blueprint | Unreadable) -> None:
-        was_tried = self._is_poll and self._model.was_tried(found.fingerprint)
+        # What was not there has no fingerprint.
+        is_known = self._is_poll and bool(found.fingerprint)
+        was_tried = is_known and self._model.was_tried(found.fingerprint)
         if isinstance(found, Blueprint) and found.ensemble is not None:
             # What it lacked may be there now.
             self._require_members(found, found.ensemble, was_tried=was_tried)
