@@ -53,11 +53,11 @@ class Inference:
         if coding is not None:
             pieces = [self._inflate(resp, b"".join(pieces), coding)]
             size = len(pieces[0])
-        if length is None or size <= INLINE_BYTES:
+        tensors_at = int(length) if length is not None and length.isdecimal() else 0
+        if length is None or size - tensors_at <= INLINE_BYTES:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             await self._infer(req, resp, (model, version), body)
             return
-        tensors_at = int(length) if length.isdecimal() else 0
         with await self._gateway.payload.gather(pieces, size, tensors_at) as gathered:
             del pieces
             await self._infer(req, resp, (model, version), gathered)
@@ -73,7 +73,7 @@ class Inference:
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
         if length is None:
-            parsed = infer_request.read(documents.parse(body), None)
+            parsed = infer_request.read(documents.parse(bytes(body)), None)
         else:
             parsed = self._read_binary(found, body, length)
         if self._forwarded is not None:
@@ -108,7 +108,7 @@ class Inference:
         if length > self._max_input_size:
             raise too_large("JSON", length, self._max_input_size)
         tail = binary.Tail(memoryview(body)[length:], model.name)
-        return infer_request.read(documents.parse(body[:length]), tail)
+        return infer_request.read(documents.parse(bytes(body[:length])), tail)
 
     def _forward_headers(self, req: Request, parameters: dict[str, Any]) -> None:
         assert self._forwarded is not None
