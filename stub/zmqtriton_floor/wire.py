@@ -202,6 +202,7 @@ class Hello(NamedTuple):
     received: list[Route] = []  # by a stub: requests that have reached it and lack a final answer
     answered: list[Outcome] = []  # by a stub: final answers of the last second
     held: list[Block] = []  # blocks of others that it still reads
+    is_executing: Flags = 0  # by a stub: its execute() has not returned; an Executed will tell
 
 
 class Infer(NamedTuple):

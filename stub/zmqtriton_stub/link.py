@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any
+from typing import Any, Callable
 
 import zmq
 
@@ -51,6 +51,8 @@ class Link:
         self.pending: dict[tuple[int, int], Pending] = {}
         #: What the broker may not have passed on yet.
         self.answered = Answered()
+        #: Called by models that may be within a long execute(), for what the loop looks after.
+        self.glance: Callable[[], None] = lambda: None
         #: When nothing was left to be received.
         self._dry_ns = time.monotonic_ns()
         #: Set by the loop before it looks for batches and waits.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import select
+import threading
 import time
 from typing import Any, NoReturn
 
@@ -28,6 +29,7 @@ from zmqtriton_stub.responses import Answer, Pending
 
 _now_ns = time.monotonic_ns
 
+_GLANCE_EVERY_NS = 20_000_000
 #: How long a last message to the supervisor may take to get rid of.
 _LAST_WORDS_S = 5.0
 
@@ -56,6 +58,8 @@ class Stub:
         self._asker: Asker
         #: Of the broker that we are connected to; 0: none yet.
         self._epoch = 0
+        self._is_executing = False
+        self._next_glance_ns = 0
         #: The loop takes replies to questions for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
@@ -97,8 +101,9 @@ class Stub:
         elif kind is wire.NewEpoch:
             self._birth = self._birth._replace(epoch=message.epoch)
             if self._epoch:
-                # Amid an execution, too, which may wait for an answer. The hello comes after it.
                 self._asker.follow(self._birth)
+            if self._is_executing:
+                self._connect_broker()
 
     # ------------------------------------------------------ beginning and end
 
@@ -148,6 +153,7 @@ class Stub:
         if self._instance.is_decoupled:
             birth = self._birth
             self._link.publish(endpoints.stream_address(birth.directory, birth.serial))
+        self._link.glance = self._glance
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:
             self._wait()
@@ -159,7 +165,9 @@ class Stub:
             self._poller.unregister(link.descriptor)
         link.connect(
             endpoints.workers_address(birth.directory, birth.epoch),
-            wire.Hello(birth.serial, birth.token, birth.epoch),
+            wire.Hello(
+                birth.serial, birth.token, birth.epoch, is_executing=int(self._is_executing)
+            ),
         )
         self._poller.register(link.descriptor, select.POLLIN)
         self._epoch = birth.epoch
@@ -231,6 +239,15 @@ class Stub:
             else:
                 self._hear(message)
 
+    def _glance(self) -> None:
+        """A model sends or asks from within its execute(), which may take long: the broker may be
+        another one by now."""
+        now_ns = _now_ns()
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._is_executing and now_ns >= self._next_glance_ns and is_main:
+            self._next_glance_ns = now_ns + _GLANCE_EVERY_NS
+            self._attend()
+
     def _ready(self) -> list[tuple[int, int]]:
         """The descriptors that have something; coroutines of a decoupled model run meanwhile."""
         self._memory.trim()
@@ -243,6 +260,7 @@ class Stub:
     def _execute(self, number: int, batch: list[Pending]) -> None:
         """One batch: every request gets its final answer here, or its sender will give it."""
         begun_ns = _now_ns()
+        self._is_executing = True
         answers: list[Answer] = []
         ready_ns, executed_ns = self._run(batch, answers)
         for pending in batch:
@@ -253,6 +271,7 @@ class Stub:
             number, ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
         )
         self._send(answers, [executed])
+        self._is_executing = False
 
     def _run(self, batch: list[Pending], answers: list[Answer]) -> tuple[int, int]:
         """Adds the answers; when the requests were ready, and when they were executed."""

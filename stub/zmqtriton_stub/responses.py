@@ -65,6 +65,7 @@ class Pending:
     def look_cancelled(self) -> bool:
         """Whether nobody waits for the answer any more; reads what the broker has sent."""
         if not self.is_cancelled:
+            self._link.glance()
             self._link.turn()
         return self.is_cancelled
 

@@ -100,7 +100,10 @@ class Stream(Pending):
             else:
                 self._put(answer)
         # A model that does nothing but send learns in time how far its reader is.
-        self._link.turn(takes=bool(self._buffer) or not self._number % _LOOK_EVERY)
+        takes = bool(self._buffer) or not self._number % _LOOK_EVERY
+        if takes:
+            self._link.glance()
+        self._link.turn(takes=takes)
         if is_too_slow:
             instance = self._link.instance
             instance.say("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)

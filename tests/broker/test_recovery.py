@@ -74,6 +74,22 @@ def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: World
     assert 0 == world.core.malformed
 
 
+def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(world: World) -> None:
+    hello = wire.Hello(S, TOKEN, 2, [wire.Route(F, 1)], is_executing=1)
+    world.core.connected(hello, [], world.now)
+    _hello(world, S2, received=(9,))
+    world.gone(S2)
+    world.infer(F, request(2))
+    assert not world.works
+
+    # Under the number that its first broker had given it.
+    world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
+    world.take()
+
+    assert [2] == [w.id for w in world.works[S]]
+    assert 0 == world.core.malformed
+
+
 def test_what_a_stub_has_answered_is_passed_on(world: World) -> None:
     _resend(world, 1)
     _hello(world, S, answered=(1,))

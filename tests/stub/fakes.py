@@ -32,6 +32,9 @@ class FakeLink:
     def post(self, answer: Answer) -> None:
         self.send(frames([answer]))
 
+    def glance(self) -> None:
+        """Nothing else is to be looked after."""
+
     def turn(self, *, takes: bool = True) -> None:
         while self.on_turn:
             self.on_turn.pop(0)()

@@ -63,7 +63,7 @@ class Core:
         serial = message.serial
         if len(bodies) != len(message.answered):
             raise ProtocolError("Hello: as many bodies as answers are needed")
-        self.peers[serial].is_connected = True
+        self.peers[serial].arrive(message)
         self.leases.lease(serial, message.held)
         answered = zip(message.answered, bodies, strict=True)
         self.recovery.hear(serial, message.received, answered)
@@ -86,11 +86,10 @@ class Core:
             self._arrive(instance, now_ns)
 
     def _arrive(self, instance: Instance, now_ns: int) -> None:
-        instance.arrive()
         generation = self.generations[instance.generation]
-        generation.become_idle(instance)
+        is_executing = self.peers[instance.serial].is_executing
+        self._dispatch.arrive(instance, generation, now_ns, is_executing=is_executing)
         self._recover(generation, now_ns)
-        self._dispatch.touch(generation)
         self._dispatch.proceed(now_ns)
 
     def retire(self, message: wire.Retire) -> None:
@@ -225,7 +224,7 @@ class Core:
             else:
                 self._take_outcome(serial, request, outcome, body, now_ns)
         for executed in message.executed:
-            if executed.batch in instance.batches:
+            if instance.is_in(executed.batch):
                 self._take_executed(instance, generation, executed)
             else:
                 self.malformed += 1

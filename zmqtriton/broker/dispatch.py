@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 
-from zmqtriton.broker.instances import Batch, Instance, InstanceState
+from zmqtriton.broker.instances import EARLIER, Batch, Instance, InstanceState
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.timers import Timers
@@ -41,14 +41,28 @@ class Dispatch:
             number = next(self._numbers)
             works = self._outbox.works.setdefault(instance.serial, [])
             works += [(request.work(number), request.body) for request in requests]
-            instance.dispatch(Batch(number, requests, now_ns))
-            if generation.max_execution_ns:
-                at_ns = now_ns + generation.max_execution_ns
-                self._timers.start(at_ns, instance=instance, batch=number)
+            self._begin(instance, generation, Batch(number, requests, now_ns))
         due_ns = generation.due_ns
         if due_ns and due_ns != generation.timer_ns:
             generation.timer_ns = due_ns
             self._timers.start(due_ns, generation=generation)
+
+    def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
+        instance.dispatch(batch)
+        if generation.max_execution_ns:
+            at_ns = batch.dispatched_ns + generation.max_execution_ns
+            self._timers.start(at_ns, instance=instance, batch=batch.number)
+
+    def arrive(
+        self, instance: Instance, generation: Generation, now_ns: int, *, is_executing: bool
+    ) -> None:
+        """A stub is here, perhaps amid what an earlier broker had asked for."""
+        instance.arrive()
+        if is_executing:
+            self._begin(instance, generation, Batch(EARLIER, [], now_ns))
+        else:
+            generation.become_idle(instance)
+        self.touch(generation)
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
         """It executes for longer than its model allows: it will be killed."""

@@ -2,7 +2,8 @@
 
     event           ABSENT   IDLE    BUSY     OVERDUE
     arrived         IDLE
-    dispatched               BUSY
+    dispatched               BUSY    BUSY
+    advanced                         BUSY     OVERDUE
     executed                         IDLE     OVERDUE
     ran out                          OVERDUE
     died            GONE     GONE    GONE     GONE
@@ -30,6 +31,7 @@ class InstanceState(enum.Enum):
 class Event(enum.Enum):
     ARRIVED = "arrived"
     DISPATCHED = "dispatched"
+    ADVANCED = "advanced"  # it has executed a batch, and has another one that was sent ahead
     EXECUTED = "executed"
     RAN_OUT = "ran out"
     DIED = "died"
@@ -38,9 +40,12 @@ class Event(enum.Enum):
 TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
     (InstanceState.ABSENT, Event.ARRIVED): InstanceState.IDLE,
     (InstanceState.IDLE, Event.DISPATCHED): InstanceState.BUSY,
+    (InstanceState.BUSY, Event.DISPATCHED): InstanceState.BUSY,
+    (InstanceState.BUSY, Event.ADVANCED): InstanceState.BUSY,
     (InstanceState.BUSY, Event.EXECUTED): InstanceState.IDLE,
     (InstanceState.BUSY, Event.RAN_OUT): InstanceState.OVERDUE,
     # Its kill is on the way: what it were given now would die with it.
+    (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
     **{
         (state, Event.DIED): InstanceState.GONE
@@ -52,6 +57,11 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
 
 class ImpossibleTransition(ZmqTritonError):
     """Raised for a pair that TRANSITIONS does not have: a defect of the broker."""
+
+
+#: The number here of a batch that an earlier broker had dispatched. While an instance is in it,
+#: it is in no other.
+EARLIER = 0
 
 
 class Batch(NamedTuple):
@@ -98,9 +108,13 @@ class Instance:
             request.dispatch(self, batch.dispatched_ns)
             self.open[request.route] = request
 
+    def is_in(self, batch: int) -> bool:
+        """Whether it may say that its execution of this batch is over."""
+        return batch in self.batches or EARLIER in self.batches
+
     def execute(self, batch: int) -> Batch:
         """execute() has returned. KeyError for a batch that it was never given."""
-        executed = self.batches.pop(batch)
+        executed = self.batches.pop(EARLIER if EARLIER in self.batches else batch)
         self._enter(Event.EXECUTED)
         return executed
 

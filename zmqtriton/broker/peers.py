@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 
 from zmqtriton.broker.inflight import Inflight
-from zmqtriton_floor.wire import Expect
+from zmqtriton_floor.wire import Expect, Hello
 
 
 class Peer:
@@ -15,8 +15,14 @@ class Peer:
         self.label = expected.label
         #: A stub is ready for work once it is connected and attached, in whichever order.
         self.is_connected = False
+        #: When it said hello, it was amid what an earlier broker had asked for.
+        self.is_executing = False
         #: Its requests that are unanswered.
         self.requests: dict[int, Inflight] = {}
+
+    def arrive(self, hello: Hello) -> None:
+        """It is a stub, and has said hello where stubs do."""
+        self.is_connected, self.is_executing = True, bool(hello.is_executing)
 
     def shows(self, token: bytes) -> bool:
         """Whether this is the one that was announced."""

@@ -58,6 +58,8 @@ class ModelStatistics:
 
     def executed(self, batch: Batch, times: Executed) -> None:
         requests = batch.requests
+        if not requests:
+            return  # an earlier broker knew of which
         count = len(requests)
         self.execution_count += 1
         self.queue.add(count, sum(r.dispatched_ns - r.arrived_ns for r in requests))
