@@ -64,6 +64,8 @@ class World:
         self.log: list[str] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
+        #: What the service manager has heard.
+        self.notices: list[str] = []
         self.status: int | None = None
         self.sent: list[tuple[int, Any]] = []
         #: Processes that confirm nothing.
@@ -192,6 +194,8 @@ class World:
                 self.log.append(f"{level} {text}")
             case actions.ShowTables(rows):
                 self.tables.append(rows)
+            case actions.Notify(text):
+                self.notices.append(text)
             case actions.Complain(text):
                 self.complaints.append(text)
             case actions.Exit(status):

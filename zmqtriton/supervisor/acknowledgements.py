@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan, Timer
@@ -24,11 +25,18 @@ class _Wait:
         self.timer: Timer | None = None
 
 
+class _Probe(NamedTuple):
+    peer: int
+    number: int
+    then: Callable[[], None]
+
+
 class Acknowledgements:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._numbers = itertools.count(1)
         self._waits: dict[int, _Wait] = {}
+        self._probe: _Probe | None = None
 
     def ask(self, peers: Iterable[int], then: Callable[[], None]) -> None:
         """Calls `then` when all have seen; at once if there is nobody to ask."""
@@ -41,10 +49,20 @@ class Acknowledgements:
         wait.timer = self._plan.after(PATIENCE_S, lambda: self._lose_patience(number))
         self._plan.do(*(Send(peer, wire.Sync(number)) for peer in sorted(wait.peers)))
 
+    def probe(self, peer: int, then: Callable[[], None]) -> None:
+        """Calls `then` when this process itself answers; until then it is not asked again."""
+        if self._probe is None or self._probe.peer != peer:
+            self._probe = _Probe(peer, next(self._numbers), then)
+            self._plan.do(Send(peer, wire.Sync(self._probe.number)))
+
     def seen(self, peer: int, number: int) -> None:
         """One answer covers the earlier questions to the same process too: they came before."""
         for earlier in [n for n in self._waits if n <= number]:
             self._strike(earlier, peer)
+        probe = self._probe
+        if probe is not None and probe.peer == peer and probe.number <= number:
+            self._probe = None
+            probe.then()
 
     def move(self, before: int, peer: int) -> None:
         """Another process has been told all that a dead one was, and is asked in its place."""

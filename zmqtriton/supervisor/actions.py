@@ -83,6 +83,12 @@ class Log(NamedTuple):
     text: str
 
 
+class Notify(NamedTuple):
+    """Tell the service manager, in its own form."""
+
+    text: str
+
+
 class ShowTables(NamedTuple):
     """Print what was loaded: (model, version, status), and the options."""
 
@@ -112,6 +118,7 @@ Action = (
     | CloseRegion
     | PrepareToListen
     | Log
+    | Notify
     | ShowTables
     | Complain
     | Exit

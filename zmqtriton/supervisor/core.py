@@ -24,6 +24,7 @@ from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions, Server
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.model import Model
+from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.regions import Regions
@@ -53,6 +54,8 @@ class Policy:
     exit_timeout_s: int = 30
     early_liveness: bool = False
     allow_client_shm: bool = False
+    #: How often the service manager hears that the server lives; None: there is none.
+    beat_s: float | None = None
     #: Frontends' roles, one for each process.
     roles: tuple[str, ...] = ()
 
@@ -89,6 +92,9 @@ class Core:
         self._counts = BrokerCounts(plan, self._introductions)
         self._peers.on_statistics = self._counts.answered
         self._stopping = Stopping(plan, self._peers, self.generations.values, policy.exit_timeout_s)
+        self._notification = Notification(
+            plan, policy.beat_s, self._probe_broker, self._describe_in_words
+        )
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
         self._around = Surroundings(
@@ -108,6 +114,8 @@ class Core:
         self._forget_the_ended()
         if self._stopping.has_begun:
             self._stopping.proceed()
+        is_ready = self._startup.is_over and self._peers.is_listening
+        self._notification.proceed(is_ready=is_ready, is_stopping=self.is_stopping)
         return self.plan.take()
 
     # ---------------------------------------------------------- what happens
@@ -116,6 +124,7 @@ class Core:
         """The first call; `started_s` is the wall clock."""
         self._started_s[0] = started_s
         self._peers.start()
+        self._notification.begin()
         if self._policy.early_liveness:
             self._peers.open()
         self._startup.begin()
@@ -288,6 +297,15 @@ class Core:
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process, and what the broker has counted."""
         self._counts.ask(lambda counts: done({**self._describe(), "counts": counts}))
+
+    def _probe_broker(self, then: Callable[[], None]) -> None:
+        if self._introductions.broker:
+            self._acknowledgements.probe(self._introductions.broker, then)
+
+    def _describe_in_words(self) -> str:
+        states = [news.state for news in self._all_news() if news.version]
+        ready = f"{states.count('READY')} of {len(states)} model versions are ready"
+        return f"stopping; {ready}" if self.is_stopping else ready
 
     def _describe(self) -> dict[str, Any]:
         phase = self._stopping.phase.value

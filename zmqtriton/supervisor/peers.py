@@ -25,6 +25,9 @@ HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
 
+#: What they say they have opened.
+_SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
+
 #: They keep a catalogue of models.
 INFORMED = frozenset({HTTP, GRPC, METRICS})
 #: They serve requests, so that a change holds only when they know of it.
@@ -172,6 +175,12 @@ class Peers:
             if where not in self._listening:
                 self._listening.add(where)
                 self._plan.log("I", f"Started {message.service} at {message.address}")
+
+    @property
+    def is_listening(self) -> bool:
+        """Every service has opened; it stays so when one is being replaced."""
+        opened = {service for service, _ in self._listening}
+        return self._is_open and {_SERVICES[role] for role in self._roles} <= opened
 
     # ------------------------------------------------------------ what is told
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
+from zmqtriton import systemd
 from zmqtriton.options import Options
 from zmqtriton.supervisor import (
     actions,
@@ -93,7 +94,9 @@ class Service:
         self._repository = Repository(options, self._gpus)
         self._regions = RegionFiles()
         server = Server(str(directory.path), self._settings(), lambda: os.urandom(_TOKEN_BYTES))
-        self._core = Core(policy(options), server, pid=os.getpid(), now_s=time.monotonic())
+        self._notifier = systemd.notifier(os.environ, os.getpid())
+        rules = dataclasses.replace(policy(options), beat_s=self._notifier.beat_s)
+        self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
             self._selector, self._core, int(available_bytes() * segments.SHARE)
@@ -267,6 +270,9 @@ class Service:
         ):
             _log.info("", extra={"raw": table})
 
+    def _notify(self, action: actions.Notify) -> None:
+        self._notifier.send(action.text)
+
     def _complain(self, action: actions.Complain) -> None:
         tables.print_plain(action.text)
 
@@ -285,6 +291,7 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.CloseRegion: Service._close_region,
     actions.PrepareToListen: Service._prepare_to_listen,
     actions.Log: Service._write_log,
+    actions.Notify: Service._notify,
     actions.ShowTables: Service._show_tables,
     actions.Complain: Service._complain,
     actions.Exit: Service._exit,

@@ -1,0 +1,70 @@
+"""When the service manager hears what: ready, alive, stopping, and how it goes.
+
+The server counts as alive when this very code runs and the broker has answered a question since the
+last time; without both systemd hears nothing and, in the end, starts the server anew. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from zmqtriton.supervisor.actions import Notify
+from zmqtriton.supervisor.plan import Plan
+
+#: A start may take this many beats longer, said again at each beat.
+_BEATS_AHEAD = 6
+
+
+class Notification:
+    def __init__(
+        self,
+        plan: Plan,
+        beat_s: float | None,
+        probe_broker: Callable[[Callable[[], None]], None],
+        describe: Callable[[], str],
+    ) -> None:
+        """Without `beat_s` nobody listens. `probe_broker` calls back when the broker answers;
+        `describe` says in a few words how it goes."""
+        self._plan = plan
+        self._beat_s = beat_s
+        self._probe_broker = probe_broker
+        self._describe = describe
+        self._is_ready = False
+        self._is_stopping = False
+        self._status = ""
+
+    def begin(self) -> None:
+        if self._beat_s is not None:
+            self._beat(self._beat_s)
+
+    def proceed(self, *, is_ready: bool, is_stopping: bool) -> None:
+        """To be called after everything that happens."""
+        if self._beat_s is None:
+            return
+        if is_stopping and not self._is_stopping:
+            self._is_stopping = True
+            self._say("STOPPING=1")
+        elif is_ready and not self._is_ready:
+            self._is_ready = True
+            self._say("READY=1")
+
+    def _beat(self, beat_s: float) -> None:
+        if self._is_stopping:
+            # The end has a bound of its own, and the broker is part of what ends.
+            self._say("WATCHDOG=1")
+        else:
+            self._probe_broker(lambda: self._live(beat_s))
+        self._plan.after(beat_s, lambda: self._beat(beat_s))
+
+    def _live(self, beat_s: float) -> None:
+        if self._is_ready or self._is_stopping:
+            self._say("WATCHDOG=1")
+        else:
+            self._say(f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}")
+
+    def _say(self, assignment: str) -> None:
+        status = self._describe()
+        if status != self._status:
+            self._status = status
+            assignment += f"\nSTATUS={status}"
+        self._plan.do(Notify(assignment))

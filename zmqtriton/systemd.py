@@ -1,0 +1,52 @@
+"""What systemd is told of the server, and what it asks: sd_notify(3) and sd_watchdog_enabled(3).
+
+Used by the supervisor, which alone may speak for the service. Does nothing where the server was not
+started by systemd.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+
+_log = logging.getLogger(__name__)
+
+#: How often systemd hears of a service that it has not told how often to speak.
+_BEAT_S = 10.0
+#: Of the time after which systemd kills: two of three messages may be late.
+_WATCHDOG_SHARE = 1 / 3
+
+
+class Notifier:
+    """The socket that systemd has for the service; without an address nobody hears."""
+
+    def __init__(self, address: str = "", beat_s: float | None = None) -> None:
+        #: Those that begin with @ are abstract, and lie in no directory.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        #: How often to say that the server lives; None: nobody listens.
+        self.beat_s = beat_s
+
+    def send(self, assignments: str) -> None:
+        """Lines such as READY=1. Lost where systemd does not take them; it must not stop us."""
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
+            end.setblocking(False)
+            try:
+                end.sendto(assignments.encode(), self._address)
+            except OSError as error:
+                _log.debug("systemd was not told %s: %s", assignments, error)
+
+
+def notifier(environment: Mapping[str, str], pid: int) -> Notifier:
+    """What the environment says; the watchdog counts only if it is meant for this process."""
+    address = environment.get("NOTIFY_SOCKET", "")
+    if not address:
+        return Notifier()
+    if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
+        return Notifier(address, _BEAT_S)
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    if not microseconds.isdigit() or int(microseconds) == 0:
+        return Notifier(address, _BEAT_S)
+    return Notifier(address, min(_BEAT_S, int(microseconds) / 1e6 * _WATCHDOG_SHARE))
