@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -27,9 +28,12 @@ class _Batches:
         self._stub._model = model
         self._stub._link = self.link  # type: ignore[assignment]
 
-    def run(self, *requests: wire.RequestBody) -> None:
+    def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
-        self._stub._execute(9, [self.link.give(r, i) for i, r in enumerate(requests)])
+        batch = [self.link.give(request, i) for i, request in enumerate(requests)]
+        for pending in batch:
+            pending.work = pending.work._replace(flags=flags)
+        self._stub._execute(9, batch)
 
     def run_raw(self, frame: bytes) -> None:
         pending = self.link.give(body())
@@ -223,3 +227,31 @@ def test_the_end_of_the_process_is_no_error_of_a_request(ending: type[BaseExcept
 
     with pytest.raises(ending):
         batches.run(body())
+
+
+@pytest.mark.parametrize(("flags", "codes"), [(0, [0]), (wire.UNCHECKED, [4])])
+def test_what_another_model_asks_is_checked_here(flags: int, codes: list[int]) -> None:
+    batches = _Batches(_same)
+    wanted = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
+    batches.link.instance.configure(json.dumps({"name": "m", "input": [wanted]}))
+
+    batches.run(body(fp32("A")), flags=flags)
+
+    assert codes == [outcome.code for outcome in batches.link.outcomes()]
+
+
+def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:
+    batches = _Batches(_same)
+    batches.link.instance.configure(json.dumps({"name": "m", "input": [_A, _OPTIONAL]}))
+
+    batches.run(body(fp32("A")), body(fp32("C")), body(fp32("A")), flags=wire.UNCHECKED)
+
+    text = (
+        "Model m - Error when running inference: [request id: r1] unexpected inference input 'C' "
+        "for model 'm', allowed inputs are: A, B"
+    )
+    assert [(1, text), (0, ""), (2, "")] == batches.texts()
+
+
+_A = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
+_OPTIONAL = {"name": "B", "data_type": "TYPE_FP32", "dims": [1], "optional": True}
