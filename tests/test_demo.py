@@ -19,7 +19,7 @@ from tests.waiting import eventually
 from zmqtriton.demo import copy_models, guide, server_arguments
 from zmqtriton.options import parse
 
-MODELS = {"add_sub", "crashy", "pipeline", "string_upper", "tokens"}
+MODELS = {"add_sub", "crashy", "doubled", "pipeline", "string_upper", "tokens"}
 
 
 def test_the_models_are_copied_and_what_is_there_is_kept(tmp_path: Path) -> None:
@@ -94,11 +94,13 @@ def test_what_the_demo_says_to_type_works(tmp_path: Path) -> None:
         status = process.wait(60)
 
     assert status == 0
-    added, upper, crashed = answers
-    assert added[0] == upper[0] == 200
+    added, upper, doubled, crashed = answers
+    assert added[0] == upper[0] == doubled[0] == 200
     outputs = {o["name"]: o["data"] for o in json.loads(added[1])["outputs"]}
     assert outputs["OUTPUT0"][:3] == [1, 2, 3]
     assert json.loads(upper[1])["outputs"][0]["data"] == ["HELLO", "WORLD"]
+    outputs = {o["name"]: o["data"] for o in json.loads(doubled[1])["outputs"]}
+    assert outputs == {"LEFT_TWICE": [2 * i for i in range(16)], "RIGHT_TWICE": [2] * 16}
     assert crashed[0] == 503
     assert "killed by SIGSEGV" in crashed[1]
 

@@ -79,7 +79,13 @@ The models are in {directory}. In another terminal:
   curl -s {http}/v2/models/string_upper/infer -d '{{"inputs": [
     {{"name": "TEXT", "shape": [1, 2], "datatype": "BYTES", "data": ["hello", "world"]}}]}}'
 
-The same from Python, after `pip install tritonclient[http]`:
+`doubled` is an ensemble, add_sub called twice without any code:
+
+  curl -s {http}/v2/models/doubled/infer -d '{{"inputs": [
+    {{"name": "LEFT", "shape": [1, 16], "datatype": "FP32", "data": [{numbers}]}},
+    {{"name": "RIGHT", "shape": [1, 16], "datatype": "FP32", "data": [{ones}]}}]}}'
+
+And from Python, after `pip install tritonclient[http]`:
 
   import numpy as np, tritonclient.http as triton
   client = triton.InferenceServerClient("{http}")
