@@ -1,4 +1,4 @@
-"""Closed-loop clients of the model `journal`, each request with an id of its own."""
+"""Closed-loop clients of the model `journal`, or of one like it, each request with its own id."""
 
 from __future__ import annotations
 
@@ -31,8 +31,17 @@ class Load:
 
     _sessions = itertools.count()
 
-    def __init__(self, port: int, *, clients: int, milliseconds: int, pause_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        port: int,
+        *,
+        clients: int,
+        milliseconds: int,
+        pause_s: float = 0.0,
+        model: str = "journal",
+    ) -> None:
         self.outcomes: list[Outcome] = []
+        self._path = f"/v2/models/{model}/infer"
         self._port = port
         self._milliseconds = milliseconds
         self._pause_s = pause_s
@@ -71,7 +80,7 @@ class Load:
             )
             sent_ns = time.monotonic_ns()
             try:
-                connection.request("POST", "/v2/models/journal/infer", body)
+                connection.request("POST", self._path, body)
                 answer = connection.getresponse()
                 status, text = answer.status, answer.read().decode()
             except (OSError, http.client.HTTPException) as error:

@@ -86,6 +86,38 @@ def test_it_says_hello_when_the_execution_ends_and_what_came_of_it(
         assert wire.decode_response(stub.answered[0]).outputs == [fp32("X")]
 
 
+def test_a_model_that_looks_around_within_execute_says_hello_from_there(
+    tmp_path: Path, write_model: Write
+) -> None:
+    gate, begun = tmp_path / "gate", tmp_path / "begun"
+    code = f"""
+        import os, time
+        class TritonPythonModel:
+            def execute(self, requests):
+                sender = requests[0].get_response_sender()
+                open("{begun}", "w").close()
+                while not os.path.exists("{gate}"):
+                    time.sleep(0.001)
+                    sender.is_cancelled()
+                sender.send(pb_utils.InferenceResponse(requests[0].inputs()), flags=1)
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code))
+        [own_id] = stub.send([body(fp32("X"))], batch=5)
+        eventually(begun.exists, 30, "an execution")
+
+        stub.move(epoch=2)
+        hello = stub.welcome()
+        gate.touch()
+        results, _ = stub.results()
+        over, _ = (results, []) if results.executed else stub.results()
+
+        assert (hello.received, hello.is_executing) == ([wire.Route(3, own_id)], 1)
+        assert hello.answered == []
+        assert [outcome.id for outcome in results.outcomes] == [own_id]
+        assert [executed.batch for executed in over.executed] == [5]
+
+
 def test_it_names_exactly_what_it_has_begun(tmp_path: Path, write_model: Write) -> None:
     gated = Gated(tmp_path)
     with RunningStub(tmp_path) as stub:
