@@ -1,9 +1,10 @@
-"""A reader of one stream without sockets; and those of a gateway with a publisher that is the test."""
+"""A reader of one stream without sockets; those of a gateway, with the test as their publisher."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -127,9 +128,9 @@ def test_responses_that_trickle_in_after_the_final_one_do_not_put_off_the_end() 
     reader.take(outcome(4, FINAL), b"4")
 
     for number in (0, 1, 2):
-        clock.now += 0.3
+        clock.now += LATE_S / 4
         reader.take(outcome(number), b"%d" % number)
-    clock.now += 0.1
+    clock.now += LATE_S / 4
     reader.expire()
 
     assert [b"0", b"1", b"2", Unavailable.number] == read(reader)
@@ -334,9 +335,10 @@ class World:
         endpoints.send(publisher, frames)
 
     async def until(self, holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.001)
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.001)
 
     async def subscribed(self, publisher: Any) -> bytes:
         """The next subscription or its end."""

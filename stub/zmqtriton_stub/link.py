@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import threading
 import time
 from collections import deque
@@ -149,6 +150,12 @@ class Link:
             if not outgoing:
                 return
 
+    def wait(self, timeout_ms: int) -> None:
+        """Until something may have arrived; returns early or late where other threads look too."""
+        poller = select.poll()
+        poller.register(self.descriptor, select.POLLIN)
+        poller.poll(timeout_ms)
+
     def _send_next(self, socket: Any) -> bool:
         """Whether the broker gets some of it."""
         item = self._outgoing.popleft()
@@ -184,6 +191,10 @@ class Link:
         if kind is wire.Execute and 0 < len(message.works) == len(frames) - 1:
             self._take_works(message.works, frames)
             return True
+        self._take_word(kind, message)
+        return False
+
+    def _take_word(self, kind: type[Any], message: Any) -> None:
         if kind is wire.Abandon:
             for route in message.routes:
                 pending = self.pending.get(route)
@@ -202,7 +213,6 @@ class Link:
             self.epoch = message.epoch
         else:
             self.malformed += 1
-        return False
 
     def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> None:
         with state_lock:

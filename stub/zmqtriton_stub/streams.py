@@ -7,7 +7,6 @@ it belongs to the link, under whose lock all of its methods are called.
 
 from __future__ import annotations
 
-import select
 import threading
 import time
 from collections import deque
@@ -211,8 +210,6 @@ class Stream(Pending):
     def _await_reader(self, patience_s: float) -> None:
         """Until it has taken something, or nothing for too long."""
         link = self._link
-        poller = select.poll()
-        poller.register(link.descriptor, select.POLLIN)
         deadline = time.monotonic() + patience_s
         while True:
             link.turn()
@@ -220,7 +217,7 @@ class Stream(Pending):
                 return
             if time.monotonic() > deadline:
                 return
-            poller.poll(_LOOK_MS)
+            link.wait(_LOOK_MS)
 
 
 class Publisher:

@@ -39,6 +39,9 @@ class FakeLink:
         while self.on_turn:
             self.on_turn.pop(0)()
 
+    def wait(self, timeout_ms: int) -> None:
+        """Nothing arrives by itself."""
+
     def outcomes(self) -> list[wire.Outcome]:
         """All that were sent so far."""
         return [outcome for message, _ in self.messages for outcome in message.outcomes]

@@ -14,7 +14,7 @@ from typing import Any
 
 import zmq
 
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 MAIN = Path(__file__).resolve().parents[2] / "stub" / "zmqtriton_stub" / "__main__.py"
@@ -38,15 +38,20 @@ class RunningStub:
         self._router = self._open(epoch)
         own_end, end = pair()
         self.lifeline = Lifeline(own_end)
+        page = os.memfd_create("page")
+        os.truncate(page, progress.SIZE)
+        self.progress = progress.Progress(page)
+        descriptors = ["--lifeline", str(end.fileno()), "--progress", str(page)]
         self.process = subprocess.Popen(
-            [python, str(MAIN), "--lifeline", str(end.fileno()), "m", "m_0_0"],
-            pass_fds=[end.fileno()],
+            [python, str(MAIN), *descriptors, "m", "m_0_0"],
+            pass_fds=[end.fileno(), page],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
             env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         )
         end.close()
+        os.close(page)
 
     def __enter__(self) -> RunningStub:
         return self
@@ -55,6 +60,7 @@ class RunningStub:
         self.process.kill()
         self.process.communicate()
         self.lifeline.close()
+        self.progress.close()
         self._router.close()
         self._context.term()
 
@@ -136,8 +142,15 @@ class RunningStub:
     def abandon(self, own_id: int) -> None:
         self._send([wire.encode(wire.Abandon([wire.Route(3, own_id)]))])
 
+    def grant(self, own_id: int, responses: int) -> None:
+        self._send([wire.encode(wire.Consumed([wire.Grant(3, own_id, responses)]))])
+
     def send_garbage(self) -> None:
         self._send([b"\xff\xfe"])
+
+    @property
+    def has_results(self) -> bool:
+        return bool(self._router.poll(0))
 
     def results(self) -> tuple[wire.Results, list[bytes]]:
         """The next Results and its bodies."""
