@@ -31,6 +31,14 @@ def json_length(text: str, body_length: int) -> int:
     return length
 
 
+def tensors_at(text: str, body_length: int) -> int:
+    """Where the tensors begin; at the end if the header is wrong, which is said later."""
+    try:
+        return json_length(text, body_length)
+    except InvalidArgument:
+        return body_length
+
+
 class Tail:
     """The bytes behind the JSON, handed out in the order of the inputs."""
 

@@ -53,8 +53,8 @@ class Inference:
         if coding is not None:
             pieces = [self._inflate(resp, b"".join(pieces), coding)]
             size = len(pieces[0])
-        tensors_at = int(length) if length is not None and length.isdecimal() else 0
-        if length is None or size - tensors_at <= INLINE_BYTES:
+        tensors_at = size if length is None else binary.tensors_at(length, size)
+        if size - tensors_at <= INLINE_BYTES:
             body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             await self._infer(req, resp, (model, version), body)
             return
