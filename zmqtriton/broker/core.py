@@ -17,7 +17,7 @@ from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.recovery import Recovery
-from zmqtriton.broker.reports import report
+from zmqtriton.broker.reports import Traffic, report
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTritonError
@@ -42,6 +42,7 @@ class Core:
         self.malformed = 0
         self.unanswered = 0
         self.leases = Leases()
+        self.traffic = Traffic()
         self.recovery = Recovery()
         self.ensembles = Ensembles(self)
         self._timers = Timers()
@@ -395,5 +396,11 @@ class Core:
     # ----------------------------------------------------------- statistics
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        answer = report(message, self.generations, self.malformed, wall_offset_ns)
+        about_all = {
+            "malformed": self.malformed,
+            "received_bytes": self.traffic.received,
+            "sent_bytes": self.traffic.sent,
+            "leases": self.leases.count,
+        }
+        answer = report(message, self.generations, about_all, wall_offset_ns)
         self.outbox.statistics.append((serial, answer))

@@ -9,14 +9,25 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
 
+class Traffic:
+    """Bytes on the broker's sockets, so far."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent = 0
+
+
 def report(
-    message: wire.AskStatistics, generations: Generations, malformed: int, wall_offset_ns: int
+    message: wire.AskStatistics,
+    generations: Generations,
+    about_all: dict[str, int],
+    wall_offset_ns: int,
 ) -> wire.Statistics:
-    """The counters, or Triton's error for what is unknown."""
+    """The counters, with those that belong to no model, or Triton's error for what is unknown."""
     chosen = generations.choose(message.model, message.version)
     if message.model and not chosen:
         text = f"Request for unknown model: '{message.model}' is not found"
         return wire.Statistics(message.id, InvalidArgument.number, text, "")
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
-    document = {"model_stats": entries, "zmqtriton": {"malformed": malformed}}
+    document = {"model_stats": entries, "zmqtriton": about_all}
     return wire.Statistics(message.id, 0, "", json.dumps(document))

@@ -19,6 +19,7 @@ import zmq
 
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.reports import Traffic
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
@@ -41,8 +42,9 @@ def _cut(rows: list[Any]) -> list[list[Any]]:
 class _Router:
     """One bound socket and who is behind its connections."""
 
-    def __init__(self, context: Any, address: str) -> None:
+    def __init__(self, context: Any, address: str, traffic: Traffic) -> None:
         self.socket = endpoints.open_router(context, address)
+        self.traffic = traffic
         self.serials: dict[bytes, int] = {}
         self.identities: dict[int, bytes] = {}
 
@@ -61,7 +63,9 @@ class _Router:
         if identity is None:
             return
         try:
-            endpoints.send(self.socket, [identity, wire.encode(message), *bodies])
+            frames = [identity, wire.encode(message), *bodies]
+            endpoints.send(self.socket, frames)
+            self.traffic.sent += sum(map(len, frames))
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -143,6 +147,7 @@ class Service:
             if not endpoints.has_input(socket):
                 return taken > 0
             frames = endpoints.receive(socket)
+            router.traffic.received += sum(map(len, frames))
             try:
                 self._take(router, frames)
             except ProtocolError as error:
@@ -238,9 +243,9 @@ class Service:
         self._directory, self._epoch = birth.directory, birth.epoch
         context: Any = zmq.Context.instance()
         requests = endpoints.requests_address(birth.directory, birth.epoch)
-        self._requests = _Router(context, requests)
+        self._requests = _Router(context, requests, self._core.traffic)
         workers = endpoints.workers_address(birth.directory, birth.epoch)
-        self._workers = _Router(context, workers)
+        self._workers = _Router(context, workers, self._core.traffic)
         for router in (self._requests, self._workers):
             descriptor = router.socket.get(zmq.FD)
             self._descriptors.append(descriptor)
