@@ -396,11 +396,6 @@ class Core:
     # ----------------------------------------------------------- statistics
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        about_all = {
-            "malformed": self.malformed,
-            "received_bytes": self.traffic.received,
-            "sent_bytes": self.traffic.sent,
-            "leases": self.leases.count,
-        }
-        answer = report(message, self.generations, about_all, wall_offset_ns)
+        own = {"malformed": self.malformed, "leases": self.leases.count, **vars(self.traffic)}
+        answer = report(message, self.generations, own, wall_offset_ns)
         self.outbox.statistics.append((serial, answer))

@@ -13,14 +13,14 @@ class Traffic:
     """Bytes on the broker's sockets, so far."""
 
     def __init__(self) -> None:
-        self.received = 0
-        self.sent = 0
+        self.received_bytes = 0
+        self.sent_bytes = 0
 
 
 def report(
     message: wire.AskStatistics,
     generations: Generations,
-    about_all: dict[str, int],
+    own: dict[str, int],
     wall_offset_ns: int,
 ) -> wire.Statistics:
     """The counters, with those that belong to no model, or Triton's error for what is unknown."""
@@ -29,5 +29,5 @@ def report(
         text = f"Request for unknown model: '{message.model}' is not found"
         return wire.Statistics(message.id, InvalidArgument.number, text, "")
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
-    document = {"model_stats": entries, "zmqtriton": about_all}
+    document = {"model_stats": entries, "zmqtriton": own}
     return wire.Statistics(message.id, 0, "", json.dumps(document))

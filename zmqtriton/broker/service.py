@@ -65,7 +65,7 @@ class _Router:
         try:
             frames = [identity, wire.encode(message), *bodies]
             endpoints.send(self.socket, frames)
-            self.traffic.sent += sum(map(len, frames))
+            self.traffic.sent_bytes += sum(map(len, frames))
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -147,7 +147,7 @@ class Service:
             if not endpoints.has_input(socket):
                 return taken > 0
             frames = endpoints.receive(socket)
-            router.traffic.received += sum(map(len, frames))
+            router.traffic.received_bytes += sum(map(len, frames))
             try:
                 self._take(router, frames)
             except ProtocolError as error:

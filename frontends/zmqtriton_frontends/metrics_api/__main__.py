@@ -52,11 +52,7 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     async def scrape() -> str:
         found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
         text = exposition.render(found["model_stats"], has_latencies=has_latencies)
-        malformed = {
-            "broker": found["zmqtriton"]["malformed"],
-            "supervisor": status["malformed"],
-        }
-        return text + exposition.render_malformed(malformed)
+        return text + exposition.render_own(found["zmqtriton"], status)
 
     page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
     await page.start(listener)

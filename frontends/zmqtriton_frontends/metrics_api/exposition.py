@@ -90,15 +90,36 @@ def render(model_stats: list[ModelStat], *, has_latencies: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render_malformed(counts: Mapping[str, int]) -> str:
-    """Messages between our own processes that were dropped, by who dropped them."""
-    name = "zmqtriton_malformed_messages_total"
+def render_own(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """What belongs to no model: messages between our own processes, and memory that they share."""
+    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
+    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
+    shared: dict[str, int] = {}
+    for process in status["processes"]:
+        role = process["role"]
+        shared[role] = shared.get(role, 0) + process["segment_bytes"]
     lines = [
-        f"# HELP {name} Number of internal messages that made no sense",
-        f"# TYPE {name} counter",
+        *_own(
+            "malformed_messages_total", "Number of internal messages that made no sense", "counter"
+        ),
+        *_values("malformed_messages_total", "place", malformed),
+        *_own("broker_bytes_total", "Bytes on the sockets of the broker", "counter"),
+        *_values("broker_bytes_total", "direction", traffic),
+        *_own("leased_blocks", "Blocks of shared memory that processes hold of others", "gauge"),
+        f"zmqtriton_leased_blocks {broker['leases']}",
+        *_own("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
+        *_values("shared_memory_bytes", "role", shared),
     ]
-    lines += [f"{name}{_labels(place=place)} {count}" for place, count in counts.items()]
     return "\n".join(lines) + "\n"
+
+
+def _own(name: str, text: str, kind: str) -> list[str]:
+    return [f"# HELP zmqtriton_{name} {text}", f"# TYPE zmqtriton_{name} {kind}"]
+
+
+def _values(name: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
+    for key, value in values.items():
+        yield f"zmqtriton_{name}{_labels(**{label: key})} {value}"
 
 
 def _family(family: Family, model_stats: list[ModelStat]) -> Iterator[str]:
