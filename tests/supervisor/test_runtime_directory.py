@@ -29,6 +29,18 @@ def test_a_new_directory_is_private_and_vanishes(temporary: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_what_a_dead_process_has_left_is_removed(temporary: Path) -> None:
+    directory = claim()
+    for serial in (4, 41):
+        (directory.path / f"stream-{serial}").touch()
+
+    for _ in range(2):
+        directory.forget(4)
+
+    assert ["stream-41"] == [path.name for path in directory.path.glob("stream-*")]
+    directory.remove()
+
+
 def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
     path = temporary / "given"
     path.mkdir(mode=0o755)

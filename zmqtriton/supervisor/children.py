@@ -83,6 +83,9 @@ class Children:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
 
+        #: Called with the serial of each that is dead, before the listener is.
+        self.on_end: Callable[[int], None] = lambda serial: None
+
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
 
@@ -250,6 +253,7 @@ class Children:
             words = child.output.last_words
         if child.pidfd is not None:
             os.close(child.pidfd)
+        self.on_end(child.serial)
         if child.pid:
             self._listener.process_ended(child.serial, reason, words)
 

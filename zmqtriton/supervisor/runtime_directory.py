@@ -14,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from zmqtriton_floor.endpoints import stream_path
+
 PREFIX = "zmqtriton-"
 _LOCK = "lock"
 #: Of a path of a unix socket, less the longest name in here.
@@ -43,6 +45,10 @@ class RuntimeDirectory:
         for pattern in ("requests-*", "workers-*"):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
+
+    def forget(self, serial: int) -> None:
+        """Removes what a process has left here that is dead: libzmq does not."""
+        Path(stream_path(str(self.path), serial)).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Nothing of it is left, though a directory that was given is."""

@@ -101,6 +101,7 @@ class Service:
         self._children = Children(
             self._selector, self._core, int(available_bytes() * segments.SHARE)
         )
+        self._children.on_end = directory.forget
         self._core.segment_bytes = lambda: self._children.segments.bytes_by_owner
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read
