@@ -21,10 +21,14 @@ class Progress:
     def __init__(self, descriptor: int) -> None:
         """The descriptor may be closed afterwards. Raises OSError or ValueError for a bad one."""
         self._page = mmap.mmap(descriptor, SIZE)
+        self._begun = 0
 
     def begin(self, batch: int) -> None:
-        """The stub's, before it executes a batch."""
-        _NUMBER.pack_into(self._page, 0, batch)
+        """The stub's, before it executes a batch. One that had to wait for its tensors may come
+        after later ones; what counts is the last of all."""
+        if batch > self._begun:
+            self._begun = batch
+            _NUMBER.pack_into(self._page, 0, batch)
 
     @property
     def begun(self) -> int:

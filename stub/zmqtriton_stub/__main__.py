@@ -1,4 +1,5 @@
-"""Started by path, by the model's own interpreter: `python …/__main__.py --lifeline FD m m_0_0`.
+"""Started by path, by the model's own interpreter:
+`python …/__main__.py --lifeline FD --progress FD m m_0_0`.
 
 Loads the floor and the stub from where they lie, so that neither this directory nor the server's
 site-packages come onto the model's path. The loading stands outside of the guard, since children
@@ -39,10 +40,10 @@ if not __package__:
 
 def main() -> int:
     arguments = sys.argv[1:]
-    if len(arguments) != 4 or arguments[0] != "--lifeline" or not arguments[1].isdigit():
-        sys.stderr.write("usage: __main__.py --lifeline FD MODEL INSTANCE\n")
+    if len(arguments) != 6 or arguments[0:3:2] != ["--lifeline", "--progress"]:
+        sys.stderr.write("usage: __main__.py --lifeline FD --progress FD MODEL INSTANCE\n")
         return 2
-    model, name = arguments[2:]
+    lifeline, progress, (model, name) = arguments[1], arguments[3], arguments[4:]
     try:
         from zmqtriton_stub import process
     except ImportError as error:
@@ -53,7 +54,7 @@ def main() -> int:
             f"Install it with: {sys.executable} -m pip install pyzmq msgpack numpy\n"
         )
         return 3
-    return process.run(int(arguments[1]), name)
+    return process.run(int(lifeline), int(progress), name)
 
 
 if __name__ == "__main__":

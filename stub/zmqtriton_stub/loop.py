@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.check import Signature
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.asking import Asker, Duties
 from zmqtriton_stub.instance import Instance
@@ -30,6 +31,7 @@ from zmqtriton_stub.responses import Answer, Pending
 _now_ns = time.monotonic_ns
 
 _GLANCE_EVERY_NS = 20_000_000
+_CANCELLED = "request was cancelled"
 #: How long a last message to the supervisor may take to get rid of.
 _LAST_WORDS_S = 5.0
 
@@ -45,8 +47,9 @@ class _Failed(Exception):
 class Stub:
     """The process of one instance, from its Birth to its end."""
 
-    def __init__(self, lifeline: Lifeline) -> None:
+    def __init__(self, lifeline: Lifeline, progress: Progress) -> None:
         self._lifeline = lifeline
+        self._progress = progress
         self._memory = Memory(lifeline)
         self._heard = self._memory.heard
         # Not a poll object: an event loop can wait on this one's descriptor.
@@ -259,6 +262,7 @@ class Stub:
 
     def _execute(self, number: int, batch: list[Pending]) -> None:
         """One batch: every request gets its final answer here, or its sender will give it."""
+        self._progress.begin(number)
         begun_ns = _now_ns()
         self._is_executing = True
         answers: list[Answer] = []
@@ -309,6 +313,9 @@ def _requests(
     """The batch as the model sees it; what does not decode, or does not fit, is answered."""
     requests = []
     for pending in batch:
+        if pending.is_cancelled:  # while it waited here
+            answers += pending.fail(_CANCELLED, Cancelled.number)
+            continue
         try:
             body = wire.decode_request(pending.body)
             if instance.memory is not None:

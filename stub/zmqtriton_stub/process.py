@@ -12,6 +12,7 @@ import traceback
 from typing import Any
 
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.progress import Progress
 from zmqtriton_stub.loop import Stub
 
 _PR_SET_PDEATHSIG = 1
@@ -21,13 +22,15 @@ _ORDERLY = (signal.SIGINT, signal.SIGTERM)
 _masks = threading.local()
 
 
-def run(descriptor: int, instance: str) -> int:
+def run(lifeline: int, page: int, instance: str) -> int:
     """The exit status, if the process may end in order; else it has ended."""
     _prepare(instance)
+    progress = Progress(page)
+    os.close(page)
     # Models have no command line.
     sys.argv[1:] = []
     try:
-        return Stub(Lifeline.inherited(descriptor)).run()
+        return Stub(Lifeline.inherited(lifeline), progress).run()
     except SystemExit as error:
         _die(error.code)
     except BaseException:  # noqa: BLE001 - the last edge: say what it was, then die

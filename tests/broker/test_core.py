@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.broker.world import TOKEN, World, request
+from tests.broker.world import TOKEN, Page, World, request
 from zmqtriton.broker.core import MAX_UNANSWERED
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -300,3 +300,67 @@ def test_statistics_of_an_unknown_model_are_an_error(world: World) -> None:
     world.take()
 
     assert InvalidArgument.number == world.told[-1].code
+
+
+def _quick(world: World) -> Page:
+    """A stub whose executions are short and which tells what it has begun."""
+    page = Page()
+    world.stub(S, page=page)
+    world.infer(F, request(1))
+    world.finish(S)
+    return page
+
+
+def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: World) -> None:
+    _quick(world)
+
+    world.infer(F, *(request(i) for i in range(2, 40)))
+
+    assert list(range(2, 18)) == [w.id for w in world.works[S]]
+    assert 16 == len({w.batch for w in world.works[S]}), "each in an execution of its own"
+    world.finish(S)
+    assert 18 == world.works[S][-1].id
+
+
+def test_one_with_longer_executions_is_not(world: World) -> None:
+    _quick(world)
+    world.core.generations[1].took(10**9)
+
+    world.infer(F, request(2), request(3))
+
+    assert [2] == [w.id for w in world.works[S]]
+
+
+def test_what_a_dead_stub_had_not_begun_goes_to_the_next_in_order(world: World) -> None:
+    page = _quick(world)
+    world.infer(F, *(request(i) for i in range(2, 7)))
+    page.begun = world.works[S][1].batch
+    world.finish(S)
+
+    world.gone(S)
+
+    assert [Unavailable.number] == [r.code for r in world.finals(F, 3)]
+    world.stub(S2)
+    assert [4, 5, 6] == [world.finish(S2)[0].id for _ in range(3)]
+
+
+def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(world: World) -> None:
+    page = _quick(world)
+    world.infer(F, request(2), request(3))
+    page.begun = world.works[S][0].batch
+
+    world.cancel(F, 3)
+    assert [(S, wire.Route(F, 3))] == world.abandoned
+    world.gone(S)
+
+    assert [Cancelled.number] == [r.code for r in world.finals(F, 3)]
+    assert 0 == world.core.unanswered
+
+
+def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: World) -> None:
+    _quick(world)
+    world.stub(S2)
+
+    world.infer(F, *(request(i) for i in range(2, 6)))
+
+    assert 2 == sum(map(len, world.works.values()))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.broker.ensembles import ensemble, model, step, tensor
-from tests.broker.world import World, request
+from tests.broker.world import Page, World, request
 from zmqtriton_floor import wire
 
 #: Ensembles of m: in a row, side by side, and one in another; one tensor is read twice.
@@ -54,6 +54,7 @@ class Day:
         self.ensembles: list[int] = []
         self.asked: set[tuple[int, int]] = set()
         self.orphans: set[tuple[int, int]] = set()
+        self.pages: dict[int, Page] = {}
         self.executed: Counter[tuple[int, int]] = Counter()
         self.lent: Counter[wire.Block] = Counter()
         self.trace: list[str] = []
@@ -102,7 +103,8 @@ class Day:
     def new_stub(self) -> None:
         if len(self.stubs) < 5:
             serial, generation = next(self.serials), self.random.choice(self.living)
-            self.world.stub(serial, generation)
+            self.pages[serial] = Page()
+            self.world.stub(serial, generation, self.pages[serial])
             self.stubs[serial] = generation
 
     def ask(self) -> None:
@@ -136,8 +138,13 @@ class Day:
     def kill_stub(self) -> None:
         if self.stubs:
             serial = self.random.choice(sorted(self.stubs))
-            for work in self.world.works.get(serial, []):
-                self.executed[work.peer, work.id] += 1
+            works = self.world.works.get(serial, [])
+            # What was sent ahead and not begun will be executed by another one.
+            begun = self.random.choice([work.batch for work in works]) if works else 0
+            self.pages[serial].begun = begun
+            for work in works:
+                if work.batch <= begun:
+                    self.executed[work.peer, work.id] += 1
             del self.stubs[serial]
             self.world.gone(serial)
 

@@ -17,6 +17,12 @@ def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
     return row._replace(**fields)
 
 
+class Page:
+    """What a stub has begun, written by the test."""
+
+    begun = 0
+
+
 class World:
     """What the supervisor, frontends and stubs would say, and what they were told."""
 
@@ -43,11 +49,11 @@ class World:
         self.core.expect(wire.Expect(serial, TOKEN, "http", "http", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
 
-    def stub(self, serial: int, generation: int = 1) -> None:
+    def stub(self, serial: int, generation: int = 1, page: Page | None = None) -> None:
         self.core.expect(wire.Expect(serial, TOKEN, "stub", f"m_{serial}", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
         self.core.connected(wire.Hello(serial, TOKEN, 1), [], self.now)
-        self.core.attach(wire.Attach(generation, serial, f"m_{serial}"), self.now)
+        self.core.attach(wire.Attach(generation, serial, f"m_{serial}"), self.now, page)
         self.take()
 
     def infer(self, peer: int, *rows: wire.Request, body: bytes = b"body") -> None:

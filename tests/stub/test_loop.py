@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from zmqtriton_floor import wire
+from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import pb_utils
 from zmqtriton_stub.loop import Stub
 from zmqtriton_stub.model import Model
@@ -24,6 +26,7 @@ class _Batches:
         model = Model.__new__(Model)
         model._load, model._execute, model._is_decoupled = LOAD, execute, is_decoupled
         self._stub = Stub.__new__(Stub)
+        self._stub._progress = Mock(Progress)
         self._stub._instance = self.link.instance
         self._stub._model = model
         self._stub._link = self.link  # type: ignore[assignment]

@@ -26,6 +26,10 @@ class Queue:
     def add(self, request: Inflight) -> None:
         self._requests.append(request)
 
+    def put_back(self, requests: list[Inflight]) -> None:
+        """They had been taken, in this order, and were not executed: they go first."""
+        self._requests.extendleft(reversed(requests))
+
     def take(self, now_ns: int) -> list[Inflight]:
         """The next batch, or [] if there is none yet."""
         return self._pop(1) if self._has_head() else []

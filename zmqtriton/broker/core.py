@@ -6,12 +6,14 @@ final answer, whatever dies: every way out of a request leads through `_finish`.
 
 from __future__ import annotations
 
+import itertools
+
 from zmqtriton.broker import statistics
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import Instance, InstanceState
+from zmqtriton.broker.instances import HasBegun, Instance, InstanceState
 from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -48,6 +50,10 @@ class Core:
         self._timers = Timers()
         self._dispatch = Dispatch(self.outbox, self._timers)
 
+    def begin(self, epoch: int) -> None:
+        """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
+        self._dispatch.number_from(epoch << 40)
+
     # ------------------------------------------------------- peers and models
 
     def expect(self, message: wire.Expect) -> None:
@@ -75,12 +81,12 @@ class Core:
     def serve(self, message: wire.Serve) -> None:
         self.generations.serve(message)
 
-    def attach(self, message: wire.Attach, now_ns: int) -> None:
+    def attach(self, message: wire.Attach, now_ns: int, progress: HasBegun | None = None) -> None:
         generation = self.generations.get(message.generation)
         peer = self.peers.get(message.serial)
         if generation is None or peer is None:
             return  # removed, or dead, before the news of it were out
-        instance = Instance(message.serial, message.instance, message.generation)
+        instance = Instance(message.serial, message.instance, message.generation, progress)
         generation.instances[instance.serial] = instance
         self.instances[instance.serial] = instance
         if peer.is_connected:
@@ -113,7 +119,7 @@ class Core:
                 self.refuse(request, error, statistics.OTHER, now_ns)
         for instance in generation.instances.values():
             self.instances.pop(instance.serial, None)
-            for request in instance.die():
+            for request in itertools.chain(*instance.die()):
                 self.refuse(request, error, statistics.OTHER, now_ns)
 
     def gone(self, message: wire.Gone, now_ns: int) -> None:
@@ -125,8 +131,10 @@ class Core:
             error = instance.loss(message.reason)
             if instance.state is InstanceState.ABSENT:
                 self.recovery.lose(generation.number)
-            for request in instance.die():
+            lost, waiting = instance.die()
+            for request in lost:
                 self.refuse(request, error, statistics.BACKEND, now_ns)
+            self._put_back(generation, waiting, now_ns)
             self._recover(generation, now_ns)
         self.recovery.forget(message.serial)
         peer = self.peers.get(message.serial)
@@ -134,6 +142,15 @@ class Core:
             self.cancel(message.serial, list(peer.requests), now_ns)
             del self.peers[message.serial]
         self._tell_owners(self.leases.bury(message.serial))
+
+    def _put_back(self, generation: Generation, requests: list[Inflight], now_ns: int) -> None:
+        """Requests that were sent ahead and not begun wait again, unless nobody wants them."""
+        generation.put_back(requests)
+        for request in requests:
+            if request.is_cancelled:
+                self.refuse(request, _GONE, statistics.CANCELED, now_ns)
+        self._dispatch.touch(generation)
+        self._dispatch.proceed(now_ns)
 
     # ------------------------------------------------------------- requests
 
@@ -226,22 +243,25 @@ class Core:
                 self._take_outcome(serial, request, outcome, body, now_ns)
         for executed in message.executed:
             if instance.is_in(executed.batch):
-                self._take_executed(instance, generation, executed)
+                self._take_executed(instance, generation, executed, now_ns)
             else:
                 self.malformed += 1
         self._dispatch.touch(generation)
         self._dispatch.proceed(now_ns)
 
     def _take_executed(
-        self, instance: Instance, generation: Generation, executed: wire.Executed
+        self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
     ) -> None:
         batch = instance.execute(executed.batch)
         if not instance.has_executed:
             instance.has_executed = True
             self.outbox.supervisor.append(wire.Proved(instance.serial))
         generation.statistics.executed(batch, executed)
+        generation.took(executed.input_ns + executed.infer_ns + executed.output_ns)
         if instance.is_idle:
             generation.become_idle(instance)
+        else:
+            instance.begin_next(now_ns)
 
     def _take_outcome(
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int

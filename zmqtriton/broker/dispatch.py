@@ -21,6 +21,9 @@ class Dispatch:
         self._touched: dict[int, Generation] = {}
         self._numbers = itertools.count(1)
 
+    def number_from(self, first: int) -> None:
+        self._numbers = itertools.count(first)
+
     def touch(self, generation: Generation) -> None:
         """It has got a request or an idle stub."""
         self._touched[generation.number] = generation

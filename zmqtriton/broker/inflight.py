@@ -83,7 +83,12 @@ class Inflight:
         self.state = RequestState.EXECUTING
         self.instance = instance
         self.dispatched_ns = now_ns
-        self.body = b""  # it belongs to the message to the stub now
+
+    def recall(self) -> None:
+        """Its stub is dead and had not begun it."""
+        assert self.state is RequestState.EXECUTING, self.state
+        self.state = RequestState.QUEUED
+        self.instance = None
 
     def begin(self, now_ns: int) -> bytes:
         """An ensemble's is executed by other requests, not by an instance; returns its body."""

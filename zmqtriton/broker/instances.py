@@ -14,7 +14,7 @@ Everything that changes an instance's state is in TRANSITIONS, and `_enter` alon
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
@@ -72,18 +72,32 @@ class Batch(NamedTuple):
     dispatched_ns: int
 
 
+class HasBegun(Protocol):
+    """What zmqtriton_floor.progress.Progress is to the broker."""
+
+    @property
+    def begun(self) -> int:
+        """The number of the last batch that was begun."""
+
+
 class Instance:
     """One stub. It may be given work when it has said hello and the supervisor has attached it."""
 
-    __slots__ = ("batches", "generation", "has_executed", "name", "open", "serial", "state")
+    __slots__ = (
+        *("batches", "generation", "has_executed", "name", "open", "progress", "serial", "state"),
+    )
 
-    def __init__(self, serial: int, name: str, generation: int) -> None:
+    def __init__(
+        self, serial: int, name: str, generation: int, progress: HasBegun | None = None
+    ) -> None:
         self.serial = serial
         self.name = name
         self.generation = generation
         self.state = InstanceState.ABSENT
         self.has_executed = False
-        #: Batches whose execute() has not returned.
+        #: Tells what it has begun. None: it is never sent anything ahead.
+        self.progress = progress
+        #: In the order in which it executes them. Batches whose execute() has not returned.
         self.batches: dict[int, Batch] = {}
         #: Requests that it has and that lack their final answer.
         self.open: dict[tuple[int, int], Inflight] = {}
@@ -115,8 +129,21 @@ class Instance:
     def execute(self, batch: int) -> Batch:
         """execute() has returned. KeyError for a batch that it was never given."""
         executed = self.batches.pop(EARLIER if EARLIER in self.batches else batch)
-        self._enter(Event.EXECUTED)
+        self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
         return executed
+
+    def begin_next(self, now_ns: int) -> None:
+        """The next batch that was sent ahead begins: until now it has been waiting."""
+        for batch in self.batches.values():
+            for request in batch.requests:
+                request.dispatched_ns = now_ns
+            return
+
+    def may_take_ahead(self, most: int) -> bool:
+        """Whether it may be sent one more batch while it executes another."""
+        if self.state is not InstanceState.BUSY or self.progress is None:
+            return False
+        return len(self.batches) < most and EARLIER not in self.batches
 
     def run_out(self) -> None:
         self._enter(Event.RAN_OUT)
@@ -128,10 +155,18 @@ class Instance:
             f"Stub process '{self.name}' is not healthy. ({reason})"
         )
 
-    def die(self) -> list[Inflight]:
-        """The requests that die with it."""
+    def die(self) -> tuple[list[Inflight], list[Inflight]]:
+        """The requests that die with it, and those that it had not begun."""
         self._enter(Event.DIED)
+        begun = self.progress.begun if self.progress is not None else 0
+        waiting = [
+            request
+            for batch in self.batches.values()
+            if self.progress is not None and batch.number > begun
+            for request in batch.requests
+            if self.open.pop(request.route, None) is not None
+        ]
         lost = list(self.open.values())
         self.open.clear()
         self.batches.clear()
-        return lost
+        return lost, waiting

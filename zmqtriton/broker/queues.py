@@ -17,6 +17,11 @@ from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.wire import UNCHECKED, Request
 
+#: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
+_SHORT_NS = 500_000
+_AHEAD_NS = 2_000_000
+_MOST_AHEAD = 16
+
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
 _MAX_EXECUTION = "max_execution_seconds"
 
@@ -42,6 +47,7 @@ class Generation:
         self.number = number
         self.model = model
         self.version = version
+        self._is_patient = "dynamic_batching" in document
         self.is_decoupled = bool(policy.get("decoupled", False))
         #: What an ensemble does; None for a model that has stubs.
         self.plan = Plan(model, document) if "ensemble_scheduling" in document else None
@@ -60,6 +66,8 @@ class Generation:
         self._idle: list[Instance] = []
         #: In the queue and still wanted.
         self.pending = 0
+        #: How long an execution takes, on average; 0: not known yet.
+        self._mean_ns = 0
         #: When a timer was started for, to look at the queue again; 0: there is none.
         self.timer_ns = 0
 
@@ -107,6 +115,30 @@ class Generation:
         self.pending -= 1
         self._queue.shrink(self.pending)
 
+    def put_back(self, requests: list[Inflight]) -> None:
+        """They were sent ahead to a stub that died before it began them."""
+        for request in requests:
+            request.recall()
+        self._queue.put_back(requests)
+        self.pending += len(requests)
+
+    def took(self, execution_ns: int) -> None:
+        """One more execution is over."""
+        self._mean_ns += (execution_ns - self._mean_ns) // 8 if self._mean_ns else execution_ns
+
+    def _busy_one(self) -> Instance | None:
+        """The stub to which a batch may be sent ahead, so that it need not wait for the next.
+
+        Only where executions are short, so that what waits there waits no longer than a blink, and
+        where there is no other stub that could become idle first. What a batcher holds back for
+        company is better off here.
+        """
+        if len(self.instances) != 1 or not 0 < self._mean_ns < _SHORT_NS or self._is_patient:
+            return None
+        (instance,) = self.instances.values()
+        most = min(_MOST_AHEAD, _AHEAD_NS // self._mean_ns)
+        return instance if instance.may_take_ahead(most) else None
+
     def become_idle(self, instance: Instance) -> None:
         self._idle.append(instance)
 
@@ -115,11 +147,14 @@ class Generation:
         idle = self._idle
         while idle and not idle[-1].is_idle:
             idle.pop()
-        batch = self._queue.take(now_ns) if idle else []
-        if not batch:
+        instance = idle[-1] if idle else self._busy_one()
+        batch = self._queue.take(now_ns) if instance is not None else []
+        if instance is None or not batch:
             return None
+        if idle:
+            idle.pop()
         self.pending -= len(batch)
-        return idle.pop(), batch
+        return instance, batch
 
     def queued(self) -> list[Inflight]:
         """All that wait, oldest first."""

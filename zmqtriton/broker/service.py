@@ -23,6 +23,7 @@ from zmqtriton.broker.reports import Traffic
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.progress import Progress
 
 _log = logging.getLogger(__name__)
 
@@ -198,14 +199,16 @@ class Service:
             self._core.connected(message, frames[2:], now_ns)
 
     def _read_lifeline(self) -> None:
-        for message, _ in self._lifeline.receive():
+        for message, descriptors in self._lifeline.receive():
             try:
-                self._hear(message)
+                self._hear(message, descriptors)
             except ProtocolError as error:
                 self._core.malformed += 1
                 _log.warning("dropped a message of the supervisor: %s", error.text)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
-    def _hear(self, message: Any) -> None:
+    def _hear(self, message: Any, descriptors: list[int]) -> None:
         core, now_ns = self._core, time.monotonic_ns()
         kind = type(message)
         if kind is wire.Expect:
@@ -215,7 +218,7 @@ class Service:
         elif kind is wire.Serve:
             core.serve(message)
         elif kind is wire.Attach:
-            core.attach(message, now_ns)
+            core.attach(message, now_ns, Progress(descriptors[0]) if descriptors else None)
         elif kind is wire.Retire:
             core.retire(message)
         elif kind is wire.Remove:
@@ -241,6 +244,7 @@ class Service:
 
     def _be_born(self, birth: wire.Birth) -> None:
         self._directory, self._epoch = birth.directory, birth.epoch
+        self._core.begin(birth.epoch)
         context: Any = zmq.Context.instance()
         requests = endpoints.requests_address(birth.directory, birth.epoch)
         self._requests = _Router(context, requests, self._core.traffic)

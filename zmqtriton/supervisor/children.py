@@ -48,6 +48,8 @@ class Child:
     may_branch: bool = False
     frozen_looks: int = 0
     is_watched_for_writing: bool = False
+    #: A stub's, in which it tells the broker how far it has come.
+    page: int | None = None
 
 
 class Listener(Protocol):
@@ -99,9 +101,11 @@ class Children:
         descriptors: Sequence[int] = (),
         stub: Stub | None = None,
         may_branch: bool = False,
+        page: int | None = None,
         **how: Any,
     ) -> None:
-        """Starts what `command` makes of the lifeline's number."""
+        """Starts what `command` makes of the lifeline's number. The page is the child's from here
+        on, and closed when it is dead."""
         ours, theirs = pair()
         reading = writing = None
         if stub is not None:
@@ -112,8 +116,9 @@ class Children:
             process = processes.spawn(command(end), descriptors=(end, *descriptors), **how)
         except OSError as error:
             ours.close()
-            if reading is not None:
-                os.close(reading)
+            for descriptor in (reading, page):
+                if descriptor is not None:
+                    os.close(descriptor)
             self._listener.process_ended(serial, f"it cannot be started: {error}")
             return
         finally:
@@ -121,6 +126,7 @@ class Children:
             if writing is not None:
                 os.close(writing)
         child = Child(serial, Lifeline(ours), process.pid, process, may_branch=may_branch)
+        child.page = page
         self._watch(child)
         self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
         if reading is not None and stub is not None:
@@ -141,6 +147,9 @@ class Children:
     def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
         """Lost if the process is dead; that is told separately. Copies the descriptor."""
         child = self._children.get(serial)
+        if type(message) is wire.Attach:  # the broker reads there what the stub has begun
+            stub = self._children.get(message.serial)
+            descriptor = stub.page if stub is not None else None
         if child is not None:
             child.line.send(message, descriptor)
             self._watch_for_writing(child)
@@ -251,8 +260,9 @@ class Children:
             self._unregister(child.output)
             child.output.close()
             words = child.output.last_words
-        if child.pidfd is not None:
-            os.close(child.pidfd)
+        for descriptor in (child.pidfd, child.page):
+            if descriptor is not None:
+                os.close(descriptor)
         self.on_end(child.serial)
         if child.pid:
             self._listener.process_ended(child.serial, reason, words)

@@ -27,6 +27,7 @@ def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
 
 
-def stub_command(python: str, lifeline: int, model: str, instance: str) -> list[str]:
+def stub_command(python: str, lifeline: int, page: int, model: str, instance: str) -> list[str]:
     """Started by path, so that the model's interpreter sees nothing else of ours."""
-    return [python, str(STUB / "__main__.py"), "--lifeline", str(lifeline), model, instance]
+    descriptors = ["--lifeline", str(lifeline), "--progress", str(page)]
+    return [python, str(STUB / "__main__.py"), *descriptors, model, instance]

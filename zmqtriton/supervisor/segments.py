@@ -77,7 +77,7 @@ class Segments:
         descriptor = -1
         if not reason:
             try:
-                descriptor = _memfd(size)
+                descriptor = anonymous_memory(size)
             except OSError as error:
                 reason = error.strerror or str(error)
         if reason:
@@ -151,7 +151,7 @@ class Segments:
         del self._segments[owner]
 
 
-def _memfd(size: int) -> int:
+def anonymous_memory(size: int) -> int:
     """A segment whose size nobody can change, and which nobody can execute."""
     try:
         descriptor = _create(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)

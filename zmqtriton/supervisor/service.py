@@ -39,7 +39,8 @@ from zmqtriton.supervisor.processes import adopt_orphans, set_name
 from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
-from zmqtriton_floor import __version__, wire
+from zmqtriton.supervisor.segments import anonymous_memory
+from zmqtriton_floor import __version__, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
@@ -225,10 +226,13 @@ class Service:
 
     def _spawn_stub(self, action: actions.SpawnStub) -> None:
         python, model, instance = action.python, action.model, action.instance
+        page = anonymous_memory(progress.SIZE)
         self._children.spawn(
             action.serial,
-            lambda line: commands.stub_command(python, line, model, instance),
+            lambda line: commands.stub_command(python, line, page, model, instance),
+            descriptors=(page,),
             stub=log_ring.Stub(model, instance),
+            page=page,
         )
 
     def _send(self, action: actions.Send) -> None:
