@@ -10,6 +10,7 @@ import pytest
 from tests.supervisor.world import HANGS, LOADS, World, blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished
+from zmqtriton.supervisor.ensembles import MAX_DEPTH
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -97,6 +98,18 @@ def test_a_circle_is_refused_and_holds_up_nobody() -> None:
     text = "circular dependency between ensembles: b -> ... -> a -> b"
     assert f"UNAVAILABLE: Invalid argument: {text}" == statuses["b"]
     assert "depends on 'b' which has no loaded version" in statuses["a"]
+
+
+def test_ensembles_within_ensembles_have_a_limit() -> None:
+    names = [f"e{level}" for level in range(MAX_DEPTH + 1)]
+    inner = ["m", *names]
+    models = [ensemble(name, inner[level]) for level, name in enumerate(names)]
+
+    world = World(*models, blueprint("m"), exit_on_error=False).start()
+
+    statuses = {name: status for name, _, status in world.tables[0]}
+    assert "READY" == statuses[names[-2]]
+    assert f"ensembles in it that are more than {MAX_DEPTH} deep" in statuses[names[-1]]
 
 
 def test_members_that_do_not_fit_are_the_reason_of_the_failure() -> None:

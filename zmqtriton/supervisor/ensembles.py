@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from zmqtriton.supervisor.version import ModelVersion
 
 
+#: Ensembles of ensembles; each level costs the broker a part of its stack.
+MAX_DEPTH = 32
+
+
 class Members:
     """Every model, as ensembles see them."""
 
@@ -74,7 +78,17 @@ class Members:
             assert generation is not None
             assert generation.finished is not None
             members[model] = generation.finished.proto
+        if 1 + max(map(self._depth, ensemble.models)) > MAX_DEPTH:
+            raise InvalidArgument(
+                f"ensemble '{name}' has ensembles in it that are more than {MAX_DEPTH} deep"
+            )
         return ensemble.finish(members)
+
+    def _depth(self, name: str) -> int:
+        """Of the ensembles within a model that serves; 0 for a model that is none."""
+        model = self._models.get(name)
+        members = model.served_members if model else ()
+        return 1 + max(map(self._depth, members)) if members else 0
 
     def _serving(self, model: str, number: int) -> ModelVersion | None:
         known = self._models.get(model)
