@@ -349,7 +349,7 @@ def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
     world.answer("second", tensor("O", b"small"))
 
     assert {OWNER: [BLOCK]} == world.released
-    assert 0 == world.core.leases.count
+    assert 0 == world.core.blocks.leases.count
 
 
 def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
@@ -360,7 +360,7 @@ def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
     world.answer("second", tensor("O", LARGE), blocks=[BLOCK])
 
     assert {} == world.released
-    assert [BLOCK] == world.core.leases.release(F, [BLOCK])
+    assert [BLOCK] == world.core.blocks.leases.release(F, [BLOCK])
 
 
 def test_a_block_of_an_ensemble_within_is_held_until_the_steps_after_it_are_answered() -> None:
@@ -410,7 +410,7 @@ def test_an_error_releases_what_was_held() -> None:
     world.fail("right", "no luck")
 
     assert {OWNER: [BLOCK]} == world.released
-    assert 0 == world.core.leases.count
+    assert 0 == world.core.blocks.leases.count
 
 
 def test_a_dead_asker_is_handed_nothing() -> None:
@@ -421,7 +421,7 @@ def test_a_dead_asker_is_handed_nothing() -> None:
     world.gone(F)
     world.answer("second", tensor("O", LARGE), blocks=[BLOCK])
 
-    assert 0 == world.core.leases.count
+    assert 0 == world.core.blocks.leases.count
     assert {OWNER: [BLOCK, BLOCK]} == world.released
 
 

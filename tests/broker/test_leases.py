@@ -71,7 +71,7 @@ def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: World) 
     _answer(world, A)
     assert {} == world.core.outbox.releases
 
-    world.core.release(F, wire.Release([A, B]))
+    world.core.blocks.release(F, [A, B])
 
     assert {S: [A]} == world.core.outbox.releases
 
@@ -92,7 +92,7 @@ def test_an_answer_to_the_dead_is_released_at_once(world: World) -> None:
     _answer(world, A)
 
     assert {S: [A]} == world.core.outbox.releases
-    assert 0 == world.core.leases.count
+    assert 0 == world.core.blocks.leases.count
 
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: World) -> None:

@@ -187,7 +187,7 @@ class Day:
         assert all(not peer.requests for peer in self.world.core.peers.values())
         for peer in self.frontends:
             self.world.gone(peer)
-        assert 0 == self.world.core.leases.count
+        assert 0 == self.world.core.blocks.leases.count
         released = Counter(b for blocks in self.world.released.values() for b in blocks)
         assert released <= self.lent
         living = {block for block in self.lent if block.owner in self.stubs}

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 
 from zmqtriton.broker import statistics
+from zmqtriton.broker.blocks import Blocks
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance, InstanceState
-from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
@@ -43,7 +43,7 @@ class Core:
         #: Dropped because they did not decode or came from where they may not.
         self.malformed = 0
         self.unanswered = 0
-        self.leases = Leases()
+        self.blocks = Blocks(self.outbox, self.peers)
         self.traffic = Traffic()
         self.recovery = Recovery()
         self.ensembles = Ensembles(self)
@@ -71,7 +71,7 @@ class Core:
         if len(bodies) != len(message.answered):
             raise ProtocolError("Hello: as many bodies as answers are needed")
         self.peers[serial].arrive(message)
-        self.leases.lease(serial, message.held)
+        self.blocks.leases.lease(serial, message.held)
         answered = zip(message.answered, bodies, strict=True)
         self.recovery.hear(serial, message.received, answered)
         instance = self.instances.get(serial)
@@ -141,7 +141,7 @@ class Core:
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
             del self.peers[message.serial]
-        self._tell_owners(self.leases.bury(message.serial))
+        self.blocks.bury(message.serial)
 
     def _put_back(self, generation: Generation, requests: list[Inflight], now_ns: int) -> None:
         """Requests that were sent ahead and not begun wait again, unless nobody wants them."""
@@ -267,7 +267,7 @@ class Core:
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         if outcome.blocks:
-            self._lease(source, outcome)
+            self.blocks.give(source, outcome)
         self.respond(source, request, outcome, body, now_ns)
 
     def respond(
@@ -351,31 +351,7 @@ class Core:
         elif instance is None:
             self.refuse(request, _LOST, statistics.BACKEND, now_ns)
 
-    # --------------------------------------------------- memory and streams
-
-    def _lease(self, source: int, outcome: wire.Outcome) -> None:
-        for block in outcome.blocks:
-            if block.owner != source:  # passed on: whoever got it first still holds it as well
-                self.outbox.leases.setdefault(block.owner, []).append(block)
-        if outcome.peer == BROKER or outcome.peer in self.peers:
-            self.leases.lease(outcome.peer, outcome.blocks)
-        else:
-            self._tell_owners(outcome.blocks)
-
-    def release(self, serial: int, message: wire.Release) -> None:
-        """A holder has read them."""
-        self._tell_owners(self.leases.release(serial, message.blocks))
-
-    def hand_over(self, peer: int, blocks: list[wire.Block]) -> None:
-        """What the broker holds goes to a peer along with a response."""
-        if peer in self.peers:
-            self.leases.hand_over(BROKER, peer, blocks)
-        else:
-            self._tell_owners(self.leases.release(BROKER, blocks))
-
-    def _tell_owners(self, blocks: list[wire.Block]) -> None:
-        for block in blocks:
-            self.outbox.releases.setdefault(block.owner, []).append(block)
+    # -------------------------------------------------------------- streams
 
     def consumed(self, serial: int, message: wire.Consumed) -> None:
         """A reader of streams lets its stubs send more."""
@@ -416,6 +392,10 @@ class Core:
     # ----------------------------------------------------------- statistics
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        own = {"malformed": self.malformed, "leases": self.leases.count, **vars(self.traffic)}
+        own = {
+            "malformed": self.malformed,
+            "leases": self.blocks.leases.count,
+            **vars(self.traffic),
+        }
         answer = report(message, self.generations, own, wall_offset_ns)
         self.outbox.statistics.append((serial, answer))

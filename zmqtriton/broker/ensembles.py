@@ -231,7 +231,7 @@ class Ensembles:
                 tensors.append(tensor._replace(name=name, shape=shape))
         blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
         if request.call is None:
-            self._core.hand_over(request.peer, blocks)
+            self._core.blocks.hand_over(request.peer, blocks)
         body = wire.encode_body(wire.ResponseBody({}, tensors))
         outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
         run.sent += 1
@@ -240,7 +240,7 @@ class Ensembles:
 
     def _release(self, blocks: list[wire.Block]) -> None:
         if blocks:
-            self._core.release(BROKER, wire.Release(blocks))
+            self._core.blocks.release(BROKER, blocks)
 
 
 def _request(

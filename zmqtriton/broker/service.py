@@ -177,7 +177,7 @@ class Service:
     def _take_rarer(self, router: _Router, serial: int, message: Any, now_ns: int) -> None:
         kind = type(message)
         if kind is wire.Release:
-            self._core.release(serial, message)
+            self._core.blocks.release(serial, message.blocks)
         elif kind is wire.Consumed and router is self._requests:
             self._core.consumed(serial, message)
         elif kind is wire.AskStatistics and router is self._requests:

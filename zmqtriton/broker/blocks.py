@@ -1,0 +1,48 @@
+"""What becomes of the blocks that outcomes refer to: leased, passed on, released, told to owners."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from zmqtriton.broker.leases import BROKER, Leases
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton_floor.wire import Block, Outcome
+
+
+class Blocks:
+    """Keeps the account of leases and writes to owners what follows from it."""
+
+    def __init__(self, outbox: Outbox, living: Container[int]) -> None:
+        self.leases = Leases()
+        self._outbox = outbox
+        #: Serials of the processes that are there.
+        self._living = living
+
+    def give(self, source: int, outcome: Outcome) -> None:
+        """An outcome is on its way from a stub to whoever asked, or to the broker itself."""
+        for block in outcome.blocks:
+            if block.owner != source:  # passed on: whoever got it first still holds it as well
+                self._outbox.leases.setdefault(block.owner, []).append(block)
+        if outcome.peer == BROKER or outcome.peer in self._living:
+            self.leases.lease(outcome.peer, outcome.blocks)
+        else:
+            self._tell_owners(outcome.blocks)
+
+    def release(self, holder: int, blocks: list[Block]) -> None:
+        """A holder has read them."""
+        self._tell_owners(self.leases.release(holder, blocks))
+
+    def hand_over(self, peer: int, blocks: list[Block]) -> None:
+        """What the broker holds goes to a peer along with a response."""
+        if peer in self._living:
+            self.leases.hand_over(BROKER, peer, blocks)
+        else:
+            self.release(BROKER, blocks)
+
+    def bury(self, dead: int) -> None:
+        """A process is dead: it holds nothing any more."""
+        self._tell_owners(self.leases.bury(dead))
+
+    def _tell_owners(self, blocks: list[Block]) -> None:
+        for block in blocks:
+            self._outbox.releases.setdefault(block.owner, []).append(block)
