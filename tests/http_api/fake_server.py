@@ -29,6 +29,9 @@ from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 
+#: What the broker counts of no model's.
+COUNTS = {"malformed": 3, "received_bytes": 700, "sent_bytes": 800, "leases": 4}
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 _TOKEN = bytes(16)
 
@@ -174,7 +177,7 @@ class FakeServer:
         if isinstance(message, wire.Hello):
             endpoints.send(self._router, [identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
-            document = {"model_stats": self.statistics, "zmqtriton": {"malformed": 3}}
+            document = {"model_stats": self.statistics, "zmqtriton": COUNTS}
             found = json.dumps(document)
             answer = wire.Statistics(message.id, 0, "", found)
             endpoints.send(self._router, [identity, wire.encode(answer)])

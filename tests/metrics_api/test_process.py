@@ -39,6 +39,9 @@ def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
     for place, count in (("broker", 3), ("supervisor", 2)):
         line = f'zmqtriton_malformed_messages_total{{place="{place}"}} {count}\n'
         assert line in text
+    assert 'zmqtriton_broker_bytes_total{direction="in"} 700\n' in text
+    assert 'zmqtriton_broker_bytes_total{direction="out"} 800\n' in text
+    assert "zmqtriton_leased_blocks 4\n" in text
     assert [(m.service, m.address) for m in server.listening] == [
         ("Metrics Service", f"127.0.0.1:{server.port}")
     ]
