@@ -6,7 +6,9 @@ A message on a ZeroMQ socket is
     | header | body 0 | body 1 | ...      one body for each row of the header's list of rows
     +--------+--------+--------+---
 
-and on a lifeline (a socketpair to the supervisor) or the control socket just the header.
+and on a lifeline (a socketpair to the supervisor) or the control socket just the header. On the
+publisher of a stub with a decoupled model, from which frontends get responses past the broker, the
+topic (see endpoints.py) stands before the header in the same frame.
 
 The **header** is one msgpack array of fixed positions: `[VERSION, kind, field, field, ...]`, the
 fields being those of the kind's class below, in their order; a row in a list is the array of the
