@@ -431,7 +431,7 @@ def test_a_dead_asker_is_handed_nothing() -> None:
 def stream(**more: Any) -> Pipeline:
     """x → many (decoupled) → t, t → each → y"""
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
-    decoupled = {"model_transaction_policy": {"decoupled": True}}
+    decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
     return Pipeline(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
 
 

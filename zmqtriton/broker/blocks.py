@@ -1,4 +1,4 @@
-"""What becomes of the blocks that outcomes refer to: leased, passed on, released, told to owners."""
+"""What becomes of blocks that outcomes refer to: leased, passed on, released, told to owners."""
 
 from __future__ import annotations
 

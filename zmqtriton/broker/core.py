@@ -366,7 +366,7 @@ class Core:
                 grants = self.outbox.grants.setdefault(request.instance.serial, [])
                 grants.append(grant._replace(peer=serial))
 
-    # --------------------------------------------------------------- timers
+    # ------------------------------------------------ timers and statistics
 
     def next_timer_ns(self) -> int | None:
         """When tick() has something to do, unless something else comes first."""
@@ -388,8 +388,6 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._dispatch.touch(timer.generation)
         self._dispatch.proceed(now_ns)
-
-    # ----------------------------------------------------------- statistics
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
         own = {
