@@ -228,7 +228,7 @@ class Ensembles:
             tensor = wave.tensors[name]
             if tensor is not None:
                 shape = fit(tensor.shape, plan.outputs[name], is_batching=plan.is_batching)
-                tensors.append(tensor._replace(name=name, shape=shape))
+                tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
         blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
         if request.call is None:
             self._core.blocks.hand_over(request.peer, blocks)
@@ -254,7 +254,7 @@ def _request(
         if tensor is not None:
             rank = signature.rank(name)
             shape = fit(tensor.shape, rank, is_batching=signature.max_batch_size > 0)
-            tensors.append(tensor._replace(name=name, shape=shape))
+            tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
     wanted = [name for name, tensor in step.outputs.items() if run.selection.uses(tensor)]
     body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
     size, key = signature.admit(tensors)

@@ -60,8 +60,10 @@ class Wave:
                 ready.append(step)
         return ready
 
-    def lease(self, blocks: Iterable[Block], tensors: Iterable[tuple[str, Tensor]]) -> list[Block]:
+    def lease(self, blocks: list[Block], tensors: Iterable[tuple[str, Tensor]]) -> list[Block]:
         """Takes leases of what new tensors lie in; returns those that nobody needs."""
+        if not blocks:
+            return []
         new = Counter(blocks)
         self._leased.update(new)
         for name, tensor in tensors:
@@ -72,6 +74,8 @@ class Wave:
 
     def read(self, step: Step) -> list[Block]:
         """A step is answered; returns the leases that it was the last to need."""
+        if not self._leased:
+            return []
         blocks = [block_of(self.tensors.get(name)) for name in step.reads]
         return [lease for block in blocks if block for lease in self._drop(block, 1)]
 
