@@ -29,7 +29,7 @@ TOKENS = 64
 STREAMS = 32
 PAUSE_S = 5.0
 #: Far more than what fits between a model and a client that does not read.
-FLOOD = 100_000
+FLOOD = 50_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
@@ -54,7 +54,7 @@ class EventReader:
         self._connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
         self._connection.connect()
         # So that little of the stream is in the kernel's hands.
-        self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         path = f"/v2/models/{model}/generate_stream"
         self._connection.request("POST", path, json.dumps(document))
         self.response = self._connection.getresponse()
