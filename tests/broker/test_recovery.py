@@ -145,3 +145,19 @@ def test_a_waiting_request_can_be_cancelled_and_expire(world: World) -> None:
     assert not world.works
     assert 0 == world.core.unanswered
     assert 0 == world.core.generations[1].pending
+
+
+def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> None:
+    _hello(world, S, received=(1,))
+    _hello(world, S2)
+    for number, flags in ((3, 0), (4, 0)):
+        said = wire.Results([wire.Outcome(F, 1, 0, "", flags, number)], [])
+        world.core.results(S, said, [b"body"], world.now)
+
+    _resend(world, 1)
+    last = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL, 5)], [])
+    world.core.results(S, last, [b"body"], world.now)
+    world.take()
+
+    assert [3, 4, 5] == [r.number for r in world.replies[F, 1]]
+    assert 0 == world.core.unanswered

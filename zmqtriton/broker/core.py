@@ -336,19 +336,17 @@ class Core:
                 self._recover_one(request, generation, now_ns)
 
     def _recover_one(self, request: Inflight, generation: Generation, now_ns: int) -> None:
-        answer = self.recovery.answer_to(request)
-        stub = self.recovery.executing_at(request)
-        instance = generation.instances.get(stub or (answer[0] if answer else 0))
-        if answer is None and stub is None and not self.recovery.is_uncertain(generation.number):
+        said, stub = self.recovery.said_about(request), self.recovery.executing_at(request)
+        instance = generation.instances.get(stub or (said[0][0] if said else 0))
+        if not said and stub is None and not self.recovery.is_uncertain(generation.number):
             generation.requeue(request)
             return
         generation.leave_queue()
         if instance is not None:
             request.resume(instance, now_ns)
-        if answer is not None:
-            source, outcome, body = answer
+        for source, outcome, body in said:
             self._take_outcome(source, request, outcome, body, now_ns)
-        elif instance is None:
+        if instance is None and request.state is not RequestState.ANSWERED:
             self.refuse(request, _LOST, statistics.BACKEND, now_ns)
 
     # -------------------------------------------------------------- streams

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zmqtriton.broker.inflight import Inflight
-from zmqtriton_floor.wire import Outcome
+from zmqtriton_floor.wire import FINAL, Outcome
 
 Route = tuple[int, int]
+#: A stub, and what it said.
+Saying = tuple[int, Outcome, bytes]
 
 
 class Recovery:
@@ -21,8 +23,8 @@ class Recovery:
     def __init__(self) -> None:
         #: Which stub has it and will answer.
         self._received: dict[Route, int] = {}
-        #: The final answer of a stub, and that stub, until its asker has asked again.
-        self._answered: dict[Route, tuple[int, Outcome, bytes]] = {}
+        #: What stubs have said about it until its asker has asked again, in their order.
+        self._said: dict[Route, list[Saying]] = {}
         #: Requests of a generation that wait for its stubs.
         self._waiting: dict[int, list[Inflight]] = {}
         #: Generations of which a stub died without a hello: what it had nobody knows.
@@ -35,15 +37,16 @@ class Recovery:
         for peer, own_id in received:
             self._received[peer, own_id] = stub
         for outcome, body in answered:
-            self._answered[outcome.peer, outcome.id] = (stub, outcome, body)
+            self._said[outcome.peer, outcome.id] = [(stub, outcome, body)]
 
     def keep(self, stub: int, outcome: Outcome, body: bytes) -> bool:
-        """An answer that came before its asker had asked again; False if it was not expected."""
+        """A response that came before its asker had asked again; False if it was not expected."""
         route = (outcome.peer, outcome.id)
         if self._received.get(route) != stub:
             return False
-        del self._received[route]
-        self._answered[route] = (stub, outcome, body)
+        if outcome.flags & FINAL:
+            del self._received[route]
+        self._said.setdefault(route, []).append((stub, outcome, body))
         return True
 
     def lose(self, generation: int) -> None:
@@ -64,10 +67,11 @@ class Recovery:
         """The stub that has it."""
         return self._received.pop(request.route, None)
 
-    def answer_to(self, request: Inflight) -> tuple[int, Outcome, bytes] | None:
-        return self._answered.pop(request.route, None)
+    def said_about(self, request: Inflight) -> list[Saying]:
+        """The responses that came before this."""
+        return self._said.pop(request.route, [])
 
     def forget(self, peer: int) -> None:
         """A process is dead: nobody will ask again, or answer."""
-        self._answered = {r: a for r, a in self._answered.items() if r[0] != peer}
+        self._said = {r: said for r, said in self._said.items() if r[0] != peer}
         self._received = {r: s for r, s in self._received.items() if peer not in (r[0], s)}
