@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import grpc
+import psutil
 
 from tests.faults.load import Load, Outcome
 from tests.journal import executions, read_journal
@@ -21,12 +22,20 @@ EXECUTION_MS = 20
 
 
 def http_process(server: Server) -> int:
-    """The one that serves; the other is its arbiter, which started first."""
-    return max(server.pids()["http"])
+    """The one that serves."""
+    [pid] = [pid for pid in server.pids()["http"] if not _is_child(server, pid)]
+    return pid
 
 
 def arbiter(server: Server) -> int:
-    return min(server.pids()["http"])
+    """The one that the supervisor has started, and that started the other."""
+    [pid] = [pid for pid in server.pids()["http"] if _is_child(server, pid)]
+    return pid
+
+
+def _is_child(server: Server, pid: int) -> bool:
+    assert server.process is not None
+    return psutil.Process(pid).ppid() == server.process.pid
 
 
 def grpc_process(server: Server) -> int:
