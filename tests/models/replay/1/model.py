@@ -23,7 +23,7 @@ class TritonPythonModel:
 
     def _response(self, number, letter):
         if letter in "eE":
-            error = pb_utils.TritonError("step %d failed" % number)
+            error = pb_utils.TritonError(f"step {number} failed")
             return pb_utils.InferenceResponse(error=error)
         tensor = pb_utils.Tensor("STEP", np.array([number], dtype=np.int32))
         return pb_utils.InferenceResponse(output_tensors=[tensor])
