@@ -31,7 +31,9 @@ SAMPLES: tuple[Any, ...] = (
     wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s")]),
     wire.Cancel([1, 2]),
     wire.AskStatistics(4, "m", -1),
-    wire.Results([wire.Outcome(1, 5, 0, "", 1, 2, [wire.Block(7, 1, 2)])], [wire.Executed(3, 1, 2, 3)]),
+    wire.Results(
+        [wire.Outcome(1, 5, 0, "", 1, 2, [wire.Block(7, 1, 2)])], [wire.Executed(3, 1, 2, 3)]
+    ),
     wire.Expect(7, _TOKEN, "stub", "m_0", 99),
     wire.Serve(7, "m", 1, "{}"),
     wire.Attach(7, 8, "m_0"),
@@ -176,7 +178,9 @@ def test_mutated_messages_are_refused_or_decode_and_never_do_worse() -> None:
 
 
 def test_bodies_go_there_and_back() -> None:
-    request = wire.RequestBody("id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR, _REFERRED])
+    request = wire.RequestBody(
+        "id", {"a": True, "b": 1, "c": 1.5, "d": "x"}, ["O"], [_TENSOR, _REFERRED]
+    )
     response = wire.ResponseBody({"a": 1}, [_TENSOR, _REFERRED])
 
     assert request == wire.decode_request(wire.encode_body(request))
