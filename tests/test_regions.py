@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
-from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import Region, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.regions import Place, Regions
 

@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from zmqtriton_floor.check import Signature
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
-from zmqtriton_floor.tensors import BY_CONFIG_NAME
 from zmqtriton_floor.wire import News
 from zmqtriton_frontends.regions import Regions
 

@@ -50,7 +50,6 @@ class StreamItem(NamedTuple):
         except ZmqTritonError as error:
             return StreamItem(None, error, self.is_final)
 
-
     async def opened(
         self, open_: Callable[[wire.ResponseBody], Awaitable[wire.ResponseBody]]
     ) -> StreamItem:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple, Sequence
 
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.wire import RequestBody, Tensor
 
 _BATCH_NOTE = (

@@ -13,8 +13,6 @@ import threading
 import weakref
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
-import numpy as np
-
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.memory import PAGE, block_of, is_size_sealed
 from zmqtriton_floor.wire import Block, Reference
@@ -156,6 +154,8 @@ class Mappings:
             if leased:
                 self._on_release(leased)
             return start, copy
+        import numpy as np  # who reads nothing large can do without it
+
         if end == start:
             return start, np.empty(0, np.uint8)
         array = np.frombuffer(segment.memory, np.uint8, end - start, start)
@@ -188,6 +188,8 @@ class Mappings:
 
 def _read(descriptor: int, start: int, end: int) -> Any:
     """What the owner has written there, in memory of its own."""
+    import numpy as np
+
     array: Any = np.empty(end - start, np.uint8)
     rest = memoryview(array)
     while rest:

@@ -1,55 +1,22 @@
-"""Datatypes and their names, and the BYTES codec, for every process.
+"""Tensors as numpy arrays and as the bytes that travel.
 
-A datatype has four names: the protocol's (FP32), the configuration's (TYPE_FP32), Triton's number
-(11) and numpy's. BYTES elements travel as a little-endian 4-byte length and the bytes.
+BYTES elements travel as a little-endian 4-byte length and the bytes.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Sequence
 
 import numpy as np
+
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, DATATYPES, Datatype, count_elements
 
 _LENGTH = struct.Struct("<I")
 #: Below this a copy is cheaper than a view.
 _VIEW_BYTES = 4096
 
-
-class Datatype(NamedTuple):
-    """One row of the table below."""
-
-    name: str
-    config_name: str
-    number: int
-    #: Bytes of an element; 0 for BYTES.
-    size: int
-    #: None where numpy has no such type.
-    numpy: Any
-
-
-BYTES = 13
-BF16 = 14
-
-DATATYPES: Sequence[Datatype] = (
-    Datatype("BOOL", "TYPE_BOOL", 1, 1, np.bool_),
-    Datatype("UINT8", "TYPE_UINT8", 2, 1, np.uint8),
-    Datatype("UINT16", "TYPE_UINT16", 3, 2, np.uint16),
-    Datatype("UINT32", "TYPE_UINT32", 4, 4, np.uint32),
-    Datatype("UINT64", "TYPE_UINT64", 5, 8, np.uint64),
-    Datatype("INT8", "TYPE_INT8", 6, 1, np.int8),
-    Datatype("INT16", "TYPE_INT16", 7, 2, np.int16),
-    Datatype("INT32", "TYPE_INT32", 8, 4, np.int32),
-    Datatype("INT64", "TYPE_INT64", 9, 8, np.int64),
-    Datatype("FP16", "TYPE_FP16", 10, 2, np.float16),
-    Datatype("FP32", "TYPE_FP32", 11, 4, np.float32),
-    Datatype("FP64", "TYPE_FP64", 12, 8, np.float64),
-    Datatype("BYTES", "TYPE_STRING", BYTES, 0, np.object_),
-    Datatype("BF16", "TYPE_BF16", BF16, 2, None),
-)
-BY_NAME: dict[str, Datatype] = {d.name: d for d in DATATYPES}
-BY_CONFIG_NAME: dict[str, Datatype] = {d.config_name: d for d in DATATYPES}
-BY_NUMBER: dict[int, Datatype] = {d.number: d for d in DATATYPES}
+_NUMPY: dict[int, Any] = {d.number: d.numpy for d in DATATYPES}
 _BY_NUMPY: dict[Any, Datatype] = {np.dtype(d.numpy): d for d in DATATYPES if d.numpy is not None}
 
 
@@ -83,14 +50,6 @@ def decode_bytes(data: bytes | memoryview) -> list[bytes]:
     return elements
 
 
-def count_elements(shape: Sequence[int]) -> int:
-    """The product of the dimensions."""
-    count = 1
-    for dim in shape:
-        count *= dim
-    return count
-
-
 def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> Any:
     """A writable array: over the memory of a writable view, else of its own. Sizes must have been
     checked. BF16 raises KeyError."""
@@ -98,7 +57,7 @@ def to_numpy(datatype: int, shape: Sequence[int], data: bytes | memoryview) -> A
         array = np.empty(count_elements(shape), dtype=np.object_)
         array[:] = decode_bytes(data)
         return array.reshape(shape)
-    kind = BY_NUMBER[datatype].numpy
+    kind = _NUMPY[datatype]
     if kind is None:
         raise KeyError(datatype)
     if type(data) is memoryview and not data.readonly:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from zmqtriton_floor.tensors import BY_NUMBER, DATATYPES, decode_bytes, encode_bytes
+from zmqtriton_floor.datatypes import BY_NUMBER, DATATYPES
+from zmqtriton_floor.tensors import decode_bytes, encode_bytes
 from zmqtriton_stub import instance
 from zmqtriton_stub.pb_errors import TritonModelException
 from zmqtriton_stub.pb_tensor import Tensor

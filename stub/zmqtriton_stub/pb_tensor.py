@@ -11,14 +11,8 @@ from typing import Any
 import numpy as np
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.tensors import (
-    BF16,
-    BYTES,
-    datatype_of,
-    encode_bytes,
-    from_numpy,
-    to_numpy,
-)
+from zmqtriton_floor.datatypes import BF16, BYTES
+from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
 from zmqtriton_stub.pb_errors import TritonModelException
 
 _CPU = 1  # kDLCPU

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqtriton_floor import tensors
+from zmqtriton_floor import datatypes, tensors
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))
@@ -17,8 +17,8 @@ def test_bytes_elements_go_there_and_back(elements: list[bytes]) -> None:
     assert elements == tensors.decode_bytes(tensors.encode_bytes(array))
 
 
-@pytest.mark.parametrize("datatype", [d for d in tensors.DATATYPES if d.size and d.numpy])
-def test_numpy_arrays_go_there_and_back_and_are_writable(datatype: tensors.Datatype) -> None:
+@pytest.mark.parametrize("datatype", [d for d in datatypes.DATATYPES if d.size and d.numpy])
+def test_numpy_arrays_go_there_and_back_and_are_writable(datatype: datatypes.Datatype) -> None:
     array = np.arange(6).reshape(2, 3).astype(datatype.numpy)
 
     back = tensors.to_numpy(datatype.number, [2, 3], tensors.from_numpy(array))
@@ -31,7 +31,7 @@ def test_numpy_arrays_go_there_and_back_and_are_writable(datatype: tensors.Datat
 def test_strings_come_back_as_bytes() -> None:
     array = np.array([["a", b"\xff\x00"], [1, ""]], dtype=np.object_)
 
-    back = tensors.to_numpy(tensors.BYTES, [2, 2], tensors.from_numpy(array))
+    back = tensors.to_numpy(datatypes.BYTES, [2, 2], tensors.from_numpy(array))
 
     assert [[b"a", b"\xff\x00"], [b"1", b""]] == back.tolist()
 
@@ -39,7 +39,7 @@ def test_strings_come_back_as_bytes() -> None:
 def test_fixed_width_strings_are_bytes() -> None:
     array = np.array([b"ab", b"c"])
 
-    assert tensors.BYTES == tensors.datatype_of(array).number
+    assert datatypes.BYTES == tensors.datatype_of(array).number
     assert [b"ab", b"c"] == tensors.decode_bytes(tensors.from_numpy(array))
 
 
@@ -50,8 +50,8 @@ def test_broken_lengths_are_refused(data: bytes) -> None:
 
 
 def test_the_table_knows_each_type_by_all_its_names() -> None:
-    assert 14 == len(tensors.DATATYPES)
-    for datatype in tensors.DATATYPES:
-        assert datatype is tensors.BY_NAME[datatype.name]
-        assert datatype is tensors.BY_CONFIG_NAME[datatype.config_name]
-        assert datatype is tensors.BY_NUMBER[datatype.number]
+    assert 14 == len(datatypes.DATATYPES)
+    for datatype in datatypes.DATATYPES:
+        assert datatype is datatypes.BY_NAME[datatype.name]
+        assert datatype is datatypes.BY_CONFIG_NAME[datatype.config_name]
+        assert datatype is datatypes.BY_NUMBER[datatype.number]

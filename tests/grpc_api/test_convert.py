@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
-from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody
 from zmqtriton_frontends.grpc_api.convert import (
     parse,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import DATATYPES
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api import response as module
 from zmqtriton_frontends.grpc_api.response import StreamEncoder, encode_response, varint

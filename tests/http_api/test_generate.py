@@ -8,8 +8,8 @@ from falcon.testing import Result
 
 from tests.http_api.fakes import Client, FakeGateway
 from tests.streams import failure, final, item
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
-from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.streams import StreamItem
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.http_api.fakes import tensor_config
 from zmqtriton_floor.check import Signature
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api.generate_request import read
 

@@ -8,8 +8,8 @@ import pytest
 from falcon.testing import Result
 
 from tests.http_api.fakes import Client, FakeGateway
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
-from zmqtriton_floor.tensors import BY_NAME
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.kserve import CheckedRequest, Options
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument
-from zmqtriton_floor.tensors import BY_NAME, encode_bytes
+from zmqtriton_floor.tensors import encode_bytes
 from zmqtriton_frontends.http_api.json_tensors import from_bytes, to_bytes
 
 NUMERIC = [

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.tensors import DATATYPES
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.kserve import Options
 from zmqtriton_frontends.regions import NO_PLACES, Place

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from zmqtriton_floor.datatypes import BY_NUMBER
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import BY_NUMBER
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.grpc_api.convert import serialize
 from zmqtriton_protos import message

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import BY_CONFIG_NAME, BYTES, count_elements
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.catalogue import ModelVersion
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton_floor.check import Input
+from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.tensors import BY_NUMBER, count_elements
 from zmqtriton_floor.wire import RequestBody, Tensor
 from zmqtriton_frontends.http_api.infer_request import MAX_NAME, MAX_PARAMETERS
 from zmqtriton_frontends.http_api.json_tensors import to_bytes

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-from zmqtriton_floor.tensors import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.http_api import documents

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton_floor.datatypes import BY_NAME, count_elements
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.tensors import BY_NAME, count_elements
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.http_api.binary import Tail
 from zmqtriton_frontends.http_api.json_tensors import to_bytes

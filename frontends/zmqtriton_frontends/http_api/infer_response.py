@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_floor.tensors import BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.http_api import documents

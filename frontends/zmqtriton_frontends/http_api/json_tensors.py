@@ -11,16 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, DATATYPES, Datatype
 from zmqtriton_floor.errors import InternalError, InvalidArgument
-from zmqtriton_floor.tensors import (
-    BF16,
-    BY_NAME,
-    BY_NUMBER,
-    BYTES,
-    DATATYPES,
-    Datatype,
-    decode_bytes,
-)
+from zmqtriton_floor.tensors import decode_bytes
 
 _BOOL = BY_NAME["BOOL"].number
 _FP16 = BY_NAME["FP16"].number
