@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
-import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ import psutil
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
-from tritonclient.utils import InferenceServerException
 
 from tests.server import Server
 from tests.waiting import eventually
@@ -49,10 +50,14 @@ def _client(server: Server, protocol: str) -> Any:
 
 def _infer(client: Any, array: np.ndarray) -> np.ndarray:
     module = http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
+    found: np.ndarray = client.infer(MODEL, _entries(module, array)).as_numpy("OUTPUT0")
+    return found
+
+
+def _entries(module: Any, array: np.ndarray) -> list[Any]:
     entry = module.InferInput("INPUT0", list(array.shape), "FP32")
     entry.set_data_from_numpy(array)
-    found: np.ndarray = client.infer(MODEL, [entry]).as_numpy("OUTPUT0")
-    return found
+    return [entry]
 
 
 def _noise(size: int) -> np.ndarray:
@@ -134,22 +139,19 @@ def test_requests_of_all_sizes_leave_nothing(server: Server, client: Any) -> Non
 
 
 def test_many_at_once_do_not_disturb_each_other(server: Server) -> None:
-    failures: list[object] = []
+    arrays = [_noise(size + i) for i in range(8) for size in (5000, 150_000, 1_200_000, 30)]
+    url = server.url.removeprefix("http://")
+    with (
+        http_client.InferenceServerClient(url, concurrency=8) as http,
+        grpc_client.InferenceServerClient(server.grpc_address) as grpc,
+    ):
+        asked = [(array, http.async_infer(MODEL, _entries(http_client, array))) for array in arrays]
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda array: _infer(grpc, array), arrays))
+        answered = [(array, call.get_result().as_numpy("OUTPUT0")) for array, call in asked]
 
-    def ask(number: int) -> None:
-        with _client(server, "http" if number % 2 else "grpc") as client:
-            for size in (5000, 150_000, 1_200_000, 30):
-                array = _noise(size + number)
-                if not np.array_equal(array, _infer(client, array)):
-                    failures.append((number, size))
-
-    threads = [threading.Thread(target=ask, args=(i,)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert [] == failures
+    for array, answer in (*answered, *zip(arrays, found, strict=True)):
+        assert np.array_equal(array, answer)
     eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
 
 
@@ -188,58 +190,63 @@ def test_a_model_may_write_into_its_inputs_and_keep_them(server: Server) -> None
             assert np.array_equal(kept[:, 0], kept[:, 1])
 
 
-def _ask_in_background(server: Server, milliseconds: int) -> tuple[threading.Thread, list[str]]:
-    outcome: list[str] = []
-
-    def ask() -> None:
-        with _client(server, "http") as client:
-            try:
-                _keep(client, np.zeros(4 << 20, dtype=np.float32), milliseconds)
-            except (InferenceServerException, OSError) as error:
-                outcome.append(str(error))
-            else:
-                outcome.append("ok")
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    return thread, outcome
+@pytest.fixture
+def asked(tmp_path: Path) -> Iterator[tuple[Server, int, Future[Any]]]:
+    """A server, a stub of it that has mapped the input of a request, and the request."""
+    with Server(tmp_path / "s", models=["keeper"]) as server:
+        [stub] = server.stubs("keeper")
+        with ThreadPoolExecutor(1) as thread:
+            request = thread.submit(_ask_slowly, server.http_port)
+            eventually(lambda: _segments_of(stub) > 0, 30, "it has mapped its input")
+            yield server, stub, request
 
 
-def test_what_a_killed_stub_held_is_freed(server: Server) -> None:
-    eventually(lambda: server.stubs("keeper"), 30, "the stub is there")
-    [stub] = server.stubs("keeper")
-    thread, outcome = _ask_in_background(server, 30_000)
-    eventually(lambda: _segments_of(stub) > 0, 30, "it has mapped its input")
+def _ask_slowly(port: int) -> int:
+    """The status of a request with 16 MiB that is executed for seconds; 0: no answer."""
+    body = np.zeros(4 << 20, dtype=np.float32).tobytes() + (3000).to_bytes(4, "little")
+    tensors: list[dict[str, Any]] = [
+        {"name": "INPUT0", "datatype": "FP32", "shape": [4 << 20]},
+        {"name": "MS", "datatype": "INT32", "shape": [1]},
+    ]
+    for tensor, size in zip(tensors, (16 << 20, 4), strict=True):
+        tensor["parameters"] = {"binary_data_size": size}
+    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
+    url = f"http://127.0.0.1:{port}/v2/models/keeper/infer"
+    request = urllib.request.Request(url, head + body)
+    request.add_header("Inference-Header-Content-Length", str(len(head)))
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+
+
+def test_what_a_killed_stub_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
+    server, stub, request = asked
 
     os.kill(stub, signal.SIGKILL)
 
-    thread.join(30)
-    assert "is not healthy" in outcome[0]
+    assert 503 == request.result(30)
     eventually(lambda: server.status("/v2/models/keeper/ready") == 200, 30, "another one")
-    eventually(lambda: _shared(server) == 0, REST_S, "memory of the request and of the dead")
+    eventually(lambda: _is_at_rest(server), REST_S, "memory of the request and of the dead")
     with _client(server, "http") as client:
         array = _noise(1 << 20)
         assert np.array_equal(array + 1, _keep(client, array).as_numpy("OUTPUT0"))
 
 
-def test_what_a_killed_frontend_held_is_freed(server: Server) -> None:
-    workers = [pid for pid in server.pids()["http"] if _is_forked(pid, server)]
-    thread, outcome = _ask_in_background(server, 500)
-    [stub] = server.stubs("keeper")
-    eventually(lambda: _segments_of(stub) > 0, 30, "the stub has mapped the input")
+def test_what_a_killed_frontend_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
+    server, _, request = asked
+    assert server.process is not None
+    parent = server.process.pid
+    [frontend] = [pid for pid in server.pids()["http"] if psutil.Process(pid).ppid() != parent]
 
-    for pid in workers:
-        os.kill(pid, signal.SIGKILL)
+    os.kill(frontend, signal.SIGKILL)
 
-    thread.join(30)
-    assert ["ok"] != outcome
+    assert 0 == request.result(30)
     eventually(lambda: server.status("/v2/health/ready") == 200, 30, "another frontend")
-    # The stub's answer was for a dead one; the model keeps its input, but nobody its block.
+    # The answer is for a dead one. The model keeps an array of the input, but nobody its block.
     eventually(lambda: not _metrics(server)["zmqtriton_leased_blocks"], REST_S, "no leases")
     eventually(lambda: _shared(server) == 0, REST_S, "no segment is left")
-
-
-def _is_forked(pid: int, server: Server) -> bool:
-    """A process that serves, not the one that holds the socket for it."""
-    assert server.process is not None
-    return psutil.Process(pid).ppid() != server.process.pid
