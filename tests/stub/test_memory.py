@@ -63,8 +63,9 @@ class Supervisor:
             self.line.send(wire.SegmentMade(*message, Unavailable.number, self.refusal))
         elif isinstance(message, wire.MakeSegment):
             descriptor = _memfd(message.size)
+            self.seen.add(9, message.segment, os.dup(descriptor))
             self.line.send(wire.SegmentMade(*message, 0, ""), descriptor)
-            self.seen.add(9, message.segment, descriptor)
+            os.close(descriptor)
         elif isinstance(message, wire.AskSegment):
             known = self._segments.get(message.segment)
             size = 0 if known is None else os.fstat(known).st_size
