@@ -465,7 +465,8 @@ class AskSegment(NamedTuple):
 
 
 class SegmentGiven(NamedTuple):
-    """To an AskSegment: the descriptor comes along, or there is no such segment and size is 0."""
+    """To an AskSegment: the descriptor comes along, or there is no such segment and size is 0; that
+    is also told to those who have it when the owner has dropped it."""
 
     owner: Count
     segment: Count
