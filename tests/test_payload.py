@@ -20,7 +20,7 @@ from zmqtriton_frontends import payload as module
 from zmqtriton_frontends.kserve import CheckedRequest, Options
 from zmqtriton_frontends.payload import Payload, has_references, is_large
 
-LARGE = os.urandom(100_000)
+LARGE = os.urandom(200_000)
 
 
 def memfd(size: int) -> int:
@@ -131,12 +131,12 @@ def test_only_large_tensors_are_placed() -> None:
 
 def test_a_request_s_large_tensors_are_references_until_it_is_answered() -> None:
     async def test(world: World) -> None:
-        body = await world.send(b"small", LARGE, memoryview(LARGE)[:50_000], own_id=7)
+        body = await world.send(b"small", LARGE, memoryview(LARGE)[:100_000], own_id=7)
 
         small, large, part = (tensor.data for tensor in body.inputs)
         assert b"small" == small
         arrays = world.seen.open([large, part])
-        assert [LARGE, LARGE[:50_000]] == [array.tobytes() for array in arrays]
+        assert [LARGE, LARGE[:100_000]] == [array.tobytes() for array in arrays]
         assert 2 == world.payload.arena.used
 
         world.payload.answered(8)
@@ -241,14 +241,14 @@ def test_a_gathered_body_is_not_copied_again() -> None:
         with await world.payload.gather(pieces, 33 + len(LARGE), 33) as whole:
             assert header + LARGE == bytes(whole)
             assert 1 == world.payload.arena.used
-            body = await world.send(whole[33:50_033], whole[50_033:])
+            body = await world.send(whole[33:100_033], whole[100_033:])
             assert 1 == world.payload.arena.used
 
         first, second = (tensor.data for tensor in body.inputs)
         assert first.block == second.block
         assert 0 == first.offset % 64  # numpy and what is behind it wants that
         arrays = world.seen.open([first, second])
-        assert [LARGE[:50_000], LARGE[50_000:]] == [array.tobytes() for array in arrays]
+        assert [LARGE[:100_000], LARGE[100_000:]] == [array.tobytes() for array in arrays]
         world.payload.answered(1)
         assert 0 == world.payload.arena.used
 

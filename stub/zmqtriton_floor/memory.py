@@ -21,8 +21,8 @@ from zmqtriton_floor.wire import Block, DropSegment, MakeSegment, Reference
 
 PAGE = mmap.PAGESIZE
 
-#: Tensors up to this size travel inside of messages.
-INLINE_BYTES = 16 * 1024
+#: Tensors up to this size travel inside of messages: copying them costs less than mapping.
+INLINE_BYTES = 64 * 1024
 #: Blocks above this size get segments of their own.
 LARGE_BYTES = 4 << 20
 #: A pool doubles with each segment, so that there are few; but no segment of it is larger.
