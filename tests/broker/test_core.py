@@ -364,3 +364,18 @@ def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: Wor
     world.infer(F, *(request(i) for i in range(2, 6)))
 
     assert 2 == sum(map(len, world.works.values()))
+
+
+def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None:
+    world = World()
+    world.serve(config={"name": "m", "model_transaction_policy": {"decoupled": True}})
+    world.frontend(F)
+    world.stub(S)
+    world.infer(F, request(1))
+
+    for number, flags, body in ((0, 0, b"first"), (9, wire.FINAL, b"last")):
+        said = wire.Results([wire.Outcome(F, 1, 0, "", flags, number)], [])
+        world.core.results(S, said, [body], world.now)
+
+    counters = world.core.generations[1].statistics
+    assert (8, 2) == (counters.direct, counters.brokered)

@@ -274,10 +274,12 @@ class Core:
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         """What a stub or an ensemble has to say about a request, for whoever asked."""
+        counters = request.generation.statistics
         if outcome.code:
             request.has_failed = True
+        if request.generation.is_decoupled:
+            counters.responded(request, outcome, bool(body or outcome.code))
         if outcome.flags & wire.FINAL:
-            counters = request.generation.statistics
             if request.has_failed:
                 counters.failed(request, statistics.BACKEND, now_ns)
             else:

@@ -29,6 +29,7 @@ class Inflight:
     __slots__ = (
         "arrived_ns",
         "body",
+        "brokered",
         "call",
         "dispatched_ns",
         "generation",
@@ -54,6 +55,8 @@ class Inflight:
         self.state = RequestState.QUEUED
         #: Whoever asked does not want it any more; it still gets its final answer.
         self.is_cancelled = False
+        #: Responses of it that came through here, and not straight from the stub.
+        self.brokered = 0
         #: One of its responses was an error.
         self.has_failed = False
         #: An ensemble's: what it has become.

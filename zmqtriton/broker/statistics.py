@@ -9,7 +9,7 @@ from typing import Any
 
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Batch
-from zmqtriton_floor.wire import Executed
+from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
 #: Why a request failed, as the metrics call it.
 REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
@@ -46,6 +46,9 @@ class ModelStatistics:
         self.compute_infer = Duration()
         self.compute_output = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
+        #: Responses of streams that went straight to their readers, and those that came by here.
+        self.direct = 0
+        self.brokered = 0
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
 
     def succeeded(self, request: Inflight, now_ns: int) -> None:
@@ -55,6 +58,13 @@ class ModelStatistics:
     def failed(self, request: Inflight, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1
+
+    def responded(self, request: Inflight, outcome: Outcome, has_response: bool) -> None:
+        """A response of a stream, or its end, which tells how many there were."""
+        request.brokered += has_response
+        if outcome.flags & FINAL:
+            self.brokered += request.brokered
+            self.direct += max(0, outcome.number + has_response - request.brokered)
 
     def executed(self, batch: Batch, times: Executed) -> None:
         requests = batch.requests
@@ -77,6 +87,7 @@ class ModelStatistics:
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
         nothing = Duration().as_dict()
+        responses = {"direct_responses": self.direct, "brokered_responses": self.brokered}
         last = self.last_arrival_ns
         return {
             "name": name,
@@ -105,5 +116,5 @@ class ModelStatistics:
                 for size, durations in sorted(self.batches.items())
             ],
             "memory_usage": [],
-            "zmqtriton": {"failures": dict(self.failures), "pending": pending},
+            "zmqtriton": {"failures": dict(self.failures), "pending": pending, **responses},
         }

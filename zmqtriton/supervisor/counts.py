@@ -44,12 +44,14 @@ class BrokerCounts:
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:
     """Of requests, but for `executions`."""
-    stats = entry["inference_stats"]
+    stats, own = entry["inference_stats"], entry["zmqtriton"]
     return {
         "model": entry["name"],
         "version": int(entry["version"]),
         "succeeded": stats["success"]["count"],
         "failed": stats["fail"]["count"],
-        "pending": entry["zmqtriton"]["pending"],
+        "pending": own["pending"],
         "executions": entry["execution_count"],
+        "direct_responses": own["direct_responses"],
+        "brokered_responses": own["brokered_responses"],
     }
