@@ -22,6 +22,7 @@ from zmqtriton_protos import SERVICES, ModelConfig
 SETTINGS: dict[str, Any] = {
     "id": "triton",
     "server_version": "0.1.0",
+    "server_extensions": ["binary_tensor_data", "statistics"],
     "log_format": "default",
     "log_verbose": 0,
     "grpc_address": "127.0.0.1",

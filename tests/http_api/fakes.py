@@ -21,6 +21,7 @@ from zmqtriton_frontends.kserve import CheckedRequest
 SETTINGS: dict[str, Any] = {
     "id": "triton",
     "server_version": "0.1.0",
+    "server_extensions": ["binary_tensor_data", "statistics"],
     "log_format": "default",
     "log_verbose": 0,
     "exit_timeout_secs": 30,

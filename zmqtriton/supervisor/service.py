@@ -115,6 +115,7 @@ class Service:
         """What every process is told: all options, with the ports that they have become."""
         settings = dataclasses.asdict(self._options)
         settings["server_version"] = __version__
+        settings["server_extensions"] = tables.EXTENSIONS
         python = self._options.backend_settings("python")
         for setting, name in (
             ("segment_bytes", "shm-default-byte-size"),

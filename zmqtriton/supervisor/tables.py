@@ -11,13 +11,12 @@ from zmqtriton import console
 from zmqtriton.options import Options
 from zmqtriton_floor import __version__
 
-#: What the frontends say that they serve.
+#: What is served, in Triton's order. The frontends are told, so that all say the same.
 EXTENSIONS = (
-    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
-    "schedule_policy",
     "model_configuration",
+    "system_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",

@@ -14,24 +14,6 @@ from zmqtriton_frontends.grpc_api.convert import parse, serialize
 from zmqtriton_frontends.grpc_api.response import field
 from zmqtriton_protos import message
 
-#: In Triton's order; clients look for names in it.
-EXTENSIONS = (
-    "classification",
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "system_shared_memory",
-    "cuda_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-    "trace",
-    "logging",
-)
-
 _SERVER_METADATA = message("inference.ServerMetadataResponse")
 _METADATA_REQUEST = message("inference.ModelMetadataRequest")
 _METADATA = message("inference.ModelMetadataResponse")
@@ -52,7 +34,9 @@ class Models:
         settings = self._gateway.settings
         return serialize(
             _SERVER_METADATA(
-                name=settings["id"], version=settings["server_version"], extensions=EXTENSIONS
+                name=settings["id"],
+                version=settings["server_version"],
+                extensions=settings["server_extensions"],
             )
         )
 

@@ -11,19 +11,6 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.request import Request
 
-#: Protocol extensions that this frontend serves, in Triton's order.
-EXTENSIONS = (
-    "sequence",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "schedule_policy",
-    "model_configuration",
-    "system_shared_memory",
-    "binary_tensor_data",
-    "parameters",
-    "statistics",
-)
-
 _MAX_VERSION_DIGITS = 18
 
 
@@ -52,7 +39,7 @@ class Metadata:
             {
                 "name": settings["id"],
                 "version": settings["server_version"],
-                "extensions": EXTENSIONS,
+                "extensions": settings["server_extensions"],
             }
         )
 
