@@ -80,6 +80,7 @@ class Ensembles:
         is_final = bool(outcome.flags & wire.FINAL)
         if is_final:
             del run.open[member.row.id]
+            run.count(member, now_ns)
         if outcome.code:
             self._fail(run, from_number(outcome.code, outcome.text), now_ns)
         if body and run.error is None:
@@ -211,6 +212,9 @@ class Ensembles:
         if error is None and not run.is_decoupled and not root.is_complete:
             error = InvalidArgument(f"in ensemble '{run.plan.model}', {_STUCK}")
             run.reason = statistics.OTHER
+        if error is None:
+            counters = run.request.generation.statistics
+            counters.composed(run.request, run.queue_ns, run.compute_ns)
         if error is not None:
             self._core.refuse(run.request, error, run.reason, now_ns)
         elif run.is_decoupled:

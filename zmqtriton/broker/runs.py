@@ -125,11 +125,20 @@ class Run:
         #: Responses that have gone out, and how many of them were read.
         self.sent = 0
         self.consumed = 0
+        #: What its steps took in all: waiting, and from there to their last answer.
+        self.queue_ns = 0
+        self.compute_ns = 0
         #: Decoupled steps that may go on when more is read.
         self.stalled: list[Inflight] = []
         #: It is being looked at, and must not end meanwhile.
         self.holds = 0
         self.is_over = False
+
+    def count(self, member: Inflight, now_ns: int) -> None:
+        """A step has its last answer."""
+        dispatched_ns = member.dispatched_ns or now_ns
+        self.queue_ns += dispatched_ns - member.arrived_ns
+        self.compute_ns += now_ns - dispatched_ns
 
 
 class Call:

@@ -66,6 +66,16 @@ class ModelStatistics:
             self.brokered += request.brokered
             self.direct += max(0, outcome.number + has_response - request.brokered)
 
+    def composed(self, request: Inflight, queue_ns: int, compute_ns: int) -> None:
+        """A request to an ensemble has succeeded: it counts with what its steps took, as clients
+        expect who look for the version that has been busy."""
+        self.execution_count += 1
+        self.queue.add(1, queue_ns)
+        self.compute_input.add(1, 0)
+        self.compute_infer.add(1, compute_ns)
+        self.compute_output.add(1, 0)
+        self._count_batch(request.elements, 0, compute_ns, 0)
+
     def executed(self, batch: Batch, times: Executed) -> None:
         requests = batch.requests
         if not requests:
@@ -77,12 +87,15 @@ class ModelStatistics:
         self.compute_infer.add(count, count * times.infer_ns)
         self.compute_output.add(count, count * times.output_ns)
         size = sum(r.elements for r in requests)
+        self._count_batch(size, times.input_ns, times.infer_ns, times.output_ns)
+
+    def _count_batch(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
         per_size = self.batches.get(size)
         if per_size is None:
             per_size = self.batches[size] = (Duration(), Duration(), Duration())
-        per_size[0].add(1, times.input_ns)
-        per_size[1].add(1, times.infer_ns)
-        per_size[2].add(1, times.output_ns)
+        per_size[0].add(1, input_ns)
+        per_size[1].add(1, infer_ns)
+        per_size[2].add(1, output_ns)
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
