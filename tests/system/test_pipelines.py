@@ -152,7 +152,12 @@ def test_statistics_count_the_ensemble_and_its_steps(server: Server) -> None:
         for a, b in zip(before, after, strict=True)
     ]
     assert [1, 2] == counts
-    assert 0 == after[0]["inference_stats"]["compute_infer"]["count"]
+    # As in Triton an ensemble counts with what its steps took.
+    for name in ("queue", "compute_infer"):
+        assert 1 == sum(
+            sign * entry[0]["inference_stats"][name]["count"]
+            for sign, entry in ((1, after), (-1, before))
+        )
 
 
 def test_what_an_ensemble_is_called_and_takes(server: Server) -> None:
