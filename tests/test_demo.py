@@ -58,7 +58,7 @@ def test_all_models_are_loaded_unless_told_otherwise(
 
 def _requests(text: str) -> list[tuple[str, bytes]]:
     """What the curl lines of the guide send."""
-    found = re.findall(r"curl -s (\S+) -d '(.*?)'", text, re.DOTALL)
+    found = re.findall(r"curl -sN? (\S+) -d '(.*?)'", text, re.DOTALL)
     return [(f"http://{url}", body.encode()) for url, body in found]
 
 
@@ -94,8 +94,10 @@ def test_what_the_demo_says_to_type_works(tmp_path: Path) -> None:
         status = process.wait(60)
 
     assert status == 0
-    added, upper, doubled, crashed = answers
-    assert added[0] == upper[0] == doubled[0] == 200
+    added, upper, doubled, streamed, crashed = answers
+    assert added[0] == upper[0] == doubled[0] == streamed[0] == 200
+    events = [json.loads(line[6:]) for line in streamed[1].splitlines() if line]
+    assert [event["TOKEN"] for event in events] == ["as", "it", "comes"]
     outputs = {o["name"]: o["data"] for o in json.loads(added[1])["outputs"]}
     assert outputs["OUTPUT0"][:3] == [1, 2, 3]
     assert json.loads(upper[1])["outputs"][0]["data"] == ["HELLO", "WORLD"]

@@ -85,6 +85,10 @@ The models are in {directory}. In another terminal:
     {{"name": "LEFT", "shape": [1, 16], "datatype": "FP32", "data": [{numbers}]}},
     {{"name": "RIGHT", "shape": [1, 16], "datatype": "FP32", "data": [{ones}]}}]}}'
 
+`tokens` answers with a stream, one word each 0.3 seconds:
+
+  curl -sN {http}/v2/models/tokens/generate_stream -d '{{"TEXT": "as it comes", "DELAY_MS": 300}}'
+
 And from Python, after `pip install tritonclient[http]`:
 
   import numpy as np, tritonclient.http as triton
