@@ -41,13 +41,15 @@ def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
                 pause_s=pause_s,
             ) as load:
                 deaths: list[stub_death.Death] = []
+                kills = 0
                 while len(deaths) < rounds:
+                    kills += 1
                     death = stub_death.die(server, load)
                     if death is not None:
                         deaths.append(death)
                     # Below the rate at which an instance counts as a crash loop.
                     time.sleep(stub_death.PAUSE_S)
-            stub_death.check(server, load.outcomes, rounds)
+            stub_death.check(server, load.outcomes, rounds, kills)
         _print(f"stub killed, {name}: error after", [d.error_ms for d in deaths], 200)
         _print(f"stub killed, {name}: executing again after", [d.back_ms for d in deaths], 1000)
 

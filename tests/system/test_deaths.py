@@ -19,7 +19,7 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
     tmp_path: Path, clients: int, pause_s: float
 ) -> None:
     with Server(tmp_path / "s", models=["journal"]) as server:
-        deaths = 0
+        deaths = kills = 0
         with Load(
             server.http_port,
             clients=clients,
@@ -27,9 +27,10 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
             pause_s=pause_s,
         ) as load:
             while deaths < 3:
+                kills += 1
                 deaths += stub_death.die(server, load) is not None
                 time.sleep(0.5)
-        stub_death.check(server, load.outcomes, deaths)
+        stub_death.check(server, load.outcomes, deaths, kills)
 
 
 def test_a_killed_supervisor_leaves_nothing_and_a_new_start_works(tmp_path: Path) -> None:
