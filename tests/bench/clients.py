@@ -52,12 +52,18 @@ def _http(port: int, body: bytes, extra: str) -> Ask:
         f"{extra}Content-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 
+    def receive(most: int) -> bytes:
+        data = connection.recv(most)
+        if not data:
+            raise ConnectionError("the server hung up")
+        return data
+
     def ask() -> None:
         connection.sendall(request)
-        data = connection.recv(1 << 20)
+        data = receive(1 << 20)
         end = data.find(b"\r\n\r\n")
         while end < 0:
-            data += connection.recv(1 << 20)
+            data += receive(1 << 20)
             end = data.find(b"\r\n\r\n")
         head = data[:end].lower()
         if not head.startswith(b"http/1.1 200"):
@@ -66,7 +72,7 @@ def _http(port: int, body: bytes, extra: str) -> Ask:
         left = int(head[start : head.find(b"\r", start) if b"\r" in head[start:] else None])
         left -= len(data) - end - 4
         while left > 0:
-            left -= len(connection.recv(min(left, 1 << 20)))
+            left -= len(receive(min(left, 1 << 20)))
 
     return ask
 
