@@ -89,6 +89,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.switch(
             "build-environments",
             "Build an environment for models with requirements.txt or pyproject.toml.",
+            _PENDING,
         ),
     ),
     "HTTP": (
@@ -119,6 +120,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "grpc-header-forward-pattern",
             "Metadata that matches this expression becomes parameters of the request.",
+            _PENDING,
         ),
         a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
         a.integer(
@@ -177,6 +179,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.switch(
             "trust-client-shm",
             "Map clients' regions without a copy; one that shrinks kills what reads it.",
+            _PENDING,
         ),
     ),
     "Sagemaker": (
