@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import os
 import signal
@@ -11,12 +10,11 @@ import threading
 import traceback
 from typing import Any
 
+from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub.loop import Stub
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
 #: What a service manager or a terminal sends to everybody.
 _ORDERLY = (signal.SIGINT, signal.SIGTERM)
 _masks = threading.local()
@@ -40,10 +38,9 @@ def run(lifeline: int, page: int, instance: str) -> int:
 
 
 def _prepare(instance: str) -> None:
-    libc = ctypes.CDLL(None)
     # Before anything else: from here on the supervisor's end is ours.
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    libc.prctl(_PR_SET_NAME, f"stub {instance}".encode()[:15])
+    prctl.die_with_parent()
+    prctl.set_name(f"stub {instance}")
     for number in _ORDERLY:
         # Not SIG_IGN: programs that the model starts would inherit that.
         signal.signal(number, _ignore)

@@ -15,8 +15,9 @@ from zmqtriton_floor.errors import (
     Unsupported,
     ZmqTritonError,
 )
+from zmqtriton_floor.restrictions import CATEGORIES
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.grpc_api.handlers import CATEGORIES, table
+from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_protos import SERVICES, message
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.http_api.fakes import Client, FakeGateway, news
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_frontends.http_api.app import CATEGORIES, routes
+from zmqtriton_floor.restrictions import CATEGORIES
+from zmqtriton_frontends.http_api.app import routes
 
 
 def get(path: str, gateway: FakeGateway | None = None) -> Any:

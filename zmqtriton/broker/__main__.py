@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import signal
 import sys
 
 from zmqtriton.broker.service import Service
+from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline
-
-_PR_SET_NAME = 15
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton.broker")
     parser.add_argument("--lifeline", type=int, required=True)
     arguments = parser.parse_args()
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"zmqtriton-broker", 0, 0, 0)
+    prctl.set_name("zmqtriton-broker")
     # It ends when the supervisor says so or is dead, never by a signal meant for the whole group.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

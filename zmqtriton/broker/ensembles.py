@@ -212,12 +212,13 @@ class Ensembles:
         if error is None and not run.is_decoupled and not root.is_complete:
             error = InvalidArgument(f"in ensemble '{run.plan.model}', {_STUCK}")
             run.reason = statistics.OTHER
-        if error is None:
-            counters = run.request.generation.statistics
-            counters.composed(run.request, run.queue_ns, run.compute_ns)
         if error is not None:
             self._core.refuse(run.request, error, run.reason, now_ns)
-        elif run.is_decoupled:
+            self._release(root.end())
+            return
+        counters = run.request.generation.statistics
+        counters.composed(run.request, run.queue_ns, run.compute_ns)
+        if run.is_decoupled:
             last = wire.Outcome(*run.request.route, 0, "", wire.FINAL, run.sent)
             self._core.respond(0, run.request, last, b"", now_ns)
         else:

@@ -13,6 +13,7 @@ from typing import Any
 from zmqtriton.options import values
 from zmqtriton.options.trace import DEPRECATED
 from zmqtriton.options.values import Setting
+from zmqtriton_floor.restrictions import CATEGORIES
 
 
 class Sense(Enum):
@@ -99,7 +100,7 @@ def restriction(name: str, kind: str, header_prefix: str, sense: Sense) -> Optio
     read = values.restriction(f"--{name}", kind, header_prefix)
     help = (
         f"These {kind}s, separated by commas, answer only to requests with this key and value. "
-        f"May be repeated. Any of: {', '.join(values.RESTRICTED_CATEGORIES)}."
+        f"May be repeated. Any of: {', '.join(CATEGORIES)}."
     )
     return Option(name, f"{kind}s:key=value", read, help, sense, Shape.MANY)
 

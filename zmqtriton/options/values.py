@@ -10,21 +10,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from zmqtriton_floor.restrictions import CATEGORIES
+
 First = TypeVar("First")
 Second = TypeVar("Second")
-
-#: What --http-restricted-api and --grpc-restricted-protocol can close off.
-RESTRICTED_CATEGORIES = (
-    "health",
-    "metadata",
-    "inference",
-    "shared-memory",
-    "model-config",
-    "model-repository",
-    "statistics",
-    "trace",
-    "logging",
-)
 
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
@@ -225,7 +214,7 @@ def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], R
             )
         categories = tuple(names.split(","))
         for category in categories:
-            if category not in RESTRICTED_CATEGORIES:
+            if category not in CATEGORIES:
                 raise BadValue(f"unknown restricted {kind} '{category}'")
         return Restriction(categories, header_prefix + key, expected)
 

@@ -6,7 +6,6 @@ but the broker are killed by the kernel when the supervisor dies. Its death show
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import signal
@@ -15,23 +14,10 @@ import time
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
-_PR_SET_CHILD_SUBREAPER = 36
-_LIBC = ctypes.CDLL(None)
+from zmqtriton_floor import prctl
 
 #: The notify socket is the supervisor's; a child that used it would speak for the whole server.
 _NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID")
-
-
-def set_name(name: str) -> None:
-    """The name of this process in `ps`."""
-    _LIBC.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
-
-
-def adopt_orphans() -> None:
-    """What children leave behind becomes ours, to be reaped, instead of init's."""
-    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap_orphans(known: Container[int]) -> None:
@@ -121,9 +107,7 @@ def spawn(
 
     def prepare() -> None:
         if dies_with_parent:
-            _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(1)
+            prctl.die_with(parent)
         if is_stub:
             # A model that crashes in a loop would fill the disk.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))

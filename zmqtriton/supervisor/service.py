@@ -35,12 +35,11 @@ from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
-from zmqtriton.supervisor.processes import adopt_orphans, set_name
 from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.segments import anonymous_memory
-from zmqtriton_floor import __version__, progress, wire
+from zmqtriton_floor import __version__, prctl, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
@@ -56,8 +55,8 @@ _END_WITHIN_S = 5.0
 
 def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
     """The exit status. `on_open` is called when clients may come."""
-    set_name("zmqtriton")
-    adopt_orphans()
+    prctl.set_name("zmqtriton")
+    prctl.adopt_orphans()
     try:
         stream = logging_setup.set_up(options)
         held = listeners.bind_all(options)

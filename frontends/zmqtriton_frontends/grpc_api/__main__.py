@@ -16,9 +16,8 @@ from typing import TypeVar
 
 import uvloop
 
-from zmqtriton_floor import logs
+from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends import process
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.server import Server
 
@@ -68,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="zmqtriton_frontends.grpc_api")
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     descriptor: int = parser.parse_args(arguments).lifeline
-    process.set_name("zmqtriton-grpc")
+    prctl.set_name("zmqtriton-grpc")
     logs.configure()
     try:
         uvloop.run(run(descriptor))

@@ -25,21 +25,6 @@ Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
 
-#: What --grpc-restricted-protocol can close off.
-CATEGORIES = frozenset(
-    {
-        "health",
-        "metadata",
-        "inference",
-        "shared-memory",
-        "model-config",
-        "model-repository",
-        "statistics",
-        "trace",
-        "logging",
-    }
-)
-
 
 class Rpc(NamedTuple):
     """One row; exactly one of unary, stream and exchange answers it."""

@@ -10,10 +10,9 @@ import json
 import os
 import sys
 
-from zmqtriton_floor import logs
+from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Birth, Open, Seen, Stop, Sync
-from zmqtriton_frontends import process
 from zmqtriton_frontends.http_api.server import Server
 
 #: By these gunicorn would take over another's sockets, or tell systemd that all of us are ready.
@@ -35,8 +34,8 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int, required=True)
     parser.add_argument("--socket", type=int, required=True)
     arguments = parser.parse_args()
-    process.set_name("zmqtriton-http")
-    process.die_with(os.getppid())
+    prctl.set_name("zmqtriton-http")
+    prctl.die_with(os.getppid())
     for name in _NOT_FOR_GUNICORN:
         os.environ.pop(name, None)
     lifeline = Lifeline.inherited(arguments.lifeline)

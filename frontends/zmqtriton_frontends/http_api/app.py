@@ -28,10 +28,6 @@ _log = logging.getLogger(__name__)
 
 Responder = Callable[..., Awaitable[None]]
 
-CATEGORIES = (
-    *("health", "metadata", "inference", "shared-memory", "model-config"),
-    *("model-repository", "statistics", "trace", "logging"),
-)
 #: No directory, so no model, has a longer name.
 _MAX_MODEL_NAME_BYTES = 255
 #: A client's own names come back in the texts of its errors; a model's own texts are not cut.

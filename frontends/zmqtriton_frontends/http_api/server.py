@@ -20,9 +20,9 @@ from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.gasgi import ASGIWorker
 
+from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import Branch
-from zmqtriton_frontends import process
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.connections import Connection, Connections
@@ -98,8 +98,8 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
     """One process that serves."""
 
     def init_process(self) -> None:
-        process.set_name("zmqtriton-http")
-        process.die_with(self.ppid)
+        prctl.set_name("zmqtriton-http")
+        prctl.die_with(self.ppid)
         self._lifeline = branch(self.app.lifeline)
         self._stopping = asyncio.Event()
         super().init_process()

@@ -9,9 +9,8 @@ import signal
 import socket
 import sys
 
-from zmqtriton_floor import logs
+from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends import process
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition
 from zmqtriton_frontends.metrics_api.server import Page
@@ -25,8 +24,8 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int, required=True)
     parser.add_argument("--socket", type=int, required=True)
     arguments = parser.parse_args()
-    process.set_name("zmqtriton-metrics")
-    process.die_with(os.getppid())
+    prctl.set_name("zmqtriton-metrics")
+    prctl.die_with(os.getppid())
     listener = socket.socket(fileno=arguments.socket)
     listener.setblocking(False)
     asyncio.run(serve(Lifeline.inherited(arguments.lifeline), listener))

@@ -1,0 +1,15 @@
+"""The categories by which an operator may restrict what clients ask; each route and RPC has one."""
+
+from __future__ import annotations
+
+CATEGORIES = (
+    "health",
+    "metadata",
+    "inference",
+    "shared-memory",
+    "model-config",
+    "model-repository",
+    "statistics",
+    "trace",
+    "logging",
+)
