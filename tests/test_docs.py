@@ -12,7 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 _ROOTS = ("", "zmqtriton", "stub/zmqtriton_floor", "stub", "frontends/zmqtriton_frontends")
 #: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
-_NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE)))
+_DECISIONS = (ROOT / "docs" / "decisions.md").read_text("utf-8")
+_NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE + _DECISIONS)))
 
 
 def _module(parts: list[str]) -> tuple[Path, list[str]] | None:

@@ -1,0 +1,124 @@
+"""docs/conformance.md and the tests agree: what is done is tested, by the tests that it names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).resolve().parent
+PAGE = TESTS.parent / "docs" / "conformance.md"
+STATES = ("done", "partly", "open")
+#: More than this and a test shows none of them well.
+ROWS_PER_TEST = 3
+
+
+class Row(NamedTuple):
+    id: str
+    tests: tuple[str, ...]
+    state: str
+
+
+class MarkedTest(NamedTuple):
+    """A test function with its rows, and whether it is skipped wherever it runs."""
+
+    rows: tuple[str, ...]
+    is_skipped: bool
+
+
+def rows(page: str) -> list[Row]:
+    """The rows of all tables; a cell holds no `|`, not even a quoted one."""
+    found = []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if re.fullmatch(r"[A-Z]\d{2}[a-z]?", cells[0]):
+            assert len(cells) == 4, f"{cells[0]}: {len(cells)} cells instead of 4"
+            found.append(
+                Row(cells[0], tuple(re.findall(r"`([^`]+\.py::\w+)`", cells[2])), cells[3])
+            )
+    return found
+
+
+def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    for decorator in function.decorator_list:
+        call = decorator.func if isinstance(decorator, ast.Call) else decorator
+        yield ast.unparse(call), decorator
+
+
+def marked_tests(source: str) -> dict[str, MarkedTest]:
+    """The test functions of a file, those in classes too."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        ids: list[str] = []
+        is_skipped = False
+        for name, decorator in _calls(node):
+            if name == "pytest.mark.row" and isinstance(decorator, ast.Call):
+                ids += [ast.literal_eval(argument) for argument in decorator.args]
+            is_skipped |= name in ("pytest.mark.skip", "pytest.mark.xfail")
+        found[node.name] = MarkedTest(tuple(ids), is_skipped)
+    return found
+
+
+def _all_tests() -> dict[str, MarkedTest]:
+    return {
+        f"{path.relative_to(TESTS)}::{name}": test
+        for path in TESTS.rglob("test_*.py")
+        for name, test in marked_tests(path.read_text("utf-8")).items()
+    }
+
+
+def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
+    """What does not fit together, a line each."""
+    found = []
+    ids = [row.id for row in table]
+    found += [f"{id}: stands twice" for id in sorted({i for i in ids if ids.count(i) > 1})]
+    for row in table:
+        if row.state not in STATES:
+            found.append(f"{row.id}: no such state: {row.state}")
+        if row.state == "done" and not row.tests:
+            found.append(f"{row.id}: done, and no test named")
+        for name in row.tests:
+            if name not in tests:
+                found.append(f"{row.id}: no test {name}")
+            elif row.id not in tests[name].rows:
+                found.append(f"{row.id}: {name} does not name it")
+            elif row.state == "done" and tests[name].is_skipped:
+                found.append(f"{row.id}: done, and {name} is skipped")
+    for name, test in tests.items():
+        if len(test.rows) > ROWS_PER_TEST:
+            found.append(f"{name}: names more than {ROWS_PER_TEST} rows")
+        named = {row.id for row in table if name in row.tests}
+        found += [f"{name}: names {id}, which does not name it" for id in set(test.rows) - named]
+    return found
+
+
+def test_the_table_and_the_tests_agree() -> None:
+    assert [] == complaints(rows(PAGE.read_text("utf-8")), _all_tests())
+
+
+def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:
+    table = [
+        Row("A01", (), "done"),
+        Row("A02", ("t.py::gone",), "done"),
+        Row("A03", ("t.py::other",), "done"),
+        Row("A04", ("t.py::skipped",), "done"),
+        Row("A05", (), "open"),
+    ]
+    tests = {"t.py::other": MarkedTest((), False), "t.py::skipped": MarkedTest(("A04",), True)}
+
+    assert [
+        "A01: done, and no test named",
+        "A02: no test t.py::gone",
+        "A03: t.py::other does not name it",
+        "A04: done, and t.py::skipped is skipped",
+    ] == complaints(table, tests)
+
+
+def test_marks_are_read_from_the_source_of_a_test() -> None:
+    source = '@pytest.mark.row("A01", "A02")\n@pytest.mark.skip\ndef test_it() -> None: ...\n'
+
+    assert {"test_it": MarkedTest(("A01", "A02"), True)} == marked_tests(source)
