@@ -90,6 +90,12 @@ LAYERS = (
         "reads directories and knows no process",
     ),
     Layer(
+        "zmqtriton.environments",
+        (_FLOOR, "zmqtriton.config", "zmqtriton.environments", "zmqtriton.repository"),
+        (),
+        "is used with and without a running server",
+    ),
+    Layer(
         "zmqtriton.broker",
         (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
         ("zmq",),
@@ -106,6 +112,7 @@ LAYERS = (
         (
             _FLOOR,
             "zmqtriton.config",
+            "zmqtriton.environments",
             "zmqtriton.options",
             "zmqtriton.repository",
             "zmqtriton.supervisor",

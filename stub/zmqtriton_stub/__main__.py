@@ -40,8 +40,14 @@ if not __package__:
 
 def main() -> int:
     arguments = sys.argv[1:]
+    if arguments[4:5] == ["--support"]:
+        # Behind all that the environment has, and in front of what lies beside the model.
+        sys.path.append(arguments[5])
+        del arguments[4:6]
     if len(arguments) != 6 or arguments[0:3:2] != ["--lifeline", "--progress"]:
-        sys.stderr.write("usage: __main__.py --lifeline FD --progress FD MODEL INSTANCE\n")
+        sys.stderr.write(
+            "usage: __main__.py --lifeline FD --progress FD [--support DIR] MODEL INSTANCE\n"
+        )
         return 2
     lifeline, progress, (model, name) = arguments[1], arguments[3], arguments[4:]
     try:

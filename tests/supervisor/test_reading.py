@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.environments.demand import SERVERS_OWN, Demand
 from zmqtriton.options import Options
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.reading import Repository
@@ -49,7 +49,7 @@ def test_a_model_is_read(tmp_path: Path) -> None:
 
     assert list(found.versions) == [2]
     assert found.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
-    assert found.python == sys.executable
+    assert found.environment == SERVERS_OWN
     assert found.first.name == "m_0_0"
     assert found.finished is None
     assert ["m_0_0", "m_0_1"] == [place.name for place in found.finish("").places]
@@ -184,7 +184,7 @@ def parameter(name: str, value: str) -> str:
 def test_a_model_names_its_interpreter(tmp_path: Path) -> None:
     add(tmp_path, "m", parameter("PYTHON_EXECUTABLE", "/bin/sh"))
 
-    assert read(tmp_path, "m").python == "/bin/sh"
+    assert read(tmp_path, "m").environment == Demand("interpreter", "", "/bin/sh")
 
 
 def test_an_interpreter_that_cannot_be_run_is_the_problem_of_the_model(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
     (binaries / "activate").touch()
     (binaries / "python").touch(mode=0o755)
 
-    assert read(tmp_path, "m").python == str(binaries / "python")
+    assert read(tmp_path, "m").environment == Demand("directory", str(binaries.parent))
 
 
 def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:

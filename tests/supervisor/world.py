@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.blueprint import Blueprint, Finished, Unreadable, Version
 from zmqtriton.supervisor.core import Core, Policy
@@ -39,7 +40,7 @@ def blueprint(
         name=name,
         directory=f"/models/{name}",
         fingerprint=fingerprint,
-        python="python",
+        environment=SERVERS_OWN,
         config=json.dumps({"name": name}),
         first=places[0],
         versions={n: Version(f"/models/{name}/{n}/model.py", problem, 2) for n in versions},
@@ -60,6 +61,8 @@ class World:
         self.now_s = 0.0
         self.roles: dict[int, str] = {}
         self.stub_names: dict[int, str] = {}
+        #: Who prepares the environment of a model.
+        self.demands: dict[str, int] = {}
         self.alive: set[int] = set()
         self.log: list[str] = []
         self.tables: list[list[tuple[str, str, str]]] = []
@@ -211,6 +214,9 @@ class World:
             case actions.SpawnStub(serial, _, _, instance):
                 self.stub_names[serial] = instance
                 self._start(serial, "stub")
+            case actions.PrepareEnvironment(serial, model, _):
+                self._start(serial, "environment")
+                self.demands[model] = serial
             case actions.Signal(serial, number, _):
                 self._take_signal(serial, number)
             case actions.OpenRegion(number):

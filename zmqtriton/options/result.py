@@ -49,6 +49,8 @@ class Options:
     model_namespacing: bool = False
     enable_peer_access: bool = True
     build_environments: bool = False
+    #: Empty: below $CACHE_DIRECTORY, else the user's cache.
+    environment_directory: str = ""
 
     # HTTP
     allow_http: bool = True

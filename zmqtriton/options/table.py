@@ -89,7 +89,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.switch(
             "build-environments",
             "Build an environment for models with requirements.txt or pyproject.toml.",
-            _PENDING,
+        ),
+        a.text(
+            "environment-directory",
+            "Where environments of models are kept. By default below $CACHE_DIRECTORY or ~/.cache.",
         ),
     ),
     "HTTP": (

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from zmqtriton.environments.demand import Demand, Environment
+
 
 class Spawn(NamedTuple):
     """Start a process that knows its serial number from its lifeline alone."""
@@ -16,12 +18,20 @@ class Spawn(NamedTuple):
 
 
 class SpawnStub(NamedTuple):
-    """The same for a model's instance, in the model's interpreter."""
+    """The same for a model's instance, in the model's environment."""
 
     serial: int
-    python: str
+    environment: Environment
     model: str
     instance: str
+
+
+class PrepareEnvironment(NamedTuple):
+    """Start a process that says in an Answer what there is for this model now."""
+
+    serial: int
+    model: str
+    demand: Demand
 
 
 class Send(NamedTuple):
@@ -110,6 +120,7 @@ class Exit(NamedTuple):
 Action = (
     Spawn
     | SpawnStub
+    | PrepareEnvironment
     | Send
     | Signal
     | ReadModel

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from zmqtriton.environments.demand import Demand, Environment
 from zmqtriton.supervisor.instance import Place
 
 
@@ -53,8 +54,8 @@ class Blueprint:
     name: str
     directory: str
     fingerprint: str
-    #: The interpreter that runs it.
-    python: str
+    #: What runs it, or what must be prepared for it.
+    environment: Environment | Demand
     #: As JSON, before the model is asked.
     config: str
     #: The instance that asks it.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
+from zmqtriton.environments.demand import Demand, Environment
 from zmqtriton.supervisor.reading import STUB
 
 _MODULES = {
@@ -27,7 +29,16 @@ def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
 
 
-def stub_command(python: str, lifeline: int, page: int, model: str, instance: str) -> list[str]:
+def stub_command(
+    environment: Environment, lifeline: int, page: int, model: str, instance: str
+) -> list[str]:
     """Started by path, so that the model's interpreter sees nothing else of ours."""
-    descriptors = ["--lifeline", str(lifeline), "--progress", str(page)]
-    return [python, str(STUB / "__main__.py"), *descriptors, model, instance]
+    arguments = ["--lifeline", str(lifeline), "--progress", str(page)]
+    if environment.support:
+        arguments += ["--support", environment.support]
+    return [environment.python, str(STUB / "__main__.py"), *arguments, model, instance]
+
+
+def environment_command(lifeline: int, cache: str, demand: Demand) -> list[str]:
+    arguments = ["--lifeline", str(lifeline), cache, json.dumps(demand)]
+    return [sys.executable, "-m", "zmqtriton.environments", *arguments]

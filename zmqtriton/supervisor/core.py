@@ -27,6 +27,7 @@ from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.preparations import Preparations
 from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
@@ -97,6 +98,7 @@ class Core:
         )
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
+        self._preparations = Preparations(plan)
         self._around = Surroundings(
             plan=plan,
             introductions=self._introductions,
@@ -106,6 +108,7 @@ class Core:
             publish=self._peers.publish,
             generations=self.generations,
             members=Members(self.models, self.model),
+            preparations=self._preparations,
             retries=policy.load_retries,
         )
 
@@ -155,6 +158,7 @@ class Core:
             self.regions.gone(serial)
             return
         self._started_s.pop(serial, None)
+        self._preparations.ended(serial, reason, last_words)
         self._tell_stub(serial, states.ProcessExited(reason, last_words))
 
     def process_frozen(self, serial: int) -> None:
@@ -176,9 +180,7 @@ class Core:
             return
         peer = self._peers.find(serial)
         if peer is None:
-            event = stub_message(message)
-            if event is not None:
-                self._tell_stub(serial, event)
+            self._received_from_stub(serial, message)
         elif isinstance(message, wire.Drained):
             # A frontend says so too when it has nothing in flight; it ends by itself then.
             generation = self.generations.get(message.generation)
@@ -213,6 +215,14 @@ class Core:
             self.stop()
 
     # -------------------------------------------------------- stubs and death
+
+    def _received_from_stub(self, serial: int, message: Any) -> None:
+        """Or from a process that prepares an environment."""
+        event = stub_message(message)
+        if event is not None:
+            self._tell_stub(serial, event)
+        elif isinstance(message, wire.Answer):
+            self._preparations.answered(serial, message)
 
     def _tell_stub(self, serial: int, event: states.Event) -> None:
         generation, instance = self._find_stub(serial)

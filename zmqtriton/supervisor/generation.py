@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.backoff import MAX_DEATHS
@@ -51,6 +52,8 @@ class Generation:
         self.version = version
         self.state = GenerationState.LOADING
         self.finished: Finished | None = blueprint.finished
+        #: What its instances are started with; set when it has been prepared.
+        self.environment = SERVERS_OWN
         self.instances: list[Instance] = []
         self.owner: Owner
         self._plan = plan
@@ -205,7 +208,7 @@ class Generation:
                 self._plan,
                 place,
                 model=self.blueprint.name,
-                python=self.blueprint.python,
+                environment=self.environment,
                 on_event=self.handle,
             )
             for place in places

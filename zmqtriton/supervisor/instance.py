@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import PROVEN_S, Backoff
@@ -41,7 +42,7 @@ class Instance:
         place: Place,
         *,
         model: str,
-        python: str,
+        environment: Environment,
         on_event: Callable[[Instance, states.Event], None],
     ) -> None:
         self.place = place
@@ -57,7 +58,7 @@ class Instance:
         self.may_restart = False
         self._plan = plan
         self._model = model
-        self._python = python
+        self._environment = environment
         self._on_event = on_event
         self._backoff = Backoff()
         self._verdict = ""
@@ -118,7 +119,7 @@ class Instance:
         self._has_executed = False
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
-        self._plan.do(SpawnStub(self.serial, self._python, self._model, self.name))
+        self._plan.do(SpawnStub(self.serial, self._environment, self._model, self.name))
 
     def _take_process(self, event: states.ProcessStarted) -> None:
         self.pid = event.pid

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import ReadModel
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable
@@ -80,6 +81,10 @@ class Loading:
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: Finished | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
+        #: What runs it, or why nothing can.
+        self._environment: Environment | ZmqTritonError = SERVERS_OWN
+        #: The number of the preparation that it waits for, or 0.
+        self._preparing = 0
         #: Those that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: Versions whose new generation serves, but not every frontend knows.
@@ -165,6 +170,19 @@ class Loading:
                 self._model.publish(version)
             self._generations[number] = self._new_generation(number)
             self._retries[number] = self._around.retries
+        demand = blueprint.environment
+        if isinstance(demand, Demand) and any(not v.problem for v in blueprint.versions.values()):
+            prepare = self._around.preparations.begin
+            self._preparing = prepare(blueprint.name, demand, self._prepared)
+        else:
+            self._start_all()
+
+    def _prepared(self, found: Environment | ZmqTritonError) -> None:
+        self._environment = found
+        self._preparing = 0
+        self._start_all()
+
+    def _start_all(self) -> None:
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
 
@@ -187,7 +205,10 @@ class Loading:
             self._fail(number, plan.code, plan.problem)
         elif isinstance(combined, ZmqTritonError):
             self._fail(number, combined.number, combined.text)
+        elif isinstance(self._environment, ZmqTritonError):
+            self._fail(number, self._environment.number, self._environment.text)
         else:
+            generation.environment = self._environment
             generation.finished = combined or generation.finished
             generation.start(self)
 
@@ -256,6 +277,7 @@ class Loading:
 
     def cancel(self, why: str = UNLOADED) -> None:
         """Somebody wants the model gone: what is not swapped in yet ends now."""
+        self._around.preparations.abandon(self._preparing)
         generations, self._generations = self._generations, {}
         for generation in generations.values():
             generation.abort(why)

@@ -98,11 +98,12 @@ def spawn(
     *,
     descriptors: Sequence[int],
     output: int | None = None,
-    environment: Mapping[str, str] | None = None,
+    environment: Mapping[str, str | None] | None = None,
     is_stub: bool = False,
     dies_with_parent: bool = True,
 ) -> Process:
-    """Raises OSError where the program cannot be run. `output` takes its stdout and stderr."""
+    """Raises OSError where the program cannot be run. `output` takes its stdout and stderr;
+    `environment` stands in front of the server's own, None there takes a variable away."""
     parent = os.getpid()
 
     def prepare() -> None:
@@ -112,14 +113,14 @@ def spawn(
             # A model that crashes in a loop would fill the disk.
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.RLIM_INFINITY))
 
-    inherited = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
+    wanted = {**os.environ, **dict.fromkeys(_NOT_INHERITED), **(environment or {})}
     popen = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         pass_fds=descriptors,
-        env={**inherited, **(environment or {})},
+        env={name: value for name, value in wanted.items() if value is not None},
         start_new_session=True,
         preexec_fn=prepare,
     )

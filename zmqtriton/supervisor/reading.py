@@ -21,11 +21,11 @@ from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.instances import apply_group_defaults, instance_names
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, load_config, merge_completion
+from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment, find_demand
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
 from zmqtriton.supervisor.instance import Place
-from zmqtriton.supervisor.interpreter import find_interpreter
 from zmqtriton_floor.errors import InternalError, NotFound, ZmqTritonError
 
 #: The stub lies beside the floor; it is started by path and imported by nobody.
@@ -50,6 +50,7 @@ class Repository:
         self._paths = [Path(path) for path in options.model_repository]
         self._config_name = options.model_config_name
         self._auto_complete = not options.strict_model_config
+        self._may_build = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._backends = (STUB / "backends", Path(options.backend_directory))
 
@@ -101,12 +102,15 @@ class Repository:
             host=self._host,
         )
         versions, warnings = self._versions(config, scanned)
-        python, ensemble = "", None
+        environment: Environment | Demand = SERVERS_OWN
+        ensemble = None
         if config.HasField("ensemble_scheduling"):
             ensemble = Ensemble(tuple(member_steps(config)), partial(_finish_ensemble, config))
         else:
             try:
-                python = find_interpreter(config, scanned.path)
+                environment = find_demand(
+                    config, scanned.path.absolute(), may_build=self._may_build
+                )
             except ZmqTritonError as error:
                 versions = {
                     n: Version(v.path, error.text, error.number) for n, v in versions.items()
@@ -114,8 +118,8 @@ class Repository:
         return Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
-            fingerprint=scanned.fingerprint,
-            python=python,
+            fingerprint=scanned.fingerprint + getattr(environment, "stamp", ""),
+            environment=environment,
             config=to_json(config),
             first=_first(config, self._host),
             versions=versions,

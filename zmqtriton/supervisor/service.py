@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from zmqtriton import systemd
+from zmqtriton.environments.cache import default_root
+from zmqtriton.environments.demand import variables
 from zmqtriton.options import Options
 from zmqtriton.supervisor import (
     actions,
@@ -225,14 +227,24 @@ class Service:
         )
 
     def _spawn_stub(self, action: actions.SpawnStub) -> None:
-        python, model, instance = action.python, action.model, action.instance
+        environment, model, instance = action.environment, action.model, action.instance
         page = anonymous_memory(progress.SIZE)
         self._children.spawn(
             action.serial,
-            lambda line: commands.stub_command(python, line, page, model, instance),
+            lambda line: commands.stub_command(environment, line, page, model, instance),
             descriptors=(page,),
+            environment=variables(environment, os.environ),
             stub=log_ring.Stub(model, instance),
             page=page,
+        )
+
+    def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
+        cache = self._options.environment_directory or default_root()
+        self._children.spawn(
+            action.serial,
+            lambda line: commands.environment_command(line, cache, action.demand),
+            environment=commands.ROLE_ENVIRONMENT,
+            stub=log_ring.Stub(action.model, "environment"),
         )
 
     def _send(self, action: actions.Send) -> None:
@@ -288,6 +300,7 @@ class Service:
 _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.Spawn: Service._spawn,
     actions.SpawnStub: Service._spawn_stub,
+    actions.PrepareEnvironment: Service._prepare_environment,
     actions.Send: Service._send,
     actions.Signal: Service._signal,
     actions.ReadModel: Service._read_model,

@@ -12,6 +12,7 @@ from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.preparations import Preparations
 
 
 class Slots:
@@ -61,5 +62,6 @@ class Surroundings(NamedTuple):
     #: All that have been started and not ended, by number.
     generations: dict[int, Generation]
     members: Members
+    preparations: Preparations
     #: A load that fails is tried again so often.
     retries: int

@@ -1,0 +1,49 @@
+"""Says what an interpreter is and which modules that stubs need it lacks, as JSON on stdout.
+
+Run by path, by any Python that a model names, with the variables that its instances will have; so
+it must at least start on those that are too old for anything else here. Imports nothing of ours.
+"""
+
+import json
+import os
+import sys
+
+#: What its output starts with: models' own startup files may print too.
+MARK = "zmqtriton-probe "
+NEEDED = ("zmq", "msgpack", "numpy")
+
+
+def describe():
+    # type: () -> "dict[str, object]"
+    import platform
+    import sysconfig
+
+    implementation = platform.python_implementation().lower()
+    return {
+        "version": list(sys.version_info[:3]),
+        "implementation": implementation,
+        "abi": sysconfig.get_config_var("SOABI") or implementation,
+        "platform": sysconfig.get_platform(),
+        "executable": os.path.realpath(sys.executable),
+        "lacks": [name for name in NEEDED if not _has(name)],
+    }
+
+
+def _has(name):
+    # type: (str) -> bool
+    try:
+        from importlib.util import find_spec
+    except ImportError:  # a Python that is too old anyway
+        return False
+    return find_spec(name) is not None
+
+
+def main():
+    # type: () -> None
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.realpath(path) != here]
+    sys.stdout.write("\n" + MARK + json.dumps(describe()) + "\n")
+
+
+if __name__ == "__main__":
+    main()

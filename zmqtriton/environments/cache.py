@@ -1,0 +1,227 @@
+"""Where environments are kept that were unpacked or built: one entry each, named by content.
+
+An entry is made where it will stay, because environments hold their own path; it counts only once
+its `ready` file is there, which is written last. Whoever makes one holds its lock, so that two
+loads make it once, in whatever process they are; what a dead maker left is swept by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.errors import InternalError
+
+#: (level letter, text): what is being done, for the log.
+Report = Callable[[str, str], None]
+
+ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
+KINDS = (ARCHIVES, BUILT, SUPPORT)
+
+_READY = "ready"
+_TREE = "tree"
+_IN_USE = "in-use"
+_DIGESTS = "digests"
+_CHUNK = 1 << 20
+
+
+class Entry(NamedTuple):
+    kind: str
+    name: str
+    #: The directory that it is about.
+    tree: str
+    #: What it was made of, and when.
+    source: str
+    made_s: float
+
+
+def default_root() -> str:
+    """As systemd names it, or as the user's desktop does."""
+    given = os.environ.get("CACHE_DIRECTORY", "").partition(":")[0]
+    if given:
+        return os.path.join(given, "environments")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(home, "zmqtriton", "environments")
+
+
+class Cache:
+    def __init__(self, root: str) -> None:
+        """Raises InternalError where nothing can be kept."""
+        self.root = Path(root or default_root())
+        try:
+            for folder in (*KINDS, _DIGESTS):
+                (self.root / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise InternalError(
+                f"environments cannot be kept in {self.root}: {error.strerror}; name another "
+                "directory with --environment-directory"
+            ) from error
+        if self.root.stat().st_uid != os.geteuid():
+            raise InternalError(
+                f"{self.root} belongs to somebody else, who could change what models run; name "
+                "another directory with --environment-directory"
+            )
+
+    def tree(self, kind: str, name: str) -> Path:
+        return self.root / kind / name / _TREE
+
+    def is_ready(self, kind: str, name: str) -> bool:
+        return (self.root / kind / name / _READY).exists()
+
+    def make(
+        self, kind: str, name: str, source: str, fill: Callable[[Path], None], report: Report
+    ) -> Path:
+        """The entry's directory; `fill` is called for an empty one unless the entry is there."""
+        if self.is_ready(kind, name):
+            return self.tree(kind, name)
+        with self._locked(kind, name, report):
+            if not self.is_ready(kind, name):
+                self.sweep()
+                self._fill(kind, name, source, fill)
+        return self.tree(kind, name)
+
+    def _fill(self, kind: str, name: str, source: str, fill: Callable[[Path], None]) -> None:
+        home = self.root / kind / name
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(mode=0o700)
+        tree = home / _TREE
+        tree.mkdir()
+        try:
+            fill(tree)
+        except BaseException:
+            shutil.rmtree(home, ignore_errors=True)
+            raise
+        draft = home / f"{_READY}.new"
+        draft.write_text(json.dumps({"source": source, "made_s": time.time()}))
+        draft.rename(home / _READY)
+
+    def forget(self, kind: str, name: str) -> None:
+        """It has turned out to be of no use any more."""
+        (self.root / kind / name / _READY).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _locked(self, kind: str, name: str, report: Report) -> Iterator[None]:
+        # Never removed: whoever waits for it would hold a file that nobody else can find.
+        with open(self.root / kind / f"{name}.lock", "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report("I", "waiting for another process that makes the same environment")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def sweep(self) -> int:
+        """Removes what was begun and is not being made any more; returns how many."""
+        count = 0
+        for kind in KINDS:
+            for home in _folders(self.root / kind):
+                if not (home / _READY).exists() and _remove_unless_locked(home):
+                    count += 1
+        return count
+
+    # --------------------------------------------------------------- for people
+
+    def entries(self) -> list[Entry]:
+        found = []
+        for kind in KINDS:
+            for home in _folders(self.root / kind):
+                if (home / _READY).exists():
+                    about: dict[str, Any] = json.loads((home / _READY).read_text())
+                    tree = str(home / _TREE)
+                    found.append(Entry(kind, home.name, tree, about["source"], about["made_s"]))
+        return found
+
+    def hold(self) -> int:
+        """A descriptor; while it is open nobody can clean. For a server that uses entries."""
+        descriptor = os.open(self.root / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass  # it is being cleaned: what is missing then will be made again
+        return descriptor
+
+    def clean(self) -> int:
+        """Removes everything; returns how many entries there were. Raises InternalError while a
+        server uses them."""
+        with open(self.root / _IN_USE, "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InternalError(
+                    f"a running server uses the environments in {self.root}; stop it first"
+                ) from None
+            homes = [home for kind in KINDS for home in _folders(self.root / kind)]
+            removed = sum(_remove_unless_locked(home) for home in homes)
+            for digest in (self.root / _DIGESTS).iterdir():
+                digest.unlink(missing_ok=True)
+        return removed
+
+    # ------------------------------------------------------------------ digests
+
+    def digest_of(self, file: Any, path: str, report: Report) -> str:
+        """Of the content of an open file; remembered while the file looks the same."""
+        stat = os.fstat(file.fileno())
+        seen = f"{path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_dev}"
+        name = hashlib.sha256(seen.encode(errors="surrogateescape")).hexdigest()[:32]
+        note = self.root / _DIGESTS / name
+        # A file that was written a moment ago may still change within the same tick of its clock.
+        is_settled = time.time() - stat.st_mtime > 2
+        if is_settled and note.exists():
+            return note.read_text()
+        digest = _hash(file, stat.st_size, path, report)
+        if is_settled:
+            note.write_text(digest)
+        return digest
+
+
+def _hash(file: Any, size: int, path: str, report: Report) -> str:
+    progress = Progress(f"Reading {path}", size, report)
+    digest = hashlib.sha256()
+    file.seek(0)
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+        progress.reached(file.tell())
+    file.seek(0)
+    return digest.hexdigest()[:32]
+
+
+class Progress:
+    """Says every few seconds how far something is, if it takes that long."""
+
+    EVERY_S = 5.0
+
+    def __init__(self, what: str, whole: int, report: Report) -> None:
+        self._what = what
+        self._whole = max(1, whole)
+        self._report = report
+        self._next_s = time.monotonic() + self.EVERY_S
+
+    def reached(self, part: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + self.EVERY_S
+            self._report("I", f"{self._what}: {100 * part // self._whole} %")
+
+
+def _folders(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_dir())
+
+
+def _remove_unless_locked(home: Path) -> bool:
+    with open(f"{home}.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        # First, so that what is half removed never counts.
+        (home / _READY).unlink(missing_ok=True)
+        shutil.rmtree(home, ignore_errors=True)
+        return True

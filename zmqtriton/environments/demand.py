@@ -1,0 +1,169 @@
+"""Which Python a model asks for, and what the process of an instance is started with.
+
+Called while a model is read: looks at names on disk, runs nothing and makes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.errors import InternalError, Unsupported
+
+_MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
+ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+#: Beside a model, in this order.
+REQUIREMENT_FILES = ("requirements.txt", "pyproject.toml")
+_YES = frozenset({"yes", "true", "on", "1"})
+_NO = frozenset({"no", "false", "off", "0"})
+
+DIRECTORY = "directory"
+ARCHIVE = "archive"
+REQUIREMENTS = "requirements"
+INTERPRETER = "interpreter"
+
+
+class Environment(NamedTuple):
+    """What an instance's process is started with."""
+
+    python: str
+    #: The directory of a virtual or conda environment; "": an interpreter as it is.
+    root: str = ""
+    #: Where the modules lie that stubs need and this Python lacks, or "".
+    support: str = ""
+
+    @property
+    def is_servers_own(self) -> bool:
+        """The server's interpreter, packages and variables, with nothing added."""
+        return self == SERVERS_OWN
+
+
+SERVERS_OWN = Environment(sys.executable)
+
+
+class Demand(NamedTuple):
+    """What has to be looked at, unpacked or built before there is an Environment."""
+
+    kind: str
+    #: The directory, archive or file of requirements.
+    path: str = ""
+    #: A path, or a name like python3.11.
+    python: str = sys.executable
+    #: Differs when what `path` names has changed.
+    stamp: str = ""
+
+    def __str__(self) -> str:
+        if self.kind == INTERPRETER:
+            return f"the interpreter {self.python}"
+        if self.kind == REQUIREMENTS:
+            return f"an environment for {self.path} with {self.python}"
+        return f"the environment {self.path}"
+
+
+def find_demand(config: Any, model_dir: Path, *, may_build: bool) -> Environment | Demand:
+    """Raises what is wrong with what the parameters name."""
+    path = _parameter(config, "EXECUTION_ENV_PATH", model_dir)
+    if path:
+        return _of_path(path)
+    named = _parameter(config, "PYTHON_EXECUTABLE", model_dir)
+    if "/" in named and not (os.access(named, os.X_OK) and os.path.isfile(named)):
+        raise InternalError(f"PYTHON_EXECUTABLE '{named}' is no program that can be run")
+    python = named or sys.executable
+    requirements = _requirements(config, model_dir, may_build=may_build)
+    if requirements:
+        return Demand(REQUIREMENTS, requirements, python, _stamp(requirements))
+    if python == sys.executable:
+        return SERVERS_OWN
+    return Demand(INTERPRETER, "", python)
+
+
+def _parameter(config: Any, name: str, model_dir: Path) -> str:
+    if name not in config.parameters:
+        return ""
+    value = str(config.parameters[name].string_value)
+    return value.replace(_MODEL_DIRECTORY, str(model_dir))
+
+
+def _of_path(path: str) -> Demand:
+    if path.endswith(".zip"):
+        raise Unsupported(
+            f"EXECUTION_ENV_PATH '{path}' is a .zip; pack the environment as .tar.gz, or name a "
+            "directory"
+        )
+    if not os.path.exists(path):
+        raise InternalError(f"Failed to get the canonical path for {path}.")
+    root = os.path.realpath(path)
+    if path.endswith(ARCHIVES) and not os.path.isdir(root):
+        return Demand(ARCHIVE, root, stamp=_stamp(root))
+    check_directory(root)
+    return Demand(DIRECTORY, root)
+
+
+def check_directory(root: str) -> None:
+    """Raises what an environment lacks."""
+    if not os.path.exists(os.path.join(root, "bin", "activate")):
+        raise InternalError(
+            f"Path {root}/bin/activate does not exist. The Python environment should contain an "
+            "'activate' script."
+        )
+    if not os.access(interpreter_of(root), os.X_OK):
+        raise InternalError(f"The Python environment {root} has no bin/python that can be run.")
+
+
+def interpreter_of(root: str) -> str:
+    """Not resolved further: an environment knows itself by the path of its own link."""
+    return os.path.join(root, "bin", "python")
+
+
+def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
+    """The file that says what to install, or "" if nothing shall be built."""
+    value = _parameter(config, "PYTHON_REQUIREMENTS", model_dir)
+    if value and value.lower() not in _YES | _NO:
+        path = model_dir / value
+        if not path.is_file():
+            raise InternalError(f"PYTHON_REQUIREMENTS '{value}': there is no file {path}")
+        return os.path.realpath(path)
+    if value.lower() in _NO or not (value or may_build):
+        return ""
+    for name in REQUIREMENT_FILES:
+        if (model_dir / name).is_file():
+            return os.path.realpath(model_dir / name)
+    if value:
+        names = " or ".join(REQUIREMENT_FILES)
+        raise InternalError(f"PYTHON_REQUIREMENTS is '{value}', and {model_dir} has no {names}")
+    return ""
+
+
+def _stamp(path: str) -> str:
+    found = os.stat(path)
+    return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
+
+
+def variables(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str | None]:
+    """What an instance's process has in place of what the server has; None: it lacks that."""
+    if environment.is_servers_own:
+        return {}
+    # Of the environment from which the server was started, if that was active.
+    changed: dict[str, str | None] = dict.fromkeys(
+        ("VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME")
+    )
+    root = environment.root
+    if not root:
+        return changed
+    if os.path.isdir(os.path.join(root, "conda-meta")):
+        changed |= {"CONDA_PREFIX": root, "CONDA_DEFAULT_ENV": os.path.basename(root)}
+    else:
+        changed["VIRTUAL_ENV"] = root
+    for name, folder in (("PATH", "bin"), ("LD_LIBRARY_PATH", "lib")):
+        rest = inherited.get(name, "")
+        changed[name] = os.path.join(root, folder) + (f":{rest}" if rest else "")
+    return changed
+
+
+def applied(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:
+    """All variables of such a process."""
+    merged = {**inherited, **variables(environment, inherited)}
+    return {name: value for name, value in merged.items() if value is not None}

@@ -1,0 +1,123 @@
+"""Asks interpreters what they are, and finds those that are named and not placed.
+
+Runs in the child process that prepares environments, or in `zmqtriton-ctl`.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import NamedTuple
+
+import zmqtriton_floor
+from zmqtriton.environments.demand import Environment, applied
+from zmqtriton_floor.errors import InternalError
+
+_PROBE = os.path.join(
+    os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
+)
+_MARK = "zmqtriton-probe "
+#: A cold disk may take long; what hangs must end.
+_WITHIN_S = 60
+_OLDEST = (3, 8)
+_NAME = re.compile(r"python(3\.[0-9]+)")
+
+
+class Interpreter(NamedTuple):
+    """What one has said of itself."""
+
+    python: str
+    version: tuple[int, ...]
+    implementation: str
+    abi: str
+    platform: str
+    #: The file that runs in the end.
+    executable: str
+    #: Modules that stubs need and it has not.
+    lacks: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        """Differs where what is built for one may not run on another."""
+        number = ".".join(map(str, self.version))
+        return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
+
+
+def ask(environment: Environment) -> Interpreter:
+    """Raises InternalError that says why it is of no use."""
+    python = environment.python
+    try:
+        answer = subprocess.run(
+            [python, _PROBE],
+            env=applied(environment, os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_WITHIN_S,
+            check=False,
+        )
+    except OSError as error:
+        raise InternalError(f"The interpreter {python} cannot be run: {error.strerror}") from error
+    except subprocess.TimeoutExpired as error:
+        raise InternalError(f"The interpreter {python} said nothing for {_WITHIN_S} s") from error
+    said = [line for line in answer.stdout.splitlines() if line.startswith(_MARK)]
+    if answer.returncode or not said:
+        words = answer.stderr.strip().splitlines()[-3:] or [f"status {answer.returncode}"]
+        raise InternalError(f"The interpreter {python} does not work: {' / '.join(words)}")
+    found = json.loads(said[-1][len(_MARK) :])
+    version = tuple(found["version"])
+    if version < _OLDEST:
+        number = ".".join(map(str, version))
+        raise InternalError(f"{python} is Python {number}; models need Python 3.8 or newer")
+    return Interpreter(
+        python,
+        version,
+        found["implementation"],
+        found["abi"],
+        found["platform"],
+        found["executable"],
+        tuple(found["lacks"]),
+    )
+
+
+def find(named: str) -> str:
+    """The path of an interpreter that may be named like python3.11. Raises InternalError."""
+    if "/" in named:
+        return named
+    tried = []
+    for candidate in _candidates(named):
+        try:
+            found = ask(Environment(candidate))
+        except InternalError as error:
+            tried.append(error.text)  # such as a shim that only complains
+            continue
+        version = _NAME.fullmatch(named)
+        if version is None or version.group(1) == "{}.{}".format(*found.version):
+            return candidate
+    text = f"PYTHON_EXECUTABLE '{named}': there is no such interpreter on PATH"
+    if _NAME.fullmatch(named):
+        text += ", nor among those of pyenv and uv"
+    raise InternalError("; ".join([text, *tried]))
+
+
+def _candidates(named: str) -> list[str]:
+    found = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
+    version = _NAME.fullmatch(named)
+    if version is not None:
+        pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+        data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+        uv = os.environ.get("UV_PYTHON_INSTALL_DIR") or f"{data}/uv/python"
+        number = version.group(1)
+        found += sorted(glob.glob(f"{glob.escape(pyenv)}/versions/{number}.*/bin/python"))
+        found += sorted(glob.glob(f"{glob.escape(uv)}/cpython-{number}.*/bin/python"))
+    return list(dict.fromkeys(path for path in found if path))
+
+
+def servers_own() -> Interpreter:
+    return ask(Environment(sys.executable))

@@ -1,0 +1,72 @@
+"""Runs the programs that make environments: uv, and what an archive brings along to adapt itself.
+
+What they say goes into the log line by line as it comes; the last of it is in the error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from zmqtriton.environments.cache import Report
+from zmqtriton_floor.errors import InternalError
+
+_LAST_LINES = 12
+
+
+def find_uv() -> str | None:
+    """Beside the server's interpreter, where `pip install zmqtriton[env]` puts it, or on PATH."""
+    beside = shutil.which("uv", path=os.path.dirname(sys.executable))
+    return beside or shutil.which("uv")
+
+
+def run(
+    command: Sequence[str],
+    what: str,
+    report: Report,
+    *,
+    directory: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    within_s: float | None = None,
+) -> None:
+    """Raises InternalError: `what` failed, and the program's last lines."""
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    reading, writing = os.pipe()
+    listener = threading.Thread(target=_listen, args=(reading, last, report), daemon=True)
+    listener.start()
+    status = 1
+    try:
+        status = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            cwd=directory,
+            env=variables,
+            timeout=within_s,
+            check=False,
+        ).returncode
+    except OSError as error:
+        last.append(f"{command[0]}: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        last.append(f"it took more than {within_s:g} s")
+    finally:
+        os.close(writing)
+        # What it has started may hold the other end open for ever.
+        listener.join(5)
+    if status:
+        raise InternalError(f"{what} failed: " + "\n".join(last))
+
+
+def _listen(reading: int, last: deque[str], report: Report) -> None:
+    with open(reading, errors="replace") as lines:
+        for line in lines:
+            text = line.rstrip()
+            if text:
+                last.append(text)
+                report("I", text)

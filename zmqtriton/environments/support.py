@@ -1,0 +1,90 @@
+"""What stubs need and a model's Python lacks: a directory for each kind of Python, made on demand.
+
+It stands at the end of the module path, so whatever the environment has comes first. For Pythons
+like the server's own it is a copy of what the server uses; others need uv, and once the network.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from zmqtriton.environments import programs
+from zmqtriton.environments.cache import SUPPORT, Cache, Report
+from zmqtriton.environments.interpreters import Interpreter, servers_own
+from zmqtriton_floor.errors import InternalError
+
+#: Module and the project that has it.
+_PROJECTS = {"zmq": "pyzmq", "msgpack": "msgpack", "numpy": "numpy"}
+_WITHIN_S = 600
+
+
+def supply(interpreter: Interpreter, cache: Cache, report: Report) -> str:
+    """The directory, or "" if nothing is missing. Raises what to do where it cannot be had."""
+    if not interpreter.lacks:
+        return ""
+    name = _name(interpreter)
+    if not cache.is_ready(SUPPORT, name):
+        lacking = ", ".join(interpreter.lacks)
+        report("I", f"{interpreter.python} lacks {lacking}; preparing them once for {name}")
+
+    def fill(tree: Path) -> None:
+        if not _copy_own(interpreter, tree):
+            _install(interpreter, tree, report)
+
+    return str(
+        cache.make(SUPPORT, name, f"{', '.join(_PROJECTS.values())} for {name}", fill, report)
+    )
+
+
+def _name(interpreter: Interpreter) -> str:
+    number = "{}.{}".format(*interpreter.version)
+    name = f"{interpreter.implementation}-{number}-{interpreter.abi}-{interpreter.platform}"
+    return "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
+
+
+def _copy_own(interpreter: Interpreter, tree: Path) -> bool:
+    """Whether the server's own could be taken; its other packages stay where they are."""
+    own = servers_own()
+    if own.lacks or _name(own) != _name(interpreter):
+        return False
+    try:
+        found = [distribution(project) for project in _PROJECTS.values()]
+    except PackageNotFoundError:
+        return False
+    return all([_copy(one, tree) for one in found])
+
+
+def _copy(project: Distribution, tree: Path) -> bool:
+    copied = 0
+    for file in project.files or ():
+        source = Path(str(project.locate_file(file)))
+        is_plain = ".." not in file.parts and "__pycache__" not in file.parts
+        if is_plain and not file.is_absolute() and source.is_file():
+            target = tree / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+            copied += file.suffix == ".py"
+    return copied > 0
+
+
+def _install(interpreter: Interpreter, tree: Path, report: Report) -> None:
+    projects = list(_PROJECTS.values())
+    fix = f"{interpreter.python} -m pip install {' '.join(projects)}"
+    lacks = (
+        f"The Python environment of {interpreter.python} lacks the module "
+        f"'{interpreter.lacks[0]}', which every model needs. Install it with: {fix}"
+    )
+    uv = programs.find_uv()
+    if uv is None:
+        raise InternalError(
+            f"{lacks}; or let the server supply it: {sys.executable} -m pip install uv"
+        )
+    command = [uv, "pip", "install", "--python", interpreter.python, "--target", str(tree)]
+    command += ["--only-binary", ":all:", "--no-config", *projects]
+    try:
+        programs.run(command, "supplying it", report, directory=str(tree), within_s=_WITHIN_S)
+    except InternalError as error:
+        raise InternalError(f"{lacks} ({error.text})") from error

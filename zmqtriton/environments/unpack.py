@@ -1,0 +1,226 @@
+"""Unpacks an archive that nobody has vouched for into an empty directory, member by member.
+
+The checks are our own on every Python, since older ones have no filter in tarfile. Nothing is
+written through a link, and when all is there each link is followed once: it must end inside, or be
+the interpreter of a virtual environment. Modes keep no more than who may execute.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shutil
+import tarfile
+import zlib
+from lzma import LZMAError
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from zmqtriton.environments.cache import Progress, Report
+from zmqtriton_floor.errors import InternalError, Unsupported
+
+_CHUNK = 1 << 20
+_COMPRESSIONS = (
+    (".gz", "gz"),
+    (".tgz", "gz"),
+    ("bz2", "bz2"),
+    ("xz", "xz"),
+    (".zst", "zst"),
+)
+_INTERPRETER_LINK = re.compile(r"bin/(python|pypy)[0-9.]*t?")
+_OLD_PREFIX = re.compile(r"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+)['"]?\s*$""", re.M)
+_ACTIVATE_BYTES = 1 << 16
+
+
+class Bounds(NamedTuple):
+    """More than this is no environment."""
+
+    members: int = 500_000
+    bytes: int = 64 << 30
+    #: Of what is unpacked to the archive's size, for what is large.
+    ratio: int = 200
+    always_bytes: int = 256 << 20
+
+
+class Refused(InternalError):
+    """Raised when an archive holds what an environment must not."""
+
+
+def unpack(path: str, file: IO[bytes], target: Path, report: Report, bounds: Bounds) -> None:
+    """`file` is the open archive; after an error `target` holds half of it."""
+    size = os.fstat(file.fileno()).st_size
+    free = shutil.disk_usage(target).free * 9 // 10
+    most = min(bounds.bytes, free, max(bounds.always_bytes, bounds.ratio * size))
+    unpacking = _Unpacking(path, target, most, bounds.members)
+    progress = Progress(f"Extracting Python execution env {path}", size, report)
+    try:
+        mode: Any = f"r|{_compression(path)}"
+        with tarfile.open(fileobj=file, mode=mode) as archive:
+            remembered: Any = vars(archive)["members"]
+            for member in archive:
+                unpacking.take(archive, member)
+                remembered.clear()  # there may be hundreds of thousands
+                progress.reached(file.tell())
+        unpacking.finish()
+    except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError, ValueError) as error:
+        raise InternalError(
+            f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
+            "conda-pack or tar?"
+        ) from error
+
+
+def _compression(path: str) -> str:
+    name = next((name for end, name in _COMPRESSIONS if path.endswith(end)), "")
+    if name == "zst" and name not in tarfile.TarFile.OPEN_METH:
+        raise Unsupported(
+            f"{path}: the server's Python cannot read zstd (3.14 can); pack it as .tar.gz"
+        )
+    return name
+
+
+class _Unpacking:
+    def __init__(self, path: str, target: Path, most_bytes: int, most_members: int) -> None:
+        self._path = path
+        self._target = target
+        self._bytes_left = most_bytes
+        self._members_left = most_members
+        #: Made here, so no links.
+        self._directories = {""}
+        self._links: dict[str, str] = {}
+
+    def _refuse(self, name: str, why: str) -> Refused:
+        return Refused(f"The archive {self._path} is refused: '{name[:200]}' {why}")
+
+    def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        self._members_left -= 1
+        if self._members_left < 0:
+            raise self._refuse(member.name, "is one member too many")
+        name = self._plain(member.name)
+        if not name:
+            return  # the root itself
+        if member.isdir():
+            self._make_directories(name)
+            return
+        if not (member.isreg() or member.issym() or member.islnk()):
+            raise self._refuse(name, "is neither file, directory nor link")
+        self._make_directories(posixpath.dirname(name))
+        if os.path.lexists(self._target / name):
+            raise self._refuse(name, "is there twice")
+        if member.issym():
+            self._link(name, member.linkname)
+        elif member.islnk():
+            self._link_hard(name, self._plain(member.linkname))
+        else:
+            self._write(archive, member, name)
+
+    def _plain(self, name: str) -> str:
+        """Without `./` at its head; relative and going nowhere but down."""
+        parts = [part for part in name.split("/") if part not in ("", ".")]
+        if name.startswith("/"):
+            raise self._refuse(name, "is an absolute name")
+        if ".." in parts:
+            raise self._refuse(name, "leads outside")
+        if "\0" in name or len(name) > 4096:
+            raise self._refuse(name, "is no name of a file")
+        return "/".join(parts)
+
+    def _make_directories(self, name: str) -> None:
+        if name in self._directories:
+            return
+        parts = name.split("/")
+        for depth in range(len(parts)):
+            directory = "/".join(parts[: depth + 1])
+            if directory in self._directories:
+                continue
+            try:
+                os.mkdir(self._target / directory, 0o755)
+            except FileExistsError:
+                raise self._refuse(name, f"goes through '{directory}', a file or link") from None
+            self._directories.add(directory)
+
+    def _write(self, archive: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
+        self._bytes_left -= member.size
+        if self._bytes_left < 0:
+            raise self._refuse(name, "is more than there may be, or is room for")
+        source = archive.extractfile(member)
+        assert source is not None  # it is a file
+        mode = 0o755 if member.mode & 0o111 else 0o644
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(self._target / name, flags, mode), "wb") as copy:
+            shutil.copyfileobj(source, copy, _CHUNK)
+            if copy.tell() != member.size:
+                raise EOFError(f"'{name}' ends too early")
+        self._keep_time(name, member)
+
+    def _keep_time(self, name: str, member: tarfile.TarInfo) -> None:
+        """Or every cached bytecode file would be out of date."""
+        modified = min(max(0, int(member.mtime)), 0xFFFFFFFF)
+        os.utime(self._target / name, (modified, modified))
+
+    def _link_hard(self, name: str, existing: str) -> None:
+        original = self._target / existing
+        parent = posixpath.dirname(existing)
+        if parent not in self._directories or not original.is_file() or original.is_symlink():
+            raise self._refuse(name, f"is a link to '{existing}', which is no file before it")
+        os.link(original, self._target / name, follow_symlinks=False)
+
+    def _link(self, name: str, goal: str) -> None:
+        if not goal or "\0" in goal:
+            raise self._refuse(name, "is a link to nothing")
+        self._links[name] = goal
+        os.symlink(goal, self._target / name)
+
+    # ------------------------------------------------------------------- links
+
+    def finish(self) -> None:
+        """Looks where the links lead, now that all are there."""
+        old = self._old_prefix()
+        for name, goal in self._links.items():
+            if goal.startswith("/"):
+                self._bring_home(name, posixpath.normpath(goal), old)
+        root = os.path.realpath(self._target)
+        for name in self._links:
+            end = os.path.realpath(self._target / name)
+            if end != root and not end.startswith(root + "/"):
+                self._judge_outside(name, end)
+
+    def _old_prefix(self) -> str:
+        """Where it was before it was packed, as its own script says."""
+        script = self._target / "bin" / "activate"
+        if script.is_symlink() or not script.is_file():
+            return ""
+        with script.open(errors="replace") as file:
+            found = _OLD_PREFIX.search(file.read(_ACTIVATE_BYTES))
+        return posixpath.normpath(found.group(1)) if found else ""
+
+    def _bring_home(self, name: str, goal: str, old: str) -> None:
+        """Makes a link into the place of old one that leads to the same file here."""
+        if not old or not goal.startswith(old + "/"):
+            return
+        inside = goal[len(old) + 1 :]
+        (self._target / name).unlink()
+        os.symlink(posixpath.relpath(inside, posixpath.dirname(name) or "."), self._target / name)
+
+    def _judge_outside(self, name: str, end: str) -> None:
+        is_python = _INTERPRETER_LINK.fullmatch(name) is not None
+        if not is_python or not os.path.isfile(self._target / "pyvenv.cfg"):
+            raise self._refuse(name, f"is a link to '{self._links[name]}', which is outside")
+        if not os.path.isfile(end) or not os.access(end, os.X_OK):
+            raise self._refuse(
+                name,
+                f"leads to the interpreter {end}, which this machine does not have; install that "
+                "Python here, or pack the environment with conda-pack, which includes it",
+            )
+        if _INTERPRETER_LINK.fullmatch(f"bin/{os.path.basename(end)}") is None:
+            raise self._refuse(name, f"leads to {end}, which is no Python")
+
+
+def root_of(tree: Path) -> Path:
+    """Where the environment begins: people pack the directory too that it is in."""
+    if (tree / "bin" / "activate").exists():
+        return tree
+    inside: list[Any] = list(tree.iterdir())
+    if len(inside) == 1 and (inside[0] / "bin" / "activate").exists():
+        return Path(inside[0])
+    return tree

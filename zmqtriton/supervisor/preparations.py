@@ -1,0 +1,55 @@
+"""Environments that are being prepared, each by a process of its own that says one Answer.
+
+A load asks and waits. The same environment may be prepared for several models at a time: those
+processes settle between them who makes it. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+
+from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton.supervisor.actions import PrepareEnvironment, Signal
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+
+#: Hears what there is, or why there is none.
+Then = Callable[[Environment | ZmqTritonError], None]
+
+
+class Preparations:
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._waiting: dict[int, tuple[Demand, Then]] = {}
+
+    def begin(self, model: str, demand: Demand, then: Then) -> int:
+        """`then` is called once, unless `abandon` is called with the number returned here."""
+        serial = self._plan.new_serial()
+        self._waiting[serial] = (demand, then)
+        self._plan.do(PrepareEnvironment(serial, model, demand))
+        return serial
+
+    def abandon(self, serial: int) -> None:
+        """Nobody wants it any more; half of it is swept later."""
+        if self._waiting.pop(serial, None) is not None:
+            self._plan.do(Signal(serial, int(signal.SIGKILL), group=True))
+
+    def answered(self, serial: int, answer: wire.Answer) -> None:
+        if serial not in self._waiting:
+            return
+        _, then = self._waiting.pop(serial)
+        if answer.code:
+            then(from_number(answer.code, answer.text))
+        else:
+            then(Environment(*json.loads(answer.result)))
+
+    def ended(self, serial: int, reason: str, last_words: str) -> None:
+        """The process is dead; it may have answered."""
+        if serial not in self._waiting:
+            return
+        demand, then = self._waiting.pop(serial)
+        words = f": {last_words}" if last_words else ""
+        then(InternalError(f"{demand} cannot be prepared: its process has {reason}{words}"))
