@@ -212,8 +212,9 @@ class Stub:
                 self._poller.unregister(self._asker.descriptor)
         link.is_waiting = True
         # Whoever takes a batch from here on wakes us.
-        self._look_at([] if link.batches or self._heard else self._ready())
+        ready = [] if link.batches or self._heard else self._ready()
         link.is_waiting = False
+        self._look_at(ready)
         while self._heard:
             self._hear(self._heard.popleft())
 

@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 _SUPERVISOR = 0
 #: Messages taken from one socket before the other one and the answers get their turn.
 _MESSAGES_A_TURN = 64
+#: A release waits so long for a message that goes to the same owner anyway, and need not wake it.
+_RELEASE_WITHIN_NS = 5_000_000
 
 
 def _cut(rows: list[Any]) -> list[list[Any]]:
@@ -48,6 +50,9 @@ class _Router:
         self.traffic = traffic
         self.serials: dict[bytes, int] = {}
         self.identities: dict[int, bytes] = {}
+        self.descriptor: int = self.socket.get(zmq.FD)
+        #: There may be input: its descriptor said so, or a send may have consumed the edge.
+        self.is_due = True
 
     def introduce(self, identity: bytes, serial: int) -> None:
         self.serials[identity] = serial
@@ -63,6 +68,7 @@ class _Router:
         identity = self.identities.get(serial)
         if identity is None:
             return
+        self.is_due = True
         try:
             frames = [identity, wire.encode(message), *bodies]
             endpoints.send(self.socket, frames)
@@ -87,6 +93,8 @@ class Service:
         self._epoch = 0
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
+        #: When releases that wait for company leave without; 0: there are none.
+        self._release_at_ns = 0
         self._requests: _Router
         self._workers: _Router
         self._control = lifeline.fileno()
@@ -110,7 +118,9 @@ class Service:
         return 0
 
     def _wait(self) -> None:
-        timer_ns = self._core.next_timer_ns()
+        timer_ns, release_at_ns = self._core.next_timer_ns(), self._release_at_ns
+        if release_at_ns and (timer_ns is None or release_at_ns < timer_ns):
+            timer_ns = release_at_ns
         timeout_ms = None
         if timer_ns is not None:
             left_ns = max(0, timer_ns - time.monotonic_ns())
@@ -121,7 +131,11 @@ class Service:
         if self._lifeline.is_backed_up:
             self._poller.register(self._lifeline, select.POLLIN | select.POLLOUT)
         for descriptor, _ in self._poller.poll(timeout_ms):
-            if descriptor == self._control:
+            if descriptor == self._requests.descriptor:
+                self._requests.is_due = True
+            elif descriptor == self._workers.descriptor:
+                self._workers.is_due = True
+            else:
                 self._lifeline.flush()
                 self._poller.register(self._lifeline, select.POLLIN)
                 self._read_lifeline()
@@ -129,8 +143,8 @@ class Service:
     def _turn(self) -> None:
         """Everything that is here, and everything that follows from it.
 
-        The sockets' descriptors are edge-triggered, and a send may consume the edge: so both are
-        asked again after the last send, until neither has anything.
+        The sockets' descriptors are edge-triggered, and a send may consume the edge: so what was
+        sent through is asked again after the last send, until it has nothing.
         """
         while True:
             took = self._read(self._workers)
@@ -144,8 +158,9 @@ class Service:
     def _read(self, router: _Router) -> bool:
         """Takes some messages; False if there was none."""
         socket = router.socket
-        for taken in range(_MESSAGES_A_TURN):
+        for taken in range(_MESSAGES_A_TURN if router.is_due else 0):
             if not endpoints.has_input(socket):
+                router.is_due = False
                 return taken > 0
             frames = endpoints.receive(socket)
             router.traffic.received_bytes += sum(map(len, frames))
@@ -154,7 +169,7 @@ class Service:
             except ProtocolError as error:
                 self._core.malformed += 1
                 _log.debug("dropped a message: %s", error.text)
-        return True
+        return router.is_due
 
     def _take(self, router: _Router, frames: list[bytes]) -> None:
         if len(frames) < 2:
@@ -251,12 +266,12 @@ class Service:
         workers = endpoints.workers_address(birth.directory, birth.epoch)
         self._workers = _Router(context, workers, self._core.traffic)
         for router in (self._requests, self._workers):
-            descriptor = router.socket.get(zmq.FD)
-            self._descriptors.append(descriptor)
-            self._poller.register(descriptor, select.POLLIN)
+            self._descriptors.append(router.descriptor)
+            self._poller.register(router.descriptor, select.POLLIN)
 
     def _part(self, message: wire.Gone, now_ns: int) -> None:
         # What the dead one still sent is delivered first.
+        self._workers.is_due = True
         while self._read(self._workers):
             pass
         self._core.gone(message, now_ns)
@@ -273,9 +288,7 @@ class Service:
             messages, outbox.supervisor = outbox.supervisor, []
             for message in messages:
                 self._lifeline.send(message)
-        has_blocks = bool(outbox.leases or outbox.releases)
-        if has_blocks:
-            self._flush_blocks(outbox)
+        has_blocks = bool(outbox.leases or outbox.releases) and self._flush_blocks(outbox)
         has_work = bool(outbox.works or outbox.abandons or outbox.grants)
         if has_work:
             self._flush_workers(outbox)
@@ -284,14 +297,29 @@ class Service:
             self._flush_requests(outbox)
         return has_blocks or has_work or has_replies
 
-    def _flush_blocks(self, outbox: Outbox) -> None:
+    def _flush_blocks(self, outbox: Outbox) -> bool:
+        """Before anything else, so that who is to write or to forget knows it; whether any went."""
         leases, outbox.leases = outbox.leases, {}
-        releases, outbox.releases = outbox.releases, {}
-        for kind, blocks in ((wire.Lease, leases), (wire.Release, releases)):
-            for owner, some in blocks.items():
-                router = self._workers if owner in self._workers.identities else self._requests
-                for piece in _cut(some):
-                    router.send(owner, kind(piece), [])
+        for owner, some in leases.items():
+            self._send_blocks(owner, wire.Lease, some)
+        now_ns = time.monotonic_ns()
+        if self._release_at_ns and now_ns >= self._release_at_ns:
+            due = list(outbox.releases)
+        else:
+            met = outbox.works.keys() | outbox.replies.keys()
+            due = [owner for owner in outbox.releases if owner in met]
+        for owner in due:
+            self._send_blocks(owner, wire.Release, outbox.releases.pop(owner))
+        if not outbox.releases:
+            self._release_at_ns = 0
+        elif not self._release_at_ns:
+            self._release_at_ns = now_ns + _RELEASE_WITHIN_NS
+        return bool(leases or due)
+
+    def _send_blocks(self, owner: int, kind: Any, blocks: list[wire.Block]) -> None:
+        router = self._workers if owner in self._workers.identities else self._requests
+        for piece in _cut(blocks):
+            router.send(owner, kind(piece), [])
 
     def _flush_workers(self, outbox: Outbox) -> None:
         works, outbox.works = outbox.works, {}
