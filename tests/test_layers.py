@@ -103,7 +103,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton.ctl",
-        (_FLOOR, "zmqtriton.ctl"),
+        (_FLOOR, "zmqtriton.ctl", "zmqtriton.environments"),
         ("click", "rich"),
         "asks a running server and must not need one to be imported",
     ),

@@ -198,6 +198,7 @@ def test_what_a_reader_of_the_arena_has_in_hand_survives_the_segment(arena: Aren
     assert {ord("x")} == set(found.view.tobytes())
 
 
+@pytest.mark.row("B21")
 def test_full_memory_is_an_error_and_no_crash(arena: Arena) -> None:
     wanted = arena.wanted(100_000)
     too_small = os.open("/dev/null", os.O_RDWR)  # has no pages to reserve
@@ -209,6 +210,7 @@ def test_full_memory_is_an_error_and_no_crash(arena: Arena) -> None:
         os.fstat(too_small)
 
 
+@pytest.mark.row("B21")
 def test_a_refusal_names_the_size_that_it_would_have_had(arena: Arena) -> None:
     allocate(arena, 100_000)
 

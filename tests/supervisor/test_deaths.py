@@ -26,6 +26,7 @@ def test_a_dead_stub_is_replaced_at_once_under_the_same_generation(world: World)
     assert world.news("m").ready_instances == 1
 
 
+@pytest.mark.row("B18")
 def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: World) -> None:
     world.stubs["m"] = HANGS
 

@@ -410,3 +410,22 @@ def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None
     world.stubs["m"] = LOADS
     world.advance(1.0)
     assert world.news("m").state == "READY"
+
+
+@pytest.mark.row("B17")
+@pytest.mark.parametrize(("parallel", "most"), [(True, 3), (False, 1)])
+def test_instances_load_together_or_one_after_the_other(parallel: bool, most: int) -> None:
+    model = dataclasses.replace(blueprint("m", instances=4), is_parallel=parallel)
+    world = World(model, control_mode="explicit").start()
+    load = world.call("load", LOAD_M)
+    # From here on their loads end when the test says so.
+    world.stubs["m"] = HANGS
+    call = world.call("unload", {"model": "m"})
+    assert (load.result, call.result) == (None, None)
+
+    world.call("load", LOAD_M)
+    first = world.serial("m_0_0")
+    world.receive(first, wire.Completed("{}"))
+    world.receive(first, wire.Loaded())
+
+    assert most == len(world.living("stub")) - 1

@@ -33,5 +33,6 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
         stub_death.check(server, load.outcomes, deaths, kills)
 
 
+@pytest.mark.row("B19")
 def test_a_killed_supervisor_leaves_nothing_and_a_new_start_works(tmp_path: Path) -> None:
     supervisor_death.die(tmp_path)

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from zmqtriton.ctl.client import Client, NoServer, connect
+from zmqtriton.ctl.environments import env
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import line as format_line
@@ -218,6 +219,9 @@ def _write_line(line: dict[str, Any]) -> None:
 
 def _write_json(line: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
+
+
+cli.add_command(env)
 
 
 def main() -> None:

@@ -139,15 +139,6 @@ class Cache:
                     found.append(Entry(kind, home.name, tree, about["source"], about["made_s"]))
         return found
 
-    def hold(self) -> int:
-        """A descriptor; while it is open nobody can clean. For a server that uses entries."""
-        descriptor = os.open(self.root / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass  # it is being cleaned: what is missing then will be made again
-        return descriptor
-
     def clean(self) -> int:
         """Removes everything; returns how many entries there were. Raises InternalError while a
         server uses them."""
@@ -191,6 +182,21 @@ def _hash(file: Any, size: int, path: str, report: Report) -> str:
         progress.reached(file.tell())
     file.seek(0)
     return digest.hexdigest()[:32]
+
+
+def hold(root: str) -> int | None:
+    """A descriptor; while it is open nobody can clean. For a server, whose models use entries."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        os.makedirs(root, 0o700, exist_ok=True)
+        descriptor = os.open(os.path.join(root, _IN_USE), flags, 0o600)
+    except OSError:
+        return None  # whoever prepares the environment will say so
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pass  # it is being cleaned: what is missing then will be made again
+    return descriptor
 
 
 class Progress:

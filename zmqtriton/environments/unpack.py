@@ -88,6 +88,8 @@ class _Unpacking:
         #: Made here, so no links.
         self._directories = {""}
         self._links: dict[str, str] = {}
+        #: The directory, and `/`, in which all of it was packed.
+        self._inner = ""
 
     def _refuse(self, name: str, why: str) -> Refused:
         return Refused(f"The archive {self._path} is refused: '{name[:200]}' {why}")
@@ -175,6 +177,9 @@ class _Unpacking:
 
     def finish(self) -> None:
         """Looks where the links lead, now that all are there."""
+        inner = root_of(self._target)
+        if inner != self._target:
+            self._inner = f"{inner.name}/"
         old = self._old_prefix()
         for name, goal in self._links.items():
             if goal.startswith("/"):
@@ -187,7 +192,7 @@ class _Unpacking:
 
     def _old_prefix(self) -> str:
         """Where it was before it was packed, as its own script says."""
-        script = self._target / "bin" / "activate"
+        script = self._target / self._inner / "bin" / "activate"
         if script.is_symlink() or not script.is_file():
             return ""
         with script.open(errors="replace") as file:
@@ -198,13 +203,13 @@ class _Unpacking:
         """Makes a link into the place of old one that leads to the same file here."""
         if not old or not goal.startswith(old + "/"):
             return
-        inside = goal[len(old) + 1 :]
+        inside = self._inner + goal[len(old) + 1 :]
         (self._target / name).unlink()
         os.symlink(posixpath.relpath(inside, posixpath.dirname(name) or "."), self._target / name)
 
     def _judge_outside(self, name: str, end: str) -> None:
-        is_python = _INTERPRETER_LINK.fullmatch(name) is not None
-        if not is_python or not os.path.isfile(self._target / "pyvenv.cfg"):
+        is_python = _INTERPRETER_LINK.fullmatch(name.removeprefix(self._inner)) is not None
+        if not is_python or not os.path.isfile(self._target / self._inner / "pyvenv.cfg"):
             raise self._refuse(name, f"is a link to '{self._links[name]}', which is outside")
         if not os.path.isfile(end) or not os.access(end, os.X_OK):
             raise self._refuse(

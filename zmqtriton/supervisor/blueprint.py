@@ -66,6 +66,8 @@ class Blueprint:
     #: Makes it final of what the model said; raises ConfigError.
     finish: Callable[[str], Finished]
     warnings: tuple[str, ...] = ()
+    #: Its instances load at the same time, and not one after the other.
+    is_parallel: bool = True
     #: None for a model that has processes.
     ensemble: Ensemble | None = None
 

@@ -57,6 +57,8 @@ class Policy:
     allow_client_shm: bool = False
     #: How often the service manager hears that the server lives; None: there is none.
     beat_s: float | None = None
+    #: Their paths, for whoever asks.
+    repositories: tuple[str, ...] = ()
     #: Frontends' roles, one for each process.
     roles: tuple[str, ...] = ()
 
@@ -325,7 +327,11 @@ class Core:
         held = self.segment_bytes()
         for process in processes:
             process["segment_bytes"] = held.get(process.get("serial", 0), 0)
-        return {"processes": processes, "malformed": self._malformed}
+        return {
+            "processes": processes,
+            "malformed": self._malformed,
+            "repositories": self._policy.repositories,
+        }
 
     def _all_news(self) -> Iterable[wire.News]:
         return [news for model in self.models.values() for news in model.news()]

@@ -7,6 +7,7 @@ decides when it is announced and when it is retired. Does no I/O.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -58,6 +59,8 @@ class Generation:
         self.owner: Owner
         self._plan = plan
         self._introductions = introductions
+        #: Those whose first start is still to come.
+        self._not_begun: deque[Instance] = deque()
         #: The broker knows of it.
         self._is_announced = False
 
@@ -172,6 +175,8 @@ class Generation:
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
                 self._fail(InternalError.number, self._why(instance))
+            elif instance.state is InstanceState.READY and self._not_begun:
+                self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._enter(states.AllInstancesLoaded())
                 self.owner.generation_loaded(self)
@@ -214,8 +219,16 @@ class Generation:
             for place in places
         ]
         self.instances += new
-        for instance in new:
-            self.handle(instance, states.StartRequested())
+        self._not_begun += new
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._not_begun and (self.blueprint.is_parallel or not self._is_one_loading):
+            self.handle(self._not_begun.popleft(), states.StartRequested())
+
+    @property
+    def _is_one_loading(self) -> bool:
+        return any(i.is_alive and i.state is not InstanceState.READY for i in self.instances)
 
     def _introduce(self, instance: Instance) -> None:
         blueprint, place = self.blueprint, instance.place

@@ -20,7 +20,13 @@ from zmqtriton.supervisor.generation import Generation, Owner
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.surroundings import Surroundings
 from zmqtriton.supervisor.version import UNLOADED, ModelVersion
-from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import (
+    InternalError,
+    InvalidArgument,
+    Unavailable,
+    ZmqTritonError,
+    from_number,
+)
 
 #: Hears the error, or None: all is well.
 Done = Callable[[ZmqTritonError | None], None]
@@ -194,6 +200,7 @@ class Loading:
             generation = Generation(*parts)
         else:
             generation = EnsembleGeneration(*parts, around.members)
+        generation.owner = self
         around.generations[generation.number] = generation
         return generation
 
@@ -202,15 +209,20 @@ class Loading:
         plan = self._blueprint.versions[number]
         combined = self._combined
         if plan.problem:
-            self._fail(number, plan.code, plan.problem)
+            self._refuse(generation, from_number(plan.code, plan.problem))
         elif isinstance(combined, ZmqTritonError):
-            self._fail(number, combined.number, combined.text)
+            self._refuse(generation, combined)
         elif isinstance(self._environment, ZmqTritonError):
-            self._fail(number, self._environment.number, self._environment.text)
+            self._refuse(generation, self._environment)
         else:
             generation.environment = self._environment
             generation.finished = combined or generation.finished
             generation.start(self)
+
+    def _refuse(self, generation: Generation, error: ZmqTritonError) -> None:
+        """There is nothing to start."""
+        self._fail(generation.version, error.number, error.text)
+        generation.abort(error.text)
 
     # ------------------------------------- what becomes of a new generation
 

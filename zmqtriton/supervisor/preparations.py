@@ -52,4 +52,4 @@ class Preparations:
             return
         demand, then = self._waiting.pop(serial)
         words = f": {last_words}" if last_words else ""
-        then(InternalError(f"{demand} cannot be prepared: its process has {reason}{words}"))
+        then(InternalError(f"{demand} cannot be prepared ({reason}){words}"))

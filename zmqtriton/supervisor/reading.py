@@ -26,10 +26,18 @@ from zmqtriton.options import Options
 from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
 from zmqtriton.supervisor.instance import Place
-from zmqtriton_floor.errors import InternalError, NotFound, ZmqTritonError
+from zmqtriton.supervisor.python_settings import check as check_settings
+from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
 
 #: The stub lies beside the floor; it is started by path and imported by nobody.
 STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
+
+#: Triton runs it in place of its own.
+_OWN_STUB = "triton_python_backend_stub"
+_WHY_NO_OWN_STUB = (
+    "a stub for another Python is not needed; name the Python in EXECUTION_ENV_PATH or "
+    "PYTHON_EXECUTABLE"
+)
 
 _DEVICE = re.compile(r"nvidia([0-9]+)")
 
@@ -50,6 +58,7 @@ class Repository:
         self._paths = [Path(path) for path in options.model_repository]
         self._config_name = options.model_config_name
         self._auto_complete = not options.strict_model_config
+        self._python_settings = options.backend_settings("python")
         self._may_build = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._backends = (STUB / "backends", Path(options.backend_directory))
@@ -102,12 +111,16 @@ class Repository:
             host=self._host,
         )
         versions, warnings = self._versions(config, scanned)
+        if (scanned.path / _OWN_STUB).exists():
+            warnings = (*warnings, f"ignore {scanned.path / _OWN_STUB}: {_WHY_NO_OWN_STUB}")
         environment: Environment | Demand = SERVERS_OWN
         ensemble = None
         if config.HasField("ensemble_scheduling"):
             ensemble = Ensemble(tuple(member_steps(config)), partial(_finish_ensemble, config))
         else:
             try:
+                check_settings(self._python_settings)
+                _check_parameters(config)
                 environment = find_demand(
                     config, scanned.path.absolute(), may_build=self._may_build
                 )
@@ -126,6 +139,7 @@ class Repository:
             finished=None if ensemble or self._auto_complete else _finished(config),
             finish=partial(_finish, config, self._host),
             warnings=(*scanned.warnings, *warnings),
+            is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
         )
 
@@ -158,6 +172,14 @@ def _directories(repository: Path) -> list[str]:
             )
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}: {error.strerror}") from error
+
+
+def _check_parameters(config: Any) -> None:
+    if "FORCE_CPU_ONLY_INPUT_TENSORS" in config.parameters:
+        value = str(config.parameters["FORCE_CPU_ONLY_INPUT_TENSORS"].string_value)
+        if value not in ("yes", "no"):
+            # The quotation mark is Triton's.
+            raise Unsupported(f"Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {value}'")
 
 
 def _places(config: Any) -> tuple[Place, ...]:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from zmqtriton import systemd
-from zmqtriton.environments.cache import default_root
+from zmqtriton.environments.cache import default_root, hold
 from zmqtriton.environments.demand import variables
 from zmqtriton.options import Options
 from zmqtriton.supervisor import (
@@ -37,6 +37,7 @@ from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
+from zmqtriton.supervisor.python_settings import PythonSettings
 from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
@@ -48,8 +49,6 @@ from zmqtriton_floor.logs import LEVEL_NUMBERS
 _log = logging.getLogger(__name__)
 
 _TOKEN_BYTES = 16
-#: As Triton's defaults of shm-default-byte-size and shm-growth-byte-size.
-_SEGMENT_BYTES = 1 << 20
 _LOOK_EVERY_S = 1.0
 #: For what was killed at the end; after that the kernel has it.
 _END_WITHIN_S = 5.0
@@ -111,19 +110,17 @@ class Service:
         self._next_look_s = 0.0
         self._signals, self._wakeup = socket.socketpair()
         self._control: ControlSocket | None = None
+        #: Keeps what models run from being cleaned away.
+        self._cache_hold: int | None = None
 
     def _settings(self) -> str:
         """What every process is told: all options, with the ports that they have become."""
         settings = dataclasses.asdict(self._options)
         settings["server_version"] = __version__
         settings["server_extensions"] = tables.EXTENSIONS
-        python = self._options.backend_settings("python")
-        for setting, name in (
-            ("segment_bytes", "shm-default-byte-size"),
-            ("segment_step_bytes", "shm-growth-byte-size"),
-        ):
-            text = python.get(name, "")
-            settings[setting] = int(text) if text.isdecimal() else _SEGMENT_BYTES
+        python = PythonSettings.read(self._options.backend_settings("python"))
+        settings["segment_bytes"] = python.segment_bytes
+        settings["segment_step_bytes"] = python.segment_step_bytes
         settings["metrics_address"] = self._options.metrics_address or self._options.http_address
         for role, name in (
             (listeners.HTTP, "http_port"),
@@ -179,6 +176,8 @@ class Service:
         self._selector.close()
         for end in (self._signals, self._wakeup):
             end.close()
+        if self._cache_hold is not None:
+            os.close(self._cache_hold)
 
     # ----------------------------------------------------------------- signals
 
@@ -240,6 +239,8 @@ class Service:
 
     def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         cache = self._options.environment_directory or default_root()
+        if self._cache_hold is None:
+            self._cache_hold = hold(cache)
         self._children.spawn(
             action.serial,
             lambda line: commands.environment_command(line, cache, action.demand),
@@ -324,18 +325,19 @@ def policy(options: Options) -> Policy:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
     if options.allow_metrics:
         roles.append("metrics")
-    patience = options.backend_settings("python").get("stub-timeout-seconds", "30")
+    python = PythonSettings.read(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,
         startup_models=options.load_model,
         poll_s=float(options.repository_poll_secs),
         load_slots=options.model_load_thread_count,
-        load_patience_s=float(patience) if patience.isdigit() else 30.0,
+        load_patience_s=python.patience_s,
         load_retries=options.model_load_retry_count,
         exit_on_error=options.exit_on_error,
         exit_timeout_s=options.exit_timeout_secs,
         early_liveness=options.early_liveness,
         allow_client_shm=options.allow_client_shm,
+        repositories=tuple(os.path.abspath(path) for path in options.model_repository),
         roles=tuple(roles),
     )
 

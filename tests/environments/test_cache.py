@@ -1,0 +1,186 @@
+"""The cache of environments: made once, by whoever comes first, and never half."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.environments.cache import BUILT, Cache, Progress, default_root, hold
+from zmqtriton_floor.errors import InternalError
+
+
+def silent(level: str, text: str) -> None:
+    """Nobody listens."""
+
+
+def write(text: str):  # type: ignore[no-untyped-def]
+    return lambda tree: (tree / "file").write_text(text)
+
+
+def test_an_entry_is_made_once(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+
+    first = cache.make(BUILT, "x", "source", write("first"), silent)
+    second = Cache(str(tmp_path)).make(BUILT, "x", "source", write("second"), silent)
+
+    assert first == second
+    assert "first" == (second / "file").read_text()
+    assert [("x", "source")] == [(entry.name, entry.source) for entry in cache.entries()]
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+
+    def fail(tree: Path) -> None:
+        (tree / "half").touch()
+        raise InternalError("no")
+
+    with pytest.raises(InternalError):
+        cache.make(BUILT, "x", "source", fail, silent)
+
+    assert not (tmp_path / BUILT / "x").exists()
+    assert "whole" == (cache.make(BUILT, "x", "", write("whole"), silent) / "file").read_text()
+
+
+def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    said: list[str] = []
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def slowly(tree: Path) -> None:
+        has_begun.set()
+        may_end.wait(30)
+        (tree / "file").write_text("first")
+
+    first = threading.Thread(target=cache.make, args=(BUILT, "x", "", slowly, silent))
+    first.start()
+    has_begun.wait(30)
+
+    def report(level: str, text: str) -> None:
+        said.append(text)
+        may_end.set()
+
+    tree = cache.make(BUILT, "x", "", write("second"), report)
+    first.join(30)
+
+    assert ["waiting for another process that makes the same environment"] == said
+    assert "first" == (tree / "file").read_text()
+
+
+def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    kept = cache.make(BUILT, "kept", "", write(""), silent)
+    for name in ("dead", "living"):
+        (tmp_path / BUILT / name / "tree").mkdir(parents=True)
+
+    with open(tmp_path / BUILT / "living.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        count = cache.sweep()
+
+    assert 1 == count
+    assert kept.exists()
+    assert not (tmp_path / BUILT / "dead").exists()
+    assert (tmp_path / BUILT / "living").exists()
+
+
+def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from zmqtriton.environments.cache import *\n"
+        "def fill(tree): (tree / 'half').touch(); os._exit(9)\n"
+        "Cache(sys.argv[1]).make(BUILT, 'x', '', fill, print)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+
+    tree = Cache(str(tmp_path)).make(BUILT, "x", "", write("whole"), silent)
+
+    assert 9 == killed.returncode
+    assert ["file"] == [path.name for path in tree.iterdir()]
+
+
+def test_nothing_is_cleaned_while_a_server_uses_it(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path))
+    tree = cache.make(BUILT, "x", "", write(""), silent)
+    held = hold(str(tmp_path))
+    assert held is not None
+
+    with pytest.raises(InternalError, match="a running server uses the environments"):
+        cache.clean()
+    assert tree.exists()
+    os.close(held)
+
+    assert 1 == cache.clean()
+    assert [] == cache.entries()
+
+
+def test_a_content_has_one_digest_wherever_it_lies(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path / "cache"))
+    digests = []
+    for name, content in (("a", b"same"), ("b", b"same"), ("c", b"other")):
+        path = tmp_path / name
+        path.write_bytes(content)
+        os.utime(path, (1, 1))
+        for _ in range(2):
+            with path.open("rb") as file:
+                digests.append(cache.digest_of(file, str(path), silent))
+                assert 0 == file.tell()
+
+    assert digests[0:2] == digests[2:4]
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[4]
+    # Remembered while the file looks the same, even if somebody has tampered with its content.
+    assert 3 == len(list((tmp_path / "cache" / "digests").iterdir()))
+
+
+def test_a_file_that_was_just_written_is_read_again(tmp_path: Path) -> None:
+    cache, path = Cache(str(tmp_path / "cache")), tmp_path / "a"
+    digests = []
+    for content in (b"one", b"two"):
+        path.write_bytes(content)
+        with path.open("rb") as file:
+            digests.append(cache.digest_of(file, str(path), silent))
+
+    assert digests[0] != digests[1]
+
+
+def test_where_nothing_can_be_kept_is_said_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(InternalError, match=r"cannot be kept in .*--environment-directory"):
+        Cache(str(tmp_path / "file" / "cache"))
+    assert hold(str(tmp_path / "file" / "cache")) is None
+
+
+def test_the_place_is_systemds_then_the_desktops_then_the_homes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", "/home/x")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("CACHE_DIRECTORY", raising=False)
+    found = [default_root()]
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    found.append(default_root())
+    monkeypatch.setenv("CACHE_DIRECTORY", "/var/cache/a:/var/cache/b")
+    found.append(default_root())
+
+    assert [
+        "/home/x/.cache/zmqtriton/environments",
+        "/xdg/zmqtriton/environments",
+        "/var/cache/a/environments",
+    ] == found
+
+
+def test_what_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Progress, "EVERY_S", 0.0)
+    said: list[str] = []
+    progress = Progress("Reading x", 200, lambda level, text: said.append(text))
+
+    progress.reached(50)
+    progress.reached(200)
+
+    assert ["Reading x: 25 %", "Reading x: 100 %"] == said

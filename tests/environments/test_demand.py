@@ -1,0 +1,211 @@
+"""What a configuration asks for, and the variables that come of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zmqtriton_protos
+from zmqtriton.environments import ahead
+from zmqtriton.environments.demand import (
+    SERVERS_OWN,
+    Demand,
+    Environment,
+    applied,
+    find_demand,
+    variables,
+)
+from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
+
+
+def asked(model: Path, *, may_build: bool = False, **parameters: str) -> Environment | Demand:
+    config: Any = zmqtriton_protos.ModelConfig()
+    for name, value in parameters.items():
+        config.parameters[name].string_value = value
+    return find_demand(config, model, may_build=may_build)
+
+
+def environment(root: Path) -> Path:
+    (root / "bin").mkdir(parents=True)
+    (root / "bin" / "activate").touch()
+    (root / "bin" / "python").touch(mode=0o755)
+    return root
+
+
+def test_a_model_that_asks_for_nothing_has_the_servers_own(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").touch()
+
+    assert asked(tmp_path) == SERVERS_OWN
+    assert asked(tmp_path, PYTHON_EXECUTABLE=sys.executable) == SERVERS_OWN
+    assert asked(tmp_path, PYTHON_REQUIREMENTS="no", may_build=True) == SERVERS_OWN
+    assert SERVERS_OWN.is_servers_own
+    assert not Environment(sys.executable, support="/support").is_servers_own
+
+
+@pytest.mark.row("B10")
+def test_the_directory_of_the_model_can_be_named(tmp_path: Path) -> None:
+    root = environment(tmp_path / "python_env")
+    archive = tmp_path / "env.tar.gz"
+    archive.touch()
+
+    directory = asked(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/python_env")
+    packed = asked(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+
+    assert directory == Demand("directory", str(root))
+    assert isinstance(packed, Demand)
+    assert (packed.kind, packed.path) == ("archive", str(archive))
+
+
+@pytest.mark.row("B10")
+def test_what_is_not_there_is_said_as_triton_says_it(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(InternalError) as missing:
+        asked(tmp_path, EXECUTION_ENV_PATH="/nowhere/env.tar.gz")
+    with pytest.raises(InternalError) as empty:
+        asked(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "empty"))
+
+    assert "Failed to get the canonical path for /nowhere/env.tar.gz." == missing.value.text
+    assert empty.value.text == (
+        f"Path {tmp_path}/empty/bin/activate does not exist. The Python environment should "
+        "contain an 'activate' script."
+    )
+
+
+def test_an_environment_without_a_python_is_refused(tmp_path: Path) -> None:
+    (environment(tmp_path / "env") / "bin" / "python").unlink()
+
+    with pytest.raises(InternalError, match="has no bin/python that can be run"):
+        asked(tmp_path, EXECUTION_ENV_PATH=str(tmp_path / "env"))
+
+
+def test_a_zip_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match=r"pack the environment as \.tar\.gz"):
+        asked(tmp_path, EXECUTION_ENV_PATH="/x/env.zip")
+
+
+def test_an_archive_that_has_changed_is_another_demand(tmp_path: Path) -> None:
+    archive = tmp_path / "env.tar.gz"
+    archive.touch()
+    before = asked(tmp_path, EXECUTION_ENV_PATH=str(archive))
+
+    archive.write_text("other")
+
+    assert before != asked(tmp_path, EXECUTION_ENV_PATH=str(archive))
+
+
+def test_requirements_are_asked_for_by_the_model_or_the_server(tmp_path: Path) -> None:
+    for name in ("other.txt", "pyproject.toml"):
+        (tmp_path / name).touch()
+    found = [
+        asked(tmp_path, may_build=True),
+        asked(tmp_path, PYTHON_REQUIREMENTS="yes"),
+        asked(tmp_path, PYTHON_REQUIREMENTS="other.txt"),
+        asked(tmp_path, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE="python3.9"),
+    ]
+    (tmp_path / "requirements.txt").touch()
+    found.append(asked(tmp_path, may_build=True))
+
+    own = sys.executable
+    assert [
+        ("requirements", "pyproject.toml", own),
+        ("requirements", "pyproject.toml", own),
+        ("requirements", "other.txt", own),
+        ("requirements", "pyproject.toml", "python3.9"),
+        ("requirements", "requirements.txt", own),
+    ] == [(d.kind, Path(d.path).name, d.python) for d in found if isinstance(d, Demand)]
+
+
+def test_requirements_that_are_asked_for_and_missing_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match=r"there is no file .*/mine\.txt"):
+        asked(tmp_path, PYTHON_REQUIREMENTS="mine.txt")
+    with pytest.raises(InternalError, match=r"has no requirements\.txt or pyproject\.toml"):
+        asked(tmp_path, PYTHON_REQUIREMENTS="yes")
+
+
+def test_an_environment_comes_before_requirements_and_interpreter(tmp_path: Path) -> None:
+    root = environment(tmp_path / "env")
+    (tmp_path / "requirements.txt").touch()
+
+    found = asked(
+        tmp_path, may_build=True, EXECUTION_ENV_PATH=str(root), PYTHON_EXECUTABLE="python3.9"
+    )
+
+    assert found == Demand("directory", str(root))
+
+
+# ------------------------------------------------------------------ variables
+
+INHERITED = {
+    "PATH": "/bin",
+    "LD_LIBRARY_PATH": "/lib",
+    "PYTHONPATH": "/mine",
+    "VIRTUAL_ENV": "/server",
+    "PYTHONHOME": "/server",
+    "HOME": "/root",
+}
+
+
+@pytest.mark.row("B11", "B16")
+def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) -> None:
+    root = environment(tmp_path / "env")
+
+    found = applied(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
+
+    assert {
+        "PATH": f"{root}/bin:/bin",
+        "LD_LIBRARY_PATH": f"{root}/lib:/lib",
+        "VIRTUAL_ENV": str(root),
+        "PYTHONPATH": "/mine",
+        "HOME": "/root",
+    } == found
+
+
+def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
+    root = environment(tmp_path / "env")
+    (root / "conda-meta").mkdir()
+
+    found = applied(Environment("python", str(root)), {"CONDA_PREFIX": "/base"})
+
+    assert str(root) == found["CONDA_PREFIX"]
+    assert "env" == found["CONDA_DEFAULT_ENV"]
+    assert "VIRTUAL_ENV" not in found
+    # No empty part, which would mean the current directory.
+    assert f"{root}/lib" == found["LD_LIBRARY_PATH"]
+
+
+def test_an_interpreter_is_not_in_the_environment_of_the_server() -> None:
+    found = applied(Environment("/usr/bin/python3"), INHERITED)
+
+    assert {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} == set(found)
+    assert {} == variables(SERVERS_OWN, INHERITED)
+
+
+# ------------------------------------------------------------ without a server
+
+
+def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
+    for name, config in (
+        ("plain", 'backend: "python"'),
+        ("wanting", 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "python3.9" } }'),
+        ("broken", "backend: ["),
+        ("whole", 'platform: "ensemble" ensemble_scheduling { }'),
+    ):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.py").touch()
+        (tmp_path / name / "config.pbtxt").write_text(config)
+
+    found = {entry.model: entry.demand for entry in ahead.read(tmp_path, may_build=False)}
+    alone = list(ahead.read(tmp_path / "wanting", may_build=False))
+
+    assert SERVERS_OWN == found["plain"]
+    assert Demand("interpreter", python="python3.9") == found["wanting"]
+    assert isinstance(found["broken"], ZmqTritonError)
+    assert [("wanting", found["wanting"])] == alone
+    with pytest.raises(NotFound):
+        list(ahead.read(tmp_path / "nothing", may_build=False))
+    assert os.path.isdir(tmp_path / "plain")

@@ -1,0 +1,332 @@
+"""What a demand becomes: real interpreters, packages of our own making, and no network."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import zmqtriton_stub.probe
+from tests.environments.test_unpack import Member, file, link, pack
+from zmqtriton.environments import interpreters, programs, support
+from zmqtriton.environments.build import build
+from zmqtriton.environments.cache import Cache
+from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, REQUIREMENTS, Demand, Environment
+from zmqtriton.environments.prepare import prepare
+from zmqtriton_floor.errors import InternalError
+
+pytestmark = pytest.mark.system
+
+#: What conda-pack writes in place of where the environment was, and its program that undoes it.
+PLACEHOLDER = "/opt/placehold_placehold"
+CONDA_UNPACK = f"""#!/usr/bin/env python
+import os
+here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+for name in ("bin/tool", "bin/run-count"):
+    path = os.path.join(here, name)
+    text = open(path).read() if os.path.exists(path) else ""
+    with open(path, "w") as file:
+        file.write(text.replace("{PLACEHOLDER}", here) if name == "bin/tool" else text + "x")
+"""
+
+
+class Said(list[str]):
+    def __call__(self, level: str, text: str) -> None:
+        self.append(text)
+
+
+def fake_python(lines: str = "") -> bytes:
+    """A program that is no link, as in a conda environment, and is the Python of this test."""
+    return f'#!/bin/sh\n{lines}\nexec {sys.executable} "$@"\n'.encode()
+
+
+def conda() -> list[Member]:
+    """As conda-pack lays it out."""
+    return [
+        file("bin/activate", b"export CONDA_PREFIX=..."),
+        file("bin/python3.11", fake_python(), mode=0o755),
+        link("bin/python", "python3.11"),
+        link("bin/python3", "python3.11"),
+        file("bin/conda-unpack", CONDA_UNPACK.encode(), mode=0o755),
+        file("bin/tool", f"#!{PLACEHOLDER}/bin/python\n".encode(), mode=0o755),
+        file("conda-meta/history"),
+        file("lib/libz.so.1.2", b"code"),
+        link("lib/libz.so", "libz.so.1.2"),
+        link("lib/libz.so.1", "./libz.so.1.2"),
+    ]
+
+
+@pytest.mark.row("B12")
+def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -> None:
+    cache, said = Cache(str(tmp_path / "cache")), Said()
+    one = pack(tmp_path / "one.tar.gz", conda())
+    two = tmp_path / "two.tar.gz"
+    two.write_bytes(one.read_bytes())
+
+    found = [prepare(Demand(ARCHIVE, str(path)), cache, said) for path in (one, two, one)]
+
+    root = Path(found[0].root)
+    assert [found[0]] * 3 == found
+    assert f"#!{root}/bin/python\n" == (root / "bin" / "tool").read_text()
+    assert "x" == (root / "bin" / "run-count").read_text()
+    assert [f"Extracting Python execution env {one}"] == [t for t in said if "Extracting" in t]
+    assert f"{root}/bin/python" == found[0].python
+
+
+@pytest.mark.row("B12")
+def test_an_archive_that_is_refused_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    cache = Cache(str(tmp_path / "cache"))
+    path = pack(tmp_path / "env.tar.gz", [*conda(), file("../../x", b"evil")])
+
+    with pytest.raises(InternalError, match=r"'\.\./\.\./x' leads outside"):
+        prepare(Demand(ARCHIVE, str(path)), cache, Said())
+
+    assert [] == cache.entries()
+    assert [] == [p for p in (cache.root / "archives").iterdir() if p.is_dir()]
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
+    members = [m for m in conda() if m[0].name != "bin/conda-unpack"]
+    members.append(file("bin/conda-unpack", b"raise SystemExit('no prefix')", mode=0o755))
+    path = pack(tmp_path / "env.tar.gz", members)
+    cache = Cache(str(tmp_path / "cache"))
+
+    with pytest.raises(InternalError, match="bin/conda-unpack failed: no prefix"):
+        prepare(Demand(ARCHIVE, str(path)), cache, Said())
+    assert [] == cache.entries()
+
+
+def test_an_archive_without_an_environment_is_said_in_tritons_words(tmp_path: Path) -> None:
+    path = pack(tmp_path / "env.tar.gz", [file("README")])
+
+    with pytest.raises(InternalError, match=r"bin/activate does not exist\. The Python environm"):
+        prepare(Demand(ARCHIVE, str(path)), Cache(str(tmp_path / "cache")), Said())
+
+
+# ---------------------------------------------------------------- interpreters
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/nowhere/python\n", "cannot be run: No such file or directory"),
+        ("\x7fELF of another machine", "cannot be run: Exec format error"),
+        ("#!/bin/sh\necho no libpython >&2; exit 127\n", "does not work: no libpython"),
+        (
+            "#!/bin/sh\necho 'zmqtriton-probe {\"version\": [3, 7, 9]}'\n",
+            "is Python 3.7.9; models need Python 3.8 or newer",
+        ),
+    ],
+)
+def test_an_interpreter_that_is_of_no_use_says_why(tmp_path: Path, text: str, why: str) -> None:
+    python = script(tmp_path / "python", text)
+
+    with pytest.raises(InternalError) as refused:
+        interpreters.ask(Environment(python))
+
+    assert why in refused.value.text
+
+
+def test_an_interpreter_tells_what_it_is(tmp_path: Path) -> None:
+    # What startup files print is no answer.
+    noisy = script(tmp_path / "python", fake_python("echo zmqtriton; echo -n '{}'").decode())
+
+    found = interpreters.ask(Environment(noisy))
+
+    assert sys.version_info[:3] == found.version
+    assert os.path.realpath(sys.executable) == found.executable
+    assert () == found.lacks
+    assert zmqtriton_stub.probe.MARK == interpreters._MARK
+
+
+def test_a_name_is_looked_up_and_its_version_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = "python{}.{}".format(*sys.version_info)
+    for folder, text in (("shim", "#!/bin/sh\necho no such version >&2; exit 127\n"), ("real", "")):
+        (tmp_path / folder).mkdir()
+        script(tmp_path / folder / version, text or fake_python().decode())
+    script(tmp_path / "real" / "python3.99", fake_python().decode())
+    monkeypatch.setenv("PATH", f"{tmp_path}/shim:{tmp_path}/real:/bin")
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    assert f"{tmp_path}/real/{version}" == interpreters.find(version)
+    with pytest.raises(InternalError, match=r"'python3\.99': there is no such interpreter"):
+        interpreters.find("python3.99")
+
+
+# -------------------------------------------------------- what stubs need
+
+
+def lacking(abi: str = "") -> interpreters.Interpreter:
+    own = interpreters.servers_own()
+    return own._replace(python="/model/python", lacks=("msgpack",), abi=abi or own.abi)
+
+
+@pytest.mark.row("B13")
+def test_a_python_like_the_servers_gets_copies_of_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "find_uv", lambda: None)
+    cache = Cache(str(tmp_path))
+
+    found = Path(support.supply(lacking(), cache, Said()))
+
+    assert {"zmq", "msgpack", "numpy"} <= {path.name for path in found.iterdir()}
+    assert not any("zmqtriton" in path.name or "falcon" in path.name for path in found.iterdir())
+    assert str(found) == support.supply(lacking(), cache, Said())
+
+
+@pytest.mark.row("B13")
+def test_what_cannot_be_supplied_is_refused_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(str(tmp_path))
+    monkeypatch.setattr(programs, "find_uv", lambda: None)
+
+    with pytest.raises(InternalError) as without_uv:
+        support.supply(lacking(abi="cpython-399-other"), cache, Said())
+    fails = script(tmp_path / "uv", "#!/bin/sh\necho no route to host; exit 2\n")
+    monkeypatch.setattr(programs, "find_uv", lambda: fails)
+    with pytest.raises(InternalError) as without_network:
+        support.supply(lacking(abi="cpython-399-other"), cache, Said())
+
+    sentence = (
+        "The Python environment of /model/python lacks the module 'msgpack', which every model "
+        "needs. Install it with: /model/python -m pip install pyzmq msgpack numpy"
+    )
+    assert without_uv.value.text == (
+        f"{sentence}; or let the server supply it: {sys.executable} -m pip install uv"
+    )
+    assert f"{sentence} (supplying it failed: no route to host)" == without_network.value.text
+    assert [] == cache.entries()
+
+
+def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
+    found = prepare(Demand(INTERPRETER), Cache(str(tmp_path)), Said())
+
+    assert Environment(sys.executable) == found
+
+
+# ---------------------------------------------------------------- requirements
+
+
+def wheel(folder: Path, version: str = "1.0") -> None:
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / f"greeting-{version}-py3-none-any.whl", "w") as archive:
+        info = f"greeting-{version}.dist-info"
+        archive.writestr("greeting.py", f"VERSION = '{version}'\n")
+        archive.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: greeting\nVersion: {version}"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def requirements(tmp_path: Path) -> Path:
+    wheel(tmp_path / "wheels")
+    wheel(tmp_path / "wheels", "2.0")
+    path = tmp_path / "requirements.txt"
+    path.write_text("--no-index\n--find-links wheels\n-c bounds.txt\ngreeting\n")
+    (tmp_path / "bounds.txt").write_text("greeting<2\n")
+    return path
+
+
+def installed(root: str) -> list[str]:
+    return sorted(path.name for path in Path(root).glob("lib/python*/site-packages/greeting-*"))
+
+
+def test_requirements_are_built_once_for_their_content(
+    tmp_path: Path, requirements: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, said, base = Cache(str(tmp_path / "cache")), Said(), interpreters.servers_own()
+    first = build(str(requirements), base, cache, said)
+    assert any("Building an environment for" in text for text in said)
+    assert any("greeting==1.0" in text for text in said)
+    monkeypatch.setattr(programs, "find_uv", lambda: None)
+
+    again = build(str(requirements), base, cache, said)
+    (tmp_path / "bounds.txt").write_text("greeting>=2\n")
+    with pytest.raises(InternalError) as refused:
+        build(str(requirements), base, cache, said)
+
+    assert first == again
+    assert ["greeting-1.0.dist-info"] == installed(first)
+    assert refused.value.text == (
+        f"Building an environment for {requirements} needs uv. Install it with: "
+        f"{sys.executable} -m pip install uv"
+    )
+
+
+def test_what_they_include_counts_too(tmp_path: Path, requirements: Path) -> None:
+    cache, base = Cache(str(tmp_path / "cache")), interpreters.servers_own()
+    first = build(str(requirements), base, cache, Said())
+    (tmp_path / "bounds.txt").write_text("greeting>=2\n")
+
+    second = build(str(requirements), base, cache, Said())
+
+    assert ["greeting-2.0.dist-info"] == installed(second)
+    assert first != second
+
+
+def test_an_environment_whose_interpreter_is_gone_is_built_anew(
+    tmp_path: Path, requirements: Path
+) -> None:
+    cache, base = Cache(str(tmp_path / "cache")), interpreters.servers_own()
+    root = Path(build(str(requirements), base, cache, Said()))
+    (root / "bin" / "python").unlink()
+
+    assert str(root) == build(str(requirements), base, cache, Said())
+    assert (root / "bin" / "python").exists()
+
+
+def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
+    wheel(tmp_path / "wheels")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "model"\nversion = "1"\ndependencies = ["greeting"]\n'
+        "[tool.uv]\nno-index = true\nfind-links = ['wheels']\n"
+    )
+    demand = Demand(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
+
+    found = prepare(demand, Cache(str(tmp_path / "cache")), Said())
+
+    assert ["greeting-1.0.dist-info"] == installed(found.root)
+    assert found.support
+
+
+def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "requirements.txt"
+    path.write_text("--no-index\nnobody-has-this\n")
+
+    with pytest.raises(InternalError) as refused:
+        build(str(path), interpreters.servers_own(), Cache(str(tmp_path / "cache")), Said())
+
+    assert refused.value.text.startswith(f"Building an environment for {path} failed: ")
+    assert "nobody-has-this was not found" in " ".join(refused.value.text.split())
+
+
+def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirements: Path) -> None:
+    root = build(str(requirements), interpreters.servers_own(), Cache(str(tmp_path / "a")), Said())
+    with tarfile.open(tmp_path / "env.tgz", "w:gz") as archive:
+        archive.add(root, "env")
+
+    found = prepare(Demand(ARCHIVE, str(tmp_path / "env.tgz")), Cache(str(tmp_path / "b")), Said())
+
+    assert found.root.endswith("/env")
+    assert ["greeting-1.0.dist-info"] == installed(found.root)

@@ -1,0 +1,1 @@
+HERE = "beside the model"

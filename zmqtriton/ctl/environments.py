@@ -1,0 +1,137 @@
+"""`zmqtriton-ctl env`: environments of models, prepared ahead, listed and removed.
+
+Works without a server; a running one is asked only where its models are meant by name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from zmqtriton.ctl.client import NoServer, connect
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
+
+_FAILED = 1
+_QUICK_S = 10.0
+
+
+@click.group()
+@click.option(
+    "--environment-directory",
+    default="",
+    metavar="DIR",
+    help="As the server's option: by default below $CACHE_DIRECTORY or ~/.cache.",
+)
+@click.pass_context
+def env(context: click.Context, environment_directory: str) -> None:
+    """Prepare, list and remove the Python environments of models."""
+    context.meta["cache"] = environment_directory
+
+
+@env.command()
+@click.argument("what", nargs=-1, metavar="[REPOSITORY|MODEL]...")
+@click.option(
+    "--build-environments",
+    is_flag=True,
+    help="As the server's option: also where a requirements.txt merely lies beside the model.",
+)
+@click.option("--model-config-name", default="", metavar="NAME", help="As the server's option.")
+@click.pass_context
+def prepare(
+    context: click.Context, what: tuple[str, ...], build_environments: bool, model_config_name: str
+) -> None:
+    """Unpack and build now what a server would when it loads the models.
+
+    REPOSITORY is a directory of models, or of one; MODEL is the name of one that a running server
+    has. Without any, all models of the running server.
+    """
+    # Not before: the other commands need none of it.
+    from zmqtriton.environments import ahead
+    from zmqtriton.environments.cache import Cache
+    from zmqtriton.environments.demand import Environment
+    from zmqtriton.environments.prepare import prepare as prepare_one
+
+    failed = 0
+    try:
+        cache = Cache(context.meta["cache"])
+        places = list(_places(context, what))
+    except ZmqTritonError as error:
+        click.echo(f"error: {error.text}", err=True)
+        sys.exit(_FAILED)
+    for place in places:
+        for asked in ahead.read(place, may_build=build_environments, config_name=model_config_name):
+            try:
+                if isinstance(asked.demand, ZmqTritonError):
+                    raise asked.demand
+                if isinstance(asked.demand, Environment):
+                    click.echo(f"{asked.model}: the server's own Python")
+                    continue
+                click.echo(f"{asked.model}: preparing {asked.demand}")
+                found = prepare_one(asked.demand, cache, _show)
+                click.echo(f"{asked.model}: ready, {found.python}")
+            except ZmqTritonError as error:
+                failed += 1
+                click.echo(f"{asked.model}: {error.text}", err=True)
+    if failed:
+        sys.exit(_FAILED)
+
+
+def _show(level: str, text: str) -> None:
+    click.echo(f"  {text}")
+
+
+def _places(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
+    """The directories that are meant."""
+    names = [name for name in what if not os.path.isdir(name)]
+    yield from (Path(name) for name in what if os.path.isdir(name))
+    if what and not names:
+        return
+    try:
+        with connect(context.find_root().obj) as client:
+            found = client.call("status", timeout_s=_QUICK_S)
+    except NoServer as error:
+        wanted = ", ".join(names) or "the models"
+        raise NotFound(f"{wanted}: no such directory, and {error}") from error
+    repositories = [Path(path) for path in found["repositories"]]
+    if not names:
+        yield from repositories
+    for name in names:
+        places = [path / name for path in repositories if (path / name).is_dir()]
+        if not places:
+            raise NotFound(f"{name}: neither a directory nor a model of the running server")
+        yield from places
+
+
+@env.command(name="list")
+@click.pass_context
+def list_entries(context: click.Context) -> None:
+    """Show what has been unpacked and built, and of what."""
+    from zmqtriton.environments.cache import Cache
+
+    try:
+        entries = Cache(context.meta["cache"]).entries()
+    except ZmqTritonError as error:
+        click.echo(f"error: {error.text}", err=True)
+        sys.exit(_FAILED)
+    for entry in entries:
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.made_s))
+        click.echo(f"{entry.kind:8}  {made}  {entry.source}\n          {entry.tree}")
+
+
+@env.command()
+@click.pass_context
+def clean(context: click.Context) -> None:
+    """Remove them all; models that need them make them anew."""
+    from zmqtriton.environments.cache import Cache
+
+    try:
+        removed = Cache(context.meta["cache"]).clean()
+    except ZmqTritonError as error:
+        click.echo(f"error: {error.text}", err=True)
+        sys.exit(_FAILED)
+    click.echo(f"removed {removed}")

@@ -1,0 +1,48 @@
+"""What the models of a repository ask for, read without a server: for `zmqtriton-ctl env prepare`.
+
+Reads configurations and names, and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from zmqtriton.config.model_config import load_config
+from zmqtriton.environments.demand import Demand, Environment, find_demand
+from zmqtriton.repository.scan import find_config, scan
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
+
+
+class Asked(NamedTuple):
+    """One model and what it asks for, or why that cannot be told."""
+
+    model: str
+    demand: Environment | Demand | ZmqTritonError
+
+
+def read(place: Path, *, may_build: bool, config_name: str = "") -> Iterator[Asked]:
+    """Of one model's directory, or of all that a repository has. Ensembles ask for nothing."""
+    if not place.is_dir():
+        raise NotFound(f"there is no directory {place}")
+    if is_model(place):
+        yield from _ask(place.absolute(), may_build, config_name)
+        return
+    for model in scan([place.absolute()], config_name).values():
+        yield from _ask(model.path, may_build, config_name)
+
+
+def is_model(place: Path) -> bool:
+    """And not a repository, in which no directory is a number."""
+    names = [entry.name for entry in place.iterdir()]
+    return "config.pbtxt" in names or any(name.isdecimal() for name in names)
+
+
+def _ask(path: Path, may_build: bool, config_name: str) -> Iterator[Asked]:
+    try:
+        config = load_config(path.name, path, find_config(path, config_name))
+        if not config.HasField("ensemble_scheduling"):
+            yield Asked(path.name, find_demand(config, path, may_build=may_build))
+    except ZmqTritonError as error:
+        yield Asked(path.name, error)

@@ -1,0 +1,68 @@
+"""The settings of Triton's Python backend, `--backend-config=python,...`: what they mean here.
+
+A wrong one is the problem of every Python model, in Triton's words, and not of the server. Keys
+that nobody knows are accepted, as in Triton.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from zmqtriton_floor.errors import InvalidArgument
+
+_MIB = 1 << 20
+_LEADING_INT = re.compile(r"\s*([+-]?[0-9]{1,18})")
+_NOT_POSITIVE = "can't be smaller than or equal to zero."
+#: key -> (default, the least, what is said of less). The first text is Triton's, 4 and all.
+_NUMBERS = {
+    "shm-default-byte-size": (_MIB, _MIB, "can't be smaller than 4 MiBs"),
+    "shm-growth-byte-size": (_MIB, 1, _NOT_POSITIVE),
+    "stub-timeout-seconds": (30, 1, _NOT_POSITIVE),
+    "thread-pool-size": (32, 1, "can't be less than 1."),
+}
+_PREFIX = "shm-region-prefix-name"
+
+
+class PythonSettings(NamedTuple):
+    #: The first segment of a process's arena, and by how much it grows.
+    segment_bytes: int
+    segment_step_bytes: int
+    #: A load that takes longer gives its place to another; it goes on.
+    patience_s: float
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> PythonSettings:
+        """With the defaults in place of what is wrong."""
+        found = {key: _number(key, given) for key in _NUMBERS}
+        values = {
+            key: _NUMBERS[key][0] if isinstance(value, InvalidArgument) else value
+            for key, value in found.items()
+        }
+        return cls(
+            values["shm-default-byte-size"],
+            values["shm-growth-byte-size"],
+            float(values["stub-timeout-seconds"]),
+        )
+
+
+def check(given: Mapping[str, str]) -> None:
+    """Raises InvalidArgument for the first that is wrong."""
+    for key in _NUMBERS:
+        value = _number(key, given)
+        if isinstance(value, InvalidArgument):
+            raise value
+    if given.get(_PREFIX) == "":
+        raise InvalidArgument(f"{_PREFIX} must at least contain one character")
+
+
+def _number(key: str, given: Mapping[str, str]) -> int | InvalidArgument:
+    default, least, complaint = _NUMBERS[key]
+    if key not in given:
+        return default
+    digits = _LEADING_INT.match(given[key])
+    if digits is None:
+        return InvalidArgument(f"{key} is '{given[key]}', which is no number")
+    value = int(digits.group(1))
+    return value if value >= least else InvalidArgument(f"{key} {complaint}")
