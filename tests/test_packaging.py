@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,12 @@ COMMANDS = {
     "tritonserver": "zmqtriton.main:main",
     "zmqtriton-ctl": "zmqtriton.ctl.main:main",
 }
+
+
+#: What models import, at the top of the wheel as well, for users' tests of models.
+FOR_TESTS_OF_MODELS = ("c_python_backend_utils", "triton_python_backend_utils")
+
+CODE = re.compile("^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def shipped_files() -> Iterator[tuple[Path, str]]:
@@ -76,6 +83,7 @@ def test_the_wheel_holds_every_file_of_every_package(wheel: zipfile.ZipFile) -> 
 
 def test_the_wheel_holds_nothing_else(wheel: zipfile.ZipFile) -> None:
     shipped = {name for _, name in shipped_files()}
+    shipped.update(f"{name}/__init__.py" for name in FOR_TESTS_OF_MODELS)
 
     assert [] == [
         name for name in wheel.namelist() if name not in shipped and ".dist-info/" not in name
@@ -125,3 +133,27 @@ def test_the_packages_say_that_they_are_typed() -> None:
     assert [] == sorted(
         {str(path.relative_to(ROOT)) for path in packages if not (path / "py.typed").exists()}
     )
+
+
+def test_a_model_is_tested_without_a_server_as_the_readme_says(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    [script] = [block for block in CODE.findall(readme) if "TritonPythonModel()" in block]
+    wheel.extractall(tmp_path)
+    model = ROOT / "zmqtriton" / "demo" / "models" / "add_sub" / "1"
+    # What it says, and then that it was the wheel that said it.
+    script += "import zmqtriton_stub\nprint(pb_utils.__file__, zmqtriton_stub.__file__)\n"
+
+    result = subprocess.run(
+        [sys.executable, "-B", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=model,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+
+    files = [f"{name}/__init__.py" for name in ("triton_python_backend_utils", "zmqtriton_stub")]
+    assert ("", 0) == (result.stderr, result.returncode)
+    assert " ".join(str(tmp_path / file) for file in files) == result.stdout.strip()

@@ -315,10 +315,19 @@ class Arena:
     @property
     def used(self) -> int:
         """Blocks that are not free."""
+        return len(self._blocks())
+
+    @property
+    def unused_bytes(self) -> int:
+        """Of all segments, what lies in no block."""
+        with self._lock:
+            return self.bytes - sum(used.size for used in self._blocks().values())
+
+    def _blocks(self) -> dict[int, _Used]:
         with self._lock:
             if not self._is_inside:
                 self._settle()
-            return len(self._used)
+            return self._used
 
 
 def _address(memory: Any) -> int:

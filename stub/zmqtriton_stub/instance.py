@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.check import Signature
@@ -37,11 +37,14 @@ class Instance:
         self.memory: Memory | None = None
         #: What requests must look like; None until the configuration is final.
         self.signature: Signature | None = None
+        #: The names of its outputs; none until then.
+        self.outputs: Collection[str] = ()
         self._outbox = Outbox(tell)
 
     def configure(self, config: str) -> None:
         """The configuration is final."""
         self.signature = Signature(json.loads(config))
+        self.outputs = self.signature.outputs
         self.is_decoupled = self.signature.is_decoupled
 
     def tell(self, message: Any) -> None:

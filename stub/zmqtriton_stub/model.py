@@ -7,13 +7,14 @@ that run in the background: that is logged here. Knows nothing of the broker.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Callable
 
 from zmqtriton_floor import wire
-from zmqtriton_stub import pb_utils
+from zmqtriton_stub import MODEL_PATH
 from zmqtriton_stub.pb_config import ModelConfig
 from zmqtriton_stub.pb_errors import TritonModelException, describe
 from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
@@ -165,14 +166,24 @@ def _import(load: wire.Load) -> Any:
     name, extension = os.path.splitext(file)
     if extension != ".py":
         raise TritonModelException(f"Model name must end with '.py'. Model name is \"{file}\".")
-    # Whatever lies in the model's environment under these names, models get ours.
-    sys.modules["triton_python_backend_utils"] = sys.modules["c_python_backend_utils"] = pb_utils
+    for module in ("c_python_backend_utils", "triton_python_backend_utils"):
+        _provide(module)
     parent, package = os.path.split(directory)
     sys.path.append(directory)
     if parent != load.directory:  # the code of several models, outside of them
         return importlib.import_module(name)
     sys.path.append(parent)
     return importlib.import_module(f"{package}.{name}")
+
+
+def _provide(module: str) -> None:
+    """Whatever lies in the model's environment under this name, the model gets ours."""
+    path = os.path.join(MODEL_PATH, module, "__init__.py")
+    spec = importlib.util.spec_from_file_location(module, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {path}")
+    sys.modules[module] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[module])
 
 
 def _stop(loop: AbstractEventLoop) -> None:

@@ -28,6 +28,10 @@ class ErrorCode(enum.IntEnum):
     ALREADY_EXISTS = 6
     CANCELLED = 7
 
+    def __str__(self) -> str:
+        """As models print it, whatever their Python makes of an IntEnum."""
+        return f"__ErrorCode.{self.name}"
+
     @property
     def number(self) -> int:
         """The number on the wire."""
@@ -49,6 +53,8 @@ class TritonError:
     __slots__ = ("_code", "_message")
 
     def __init__(self, message: str, code: int = ErrorCode.INTERNAL) -> None:
+        if isinstance(message, bytes):  # what a model finds in a tensor of strings
+            message = message.decode()
         if not isinstance(message, str):
             raise TypeError(f"the message of a TritonError must be a str, got {type(message)}")
         self._message = message

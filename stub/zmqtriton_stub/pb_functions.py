@@ -61,14 +61,14 @@ def deserialize_bytes_tensor(encoded_tensor: Any) -> Any:
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
     for tensor in inference_request.inputs():
-        if tensor._name == name:
+        if tensor.name() == name:
             return tensor
     return None
 
 
 def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
     for tensor in inference_response.output_tensors():
-        if tensor._name == name:
+        if tensor.name() == name:
             return tensor
     return None
 
@@ -97,3 +97,15 @@ def get_model_dir() -> str:
     if instance.current is None:
         raise TritonModelException("get_model_dir() works only in a model that is being served.")
     return instance.current.version_directory
+
+
+class SharedMemory:
+    """Where large tensors of this instance lie; its only object is `shared_memory`."""
+
+    def free_memory(self) -> int:
+        """Bytes that are there and in no use; models compare two of them, to find what leaks."""
+        current = instance.current
+        return 0 if current is None or current.memory is None else current.memory.arena.unused_bytes
+
+
+shared_memory = SharedMemory()

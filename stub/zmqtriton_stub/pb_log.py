@@ -19,6 +19,10 @@ class Level(enum.Enum):
     ERROR = "E"
     VERBOSE = "V"
 
+    def __int__(self) -> int:
+        """Triton's number."""
+        return "IWEV".index(self.value)
+
 
 class Logger:
     """Every line is sent; which levels are printed is the server's setting, and changes."""

@@ -13,10 +13,8 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BF16, BYTES
 from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
+from zmqtriton_stub import pb_dlpack
 from zmqtriton_stub.pb_errors import TritonModelException
-
-_CPU = 1  # kDLCPU
-_PINNED = 3  # kDLCUDAHost
 
 
 class Tensor:
@@ -25,17 +23,13 @@ class Tensor:
     __slots__ = ("__weakref__", "_array", "_data", "_datatype", "_name", "_shape")
 
     def __init__(self, name: str, array: Any) -> None:
-        if type(name) is not str or not isinstance(array, np.ndarray):
-            raise TypeError(
-                f"Tensor() takes a name and a NumPy array, got {type(name)} and {type(array)}"
-            )
-        if not name:
-            raise TritonModelException("Tensor name cannot be an empty string.")
+        self._name = name if type(name) is str and name else _checked(name)
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"Tensor() takes a name and a NumPy array, got {type(array)}")
         try:
             self._datatype = datatype_of(array).number
         except KeyError:
             raise TritonModelException("NumPy dtype is not supported.") from None
-        self._name = name
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape: list[int] = list(array.shape)
         #: bytes, or a view of shared memory.
@@ -69,54 +63,56 @@ class Tensor:
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
         """A tensor that shares the memory of a DLPack capsule or of an object that gives one."""
-        if name == "":
-            raise TritonModelException("Tensor name cannot be an empty string.")
-        if type(tensor).__name__ == "PyCapsule":
-            tensor = _Capsule(tensor)
-        elif not (hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__")):
-            raise TritonModelException(
-                "Provided tensor is not supported. Tensor must be a DLPack capsule or have "
-                "`__dlpack__` and `__dlpack_device__` attributes"
-            )
-        device = int(tensor.__dlpack_device__()[0])
-        if device not in (_CPU, _PINNED):
-            raise TritonModelException(f"DLDevice type {device} is not support by Python backend.")
-        array = np.from_dlpack(tensor)
-        if not array.flags.c_contiguous:
-            raise TritonModelException(
-                "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
-                "in C-Order are supported."
-            )
-        return Tensor(name, array)
+        name = _checked(name)
+        taken = pb_dlpack.take(tensor)
+        if taken.datatype != BF16:
+            return Tensor(name, taken.array)
+        flat: Any = taken.array.reshape(-1).view(np.uint8)
+        return received(wire.Tensor(name, BF16, list(taken.array.shape), memoryview(flat)))
 
     def to_dlpack(self) -> Any:
+        """A capsule that shares the tensor's memory, and copies it if that must not be written."""
         return self.__dlpack__()
 
-    def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
+    def __dlpack__(
+        self,
+        stream: Any = None,
+        *,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
+    ) -> Any:
         if self._datatype == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
-        array = self.as_numpy()
-        if not array.flags.writeable:  # DLPack could not say so
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("A Tensor gives its memory where it is: on the CPU.")
+        array = self._bfloat16() if self._datatype == BF16 else self.as_numpy()
+        if copy:
+            array = array.copy()
+        elif not array.flags.writeable:  # most who take it could not know
             array = self._array = array.copy()
-        return array.__dlpack__(**{k: v for k, v in wishes.items() if v is not None})
+        return pb_dlpack.give(array, self._datatype, max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
+        return pb_dlpack.CPU, 0
+
+    def _bfloat16(self) -> Any:
+        """What numpy cannot name, as numbers of its size."""
+        data = self._data
+        if type(data) is not memoryview or data.readonly:
+            data = self._data = memoryview(bytearray(data))
+        return np.frombuffer(data, np.uint16).reshape(self._shape)
 
 
-class _Capsule:
-    """A bare capsule as the object that numpy wants; numpy refuses one of another device."""
-
-    __slots__ = ("_capsule",)
-
-    def __init__(self, capsule: Any) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **wishes: Any) -> Any:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
+def _checked(name: Any) -> str:
+    # What a model finds in a tensor of strings are bytes.
+    if type(name) is bytes:
+        name = name.decode()
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
+    if not name:
+        raise TritonModelException("Tensor name cannot be an empty string.")
+    return name
 
 
 def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:

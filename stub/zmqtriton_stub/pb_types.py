@@ -35,6 +35,9 @@ class MemoryType(enum.Enum):
     TRITONSERVER_MEMORY_CPU = 1
     DEFAULT = 2
 
+    def __int__(self) -> int:
+        return self.value
+
 
 TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
 TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
@@ -46,8 +49,13 @@ class PreferredMemory:
     __slots__ = ("device_id", "memory_type")
 
     def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: int = 0) -> None:
+        if not isinstance(preferred_memory_type, MemoryType):
+            raise TypeError(
+                "the preferred memory is TRITONSERVER_MEMORY_CPU or TRITONSERVER_MEMORY_GPU, got "
+                f"{type(preferred_memory_type)}"
+            )
         self.memory_type = preferred_memory_type
-        self.device_id = preferred_device_id
+        self.device_id = operator.index(preferred_device_id)
 
 
 class InferenceTrace:
@@ -89,6 +97,27 @@ def _text(value: Any) -> str:
     return value
 
 
+def _unsigned(value: Any, bits: int, what: str) -> int:
+    """An integer of so many bits; TypeError for others, as where arguments are bound to C."""
+    number = operator.index(value)
+    if not 0 <= number < 1 << bits:
+        raise TypeError(f"{what} must be an unsigned integer of {bits} bits, got {number}")
+    return number
+
+
+def _correlation_id(value: Any) -> int | str:
+    if not isinstance(value, (int, str)):
+        raise TritonModelException("Correlation ID must be integer or string")
+    return int(value) if isinstance(value, int) else value
+
+
+def _instance_of(kind: Any, value: Any, what: str) -> Any:
+    """The value; TypeError where it is neither None nor of this kind."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{what} must be of type {kind.__name__}, got {type(value)}")
+    return value
+
+
 class _Arguments(NamedTuple):
     """Those of InferenceRequest(), by position or by name, in Triton's order."""
 
@@ -127,25 +156,29 @@ class InferenceRequest:
     )
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        asked = _Arguments(*arguments, **named)
+        try:
+            asked = _Arguments(*arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"InferenceRequest(): {error}") from None
         required = (asked.inputs, asked.requested_output_names, asked.model_name)
         if any(argument is _MISSING for argument in required):
             raise TypeError(
                 "InferenceRequest() needs inputs, requested_output_names and model_name"
             )
-        correlation_id = asked.correlation_id
-        if isinstance(correlation_id, bool) or not isinstance(correlation_id, (int, str)):
-            raise TritonModelException("Correlation ID must be integer or string")
+        if isinstance(asked.requested_output_names, (str, bytes)):
+            raise TypeError("requested_output_names must be a list of names, got one name")
         self._request_id = _text(asked.request_id)
-        self._correlation_id = correlation_id
+        self._correlation_id = _correlation_id(asked.correlation_id)
         self._inputs = list(asked.inputs)
         self._outputs: list[str] = [_text(name) for name in asked.requested_output_names]
         self._model_name = _text(asked.model_name)
         self._model_version = operator.index(asked.model_version)
-        self._flags = operator.index(asked.flags)
-        self._timeout = operator.index(asked.timeout)
-        self._preferred_memory = asked.preferred_memory or PreferredMemory(MemoryType.DEFAULT)
-        self._trace = asked.trace
+        self._flags = _unsigned(asked.flags, 32, "flags")
+        self._timeout = _unsigned(asked.timeout, 64, "timeout")
+        self._preferred_memory: PreferredMemory | None = _instance_of(
+            PreferredMemory, asked.preferred_memory, "preferred_memory"
+        )
+        self._trace: InferenceTrace | None = _instance_of(InferenceTrace, asked.trace, "trace")
         self._parameters = check_parameters(asked.parameters)
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._pending: Pending | None = None
@@ -166,16 +199,19 @@ class InferenceRequest:
         return self._correlation_id
 
     def inputs(self) -> list[Tensor]:
-        return self._inputs
+        return self._inputs.copy()
 
-    def requested_output_names(self) -> list[str]:
-        return sorted(set(self._outputs))
+    def requested_output_names(self) -> set[str]:
+        """Those that the client named; all of the configuration where it named none."""
+        if not self._outputs and self._pending is not None:
+            return set(self._pending.wanted)
+        return set(self._outputs)
 
     def flags(self) -> int:
         return self._flags
 
     def set_flags(self, flags: int) -> None:
-        self._flags = flags
+        self._flags = _unsigned(flags, 32, "flags")
 
     def timeout(self) -> int:
         return self._timeout
@@ -189,7 +225,7 @@ class InferenceRequest:
         return self._trace
 
     def set_release_flags(self, flags: int) -> None:
-        self._release_flags = flags
+        self._release_flags = _unsigned(flags, 32, "flags")
 
     def get_response_sender(self) -> InferenceResponseSender:
         if self._sender is None:
@@ -245,7 +281,7 @@ class InferenceResponse:
         self._parameters = check_parameters(parameters) if parameters else {}
 
     def output_tensors(self) -> list[Tensor]:
-        return self._output_tensors
+        return self._output_tensors.copy()
 
     def has_error(self) -> bool:
         return self._error is not None

@@ -1,4 +1,7 @@
-"""The public surface of triton_python_backend_utils, and nothing else."""
+"""The public surface of triton_python_backend_utils, and nothing else.
+
+The modules that models import lie in model_path/ and take from here all that `__all__` names.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +73,18 @@ __all__ = [
     "triton_to_numpy_type",
     "using_decoupled_model_transaction_policy",
 ]
+
+# Where Triton has them: in what models print, and in what they pickle.
+for _class in (
+    InferenceRequest,
+    InferenceResponse,
+    InferenceResponseSender,
+    InferenceTrace,
+    Logger,
+    PreferredMemory,
+    ResponseIterator,
+    Tensor,
+    TritonError,
+    TritonModelException,
+):
+    _class.__module__ = "c_python_backend_utils"

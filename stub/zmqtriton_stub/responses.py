@@ -8,7 +8,7 @@ request gets its final outcome, also where the model forgets it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Tuple
+from typing import TYPE_CHECKING, Collection, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -52,7 +52,7 @@ class Pending:
         self.body = body
         #: What the inputs lie in; theirs who asked, and only until the final outcome.
         self.blocks: list[wire.Block] = []
-        #: The names that were asked for; none: all that the model has.
+        #: The names that were asked for; none: all of the configuration.
         self.outputs: list[str] = []
         self.route = (work.peer, work.id)
         self.is_cancelled = False
@@ -61,6 +61,11 @@ class Pending:
         #: The model may send nothing more.
         self._is_closed = False
         self._count = 0
+
+    @property
+    def wanted(self) -> Collection[str]:
+        """The outputs that are to be sent; where no names are known, all."""
+        return self.outputs or self._link.instance.outputs
 
     def look_cancelled(self) -> bool:
         """Whether nobody waits for the answer any more; reads what the broker has sent."""
@@ -105,7 +110,7 @@ class Pending:
         if error is not None:
             number = error.code().number
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
-        wanted, memory = self.outputs, self._link.instance.memory
+        wanted, memory = self.wanted, self._link.instance.memory
         outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
         tensors = [packed(tensor) for tensor in outputs]
         blocks: list[wire.Block] = []

@@ -20,7 +20,8 @@ def check_imports() -> None:
     one, other = map(
         importlib.import_module, ("triton_python_backend_utils", "c_python_backend_utils")
     )
-    assert one is other
+    assert one.Tensor is other.Tensor
+    assert one.__name__ == one.Tensor.__module__.replace("c_", "triton_")
 
 
 def check_messages() -> None:
@@ -66,6 +67,25 @@ def check_tensors() -> None:
         assert arrived.tolist() == array.tolist(), dtype
 
 
+def check_dlpack() -> None:
+    import numpy as np
+
+    from zmqtriton_floor import wire
+    from zmqtriton_stub import pb_dlpack, pb_tensor
+
+    array = np.arange(6, dtype=np.int16).reshape(2, 3)
+    tensor = pb_tensor.Tensor.from_dlpack("T", pb_tensor.Tensor("S", array))
+    assert np.shares_memory(array, tensor.as_numpy()) == hasattr(array, "__dlpack__")
+    for dtype in (np.bool_, np.uint8, np.int64, np.float16):
+        taken = pb_dlpack.take(pb_tensor.Tensor("T", array.astype(dtype)).to_dlpack())
+        assert taken.array.tolist() == array.astype(dtype).tolist(), dtype
+        assert taken.array.dtype == dtype
+    row = wire.Tensor("B", 14, [2], b"1234")
+    again = pb_tensor.Tensor.from_dlpack("B", pb_tensor.received(row).to_dlpack())
+    assert pb_tensor.packed(again) == row
+    assert pb_dlpack.take(pb_dlpack._give_copy(array)).array.tolist() == array.tolist()
+
+
 def check_descriptions() -> None:
     import numpy as np
 
@@ -86,5 +106,6 @@ if __name__ == "__main__":
     check_messages()
     check_requests()
     check_tensors()
+    check_dlpack()
     check_descriptions()
     sys.stdout.write("as expected\n")

@@ -57,14 +57,20 @@ def test_the_file_may_have_another_name(write_model: Write) -> None:
     assert model._class.n == "1.other"
 
 
-def test_both_names_of_pb_utils_are_one_module(write_model: Write) -> None:
+def test_both_names_of_pb_utils_have_the_same_classes(write_model: Write) -> None:
     code = """
         import c_python_backend_utils
         class TritonPythonModel:
             modules = pb_utils, c_python_backend_utils
     """
 
-    assert _load(write_model(code))._class.modules == (pb_utils, pb_utils)
+    one, other = _load(write_model(code))._class.modules
+
+    assert ("triton_python_backend_utils", "c_python_backend_utils") == (
+        one.__name__,
+        other.__name__,
+    )
+    assert one.Tensor is other.Tensor is pb_utils.Tensor
 
 
 def test_files_beside_the_model_do_not_shadow_pb_utils(write_model: Write) -> None:
@@ -72,7 +78,7 @@ def test_files_beside_the_model_do_not_shadow_pb_utils(write_model: Write) -> No
 
     model = _load(write_model(code, triton_python_backend_utils="x = 1"))
 
-    assert model._class.module is pb_utils
+    assert model._class.module.Tensor is pb_utils.Tensor
 
 
 def test_code_outside_of_the_model_is_imported_by_its_name_alone(write_model: Write) -> None:

@@ -197,7 +197,6 @@ def test_what_is_no_response_is_an_internal_error(
         {"correlation_id": "c" * 2000},
         {"model_name": "m" * 2000},
         {"model_version": 1 << 70},
-        {"timeout": -1},
         {"parameters": {"p": 1 << 70}},
         {"request_id": "\ud800"},
     ],
@@ -277,7 +276,7 @@ def test_an_awaited_stream_is_an_iterator(asker: FakeAsker) -> None:
 
 def test_awaiting_what_cannot_be_sent(asker: FakeAsker) -> None:
     async def ask() -> Any:
-        return await _request(timeout=-1).async_exec()
+        return await _request(correlation_id=-1).async_exec()
 
     assert asyncio.run(ask()).has_error()
 

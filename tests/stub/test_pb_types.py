@@ -26,7 +26,7 @@ def test_a_received_request_tells_what_the_client_sent() -> None:
     assert request.flags() == pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
     assert request.timeout() == 1500
     assert json.loads(request.parameters()) == {"a": 1}
-    assert request.requested_output_names() == ["A", "B"]
+    assert request.requested_output_names() == {"A", "B"}
     assert [tensor.name() for tensor in request.inputs()] == ["IN"]
     assert request.trace().get_context() is None
 

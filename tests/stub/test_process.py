@@ -392,7 +392,10 @@ def test_children_of_a_model_see_the_same_classes(tmp_path: Path, write_model: W
         import c_python_backend_utils
         def same(_):
             import triton_python_backend_utils
-            return triton_python_backend_utils is pb_utils is c_python_backend_utils
+            return (
+                triton_python_backend_utils is pb_utils
+                and pb_utils.Tensor is c_python_backend_utils.Tensor
+            )
         class TritonPythonModel:
             def execute(self, requests):
                 with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -17,7 +17,7 @@ class TritonPythonModel:
             "flags": request.flags(),
             "timeout": request.timeout(),
             "parameters": json.loads(request.parameters()),
-            "outputs": request.requested_output_names(),
+            "outputs": sorted(request.requested_output_names()),
         }
         output = pb_utils.Tensor("TOLD", np.array([json.dumps(told).encode()], dtype=np.object_))
         return pb_utils.InferenceResponse(output_tensors=[output], parameters={"a": 1, "b": True})

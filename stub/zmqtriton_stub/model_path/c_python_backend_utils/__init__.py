@@ -1,0 +1,9 @@
+"""The part of pb_utils that is a module of C in Triton, where models also find a few more names."""
+
+from __future__ import annotations
+
+from zmqtriton_stub import pb_utils
+from zmqtriton_stub.pb_functions import SharedMemory, shared_memory
+from zmqtriton_stub.pb_utils import *  # noqa: F403 - all that is public there, and nothing else
+
+__all__ = [*pb_utils.__all__, "SharedMemory", "shared_memory"]

@@ -1,0 +1,14 @@
+"""What models import as pb_utils. Their classes are those of c_python_backend_utils."""
+
+from __future__ import annotations
+
+# Models have been seen to use these three from here.
+import json
+import struct
+
+import numpy as np
+
+from zmqtriton_stub import pb_utils
+from zmqtriton_stub.pb_utils import *  # noqa: F403 - all that is public there, and nothing else
+
+__all__ = [*pb_utils.__all__, "json", "np", "struct"]
