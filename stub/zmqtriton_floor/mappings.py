@@ -1,12 +1,14 @@
 """What this process reads of other processes' arenas: each segment is mapped at its first use.
 
 A frontend maps read-only. A stub maps private and writable, since models may change their inputs;
-what they have changed is dropped with the last array over it. Nothing that a reference says is
-believed: it is compared with the segment as the kernel knows it. Does not talk to anybody.
+what they have changed is dropped with the last array over it, and what they have only read stays
+mapped. Nothing that a reference says is believed: it is compared with the segment as the kernel
+knows it. Does not talk to anybody.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import threading
@@ -15,6 +17,7 @@ from typing import Any, Callable, Iterable, Sequence, Tuple
 
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.memory import PAGE, block_of, is_size_sealed
+from zmqtriton_floor.pagemap import Pagemap
 from zmqtriton_floor.wire import Block, Reference
 
 #: A segment: its owner and the owner's number for it.
@@ -31,6 +34,7 @@ class _Segment:
         self.size = size
         #: For a look at pages of which somebody here has private copies; -1 where that cannot be.
         self.descriptor = descriptor
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if descriptor >= 0 else 0
         #: Those that are still read, by their id().
         self.views: dict[int, _View] = {}
 
@@ -60,6 +64,7 @@ class Mappings:
         """`on_release` gets the blocks of what was opened as leased, when nothing reads them any
         more; it is called from destructors too, and must not wait for anything."""
         self._is_private = is_private
+        self._pagemap = Pagemap() if is_private else None
         self._on_release = on_release or (lambda blocks: None)
         self._segments: dict[Name, _Segment] = {}
         self._lock = threading.RLock()
@@ -101,6 +106,8 @@ class Mappings:
     def close(self) -> None:
         for owner, segment in list(self._segments):
             self.remove(owner, segment)
+        if self._pagemap is not None:
+            self._pagemap.close()
 
     def missing(self, references: Iterable[Reference]) -> list[Name]:
         """The segments that have to be added before these can be opened."""
@@ -166,9 +173,10 @@ class Mappings:
         return start, array
 
     def _close(self, view: Any) -> None:
-        segment = view.segment
-        if self._is_private:
-            segment.memory.madvise(mmap.MADV_DONTNEED, view.start, view.end - view.start)
+        segment, size = view.segment, view.end - view.start
+        pagemap = self._pagemap
+        if pagemap and not pagemap.is_unwritten(segment.address + view.start, size):
+            segment.memory.madvise(mmap.MADV_DONTNEED, view.start, size)
         # Not before: until here its range cannot be opened again.
         segment.views.pop(id(view), None)
         if view.leased:

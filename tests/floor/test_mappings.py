@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,6 +162,19 @@ def test_once_nothing_is_kept_the_pages_are_the_owners_again(private: Pair) -> N
     assert {ord("z")} == set(array.tobytes())
     found.view[:1] = b"!"
     assert ord("!") == array[0]
+
+
+def test_what_was_only_read_need_not_be_mapped_again(private: Pair) -> None:
+    found = private.write(b"x" * 16_000_000)
+    assert 16_000_000 == np.count_nonzero(private.mappings.open([found.reference])[0])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    [array] = private.mappings.open([found.reference])
+    total = int(array[::PAGE].sum())
+
+    # Mapped anew it would be 244, with 16 pages at a time.
+    assert 100 > resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert ord("x") * len(array[::PAGE]) == total
 
 
 def test_nothing_is_detached_that_nobody_reads(private: Pair) -> None:
@@ -339,5 +353,6 @@ def test_no_descriptor_and_no_mapping_stays(is_private: bool) -> None:
     pair.arena.free(blocks)
     for dropped in pair.arena.trim(-1):
         pair.mappings.remove(OWNER, dropped.segment)
+    pair.mappings.close()
 
     assert (before, mapped) == (len(os.listdir("/proc/self/fd")), _mapped())

@@ -19,6 +19,7 @@ import uvloop
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api.allocator import keep_freed_memory
 from zmqtriton_frontends.grpc_api.server import Server
 
 _log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--lifeline", type=int, required=True, metavar="FD")
     descriptor: int = parser.parse_args(arguments).lifeline
     prctl.set_name("zmqtriton-grpc")
+    keep_freed_memory()
     logs.configure()
     try:
         uvloop.run(run(descriptor))
