@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -74,6 +75,14 @@ class World:
 
     def _release(self, message: wire.Release) -> None:
         self.released += message.blocks
+
+    async def see_released(self, count: int) -> list[wire.Block]:
+        """What has been released when it is so much."""
+        deadline = time.monotonic() + 10
+        while len(self.released) < count and time.monotonic() < deadline:
+            await asyncio.sleep(0.001)
+        assert count == len(self.released)
+        return self.released
 
     def respond(self, *tensors: bytes) -> bytes:
         """The body of a response of the stub's."""
@@ -282,12 +291,10 @@ def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_it() ->
         assert [LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
         rest = response.outputs[0].data[5:9]
         del response
-        await asyncio.sleep(0)
-        assert [found.outputs[1].data.block] == [block.block for block in world.released]
+        released = await world.see_released(1)
+        assert [found.outputs[1].data.block] == [block.block for block in released]
         del rest
-        await asyncio.sleep(0)
-        assert {9} == {block.owner for block in world.released}
-        assert 2 == len(world.released)
+        assert {9} == {block.owner for block in await world.see_released(2)}
 
     run(test)
 
@@ -311,8 +318,7 @@ def test_a_response_whose_memory_is_gone_is_an_error_and_released() -> None:
         with pytest.raises(Unavailable, match="is gone"):
             await world.payload.open(body)
 
-        await asyncio.sleep(0)
-        assert 1 == len(world.released)
+        await world.see_released(1)
 
     run(test)
 
@@ -326,8 +332,7 @@ def test_a_response_that_points_beyond_its_segment_is_an_error(change: dict[str,
         with pytest.raises(ProtocolError):
             await world.payload.open(ResponseBody({}, [Tensor("OUT", 2, [1], wrong)]))
 
-        await asyncio.sleep(0)
-        assert 1 == len(world.released)
+        await world.see_released(1)
 
     run(test)
 
@@ -336,15 +341,41 @@ def test_a_response_that_nobody_wants_is_released() -> None:
     async def test(world: World) -> None:
         world.payload.discard(world.respond(LARGE, LARGE))
         world.payload.discard(b"")
-        await asyncio.sleep(0)
-        assert 2 == len(world.released)
+        await world.see_released(2)
 
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         world.payload.discard_unread(reply)
         reply.set_result(world.respond(LARGE))
         world.payload.discard_unread(reply)
-        await asyncio.sleep(0)
-        assert 3 == len(world.released)
+        await world.see_released(3)
+
+    run(test)
+
+
+def test_a_release_travels_with_the_next_message() -> None:
+    async def test(world: World) -> None:
+        blocks = [wire.Block(9, 1, number) for number in (1, 2)]
+
+        world.payload.mappings._on_release(blocks)
+        taken = world.payload.take_releases()
+
+        assert [wire.Release(blocks)] == taken
+        assert [] == world.payload.take_releases()
+        await asyncio.sleep(0.02)
+        assert [] == world.released
+
+    run(test)
+
+
+def test_many_releases_do_not_wait_for_a_message() -> None:
+    async def test(world: World) -> None:
+        for number in range(9):
+            world.payload.mappings._on_release([wire.Block(9, 1, number)])
+
+        for _ in range(3):  # turns, and no time
+            await asyncio.sleep(0)
+
+        assert 9 == len(world.released)
 
     run(test)
 

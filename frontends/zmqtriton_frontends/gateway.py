@@ -205,19 +205,19 @@ class Gateway:
         self._flush_due = False
         requests, bodies, cancels = self._requests, self._bodies, self._cancels
         self._requests, self._bodies, self._cancels = [], [], []
+        grants, self._grants = self._grants, []
         self._unanswered.sent(requests, bodies)
+        # Before the requests: who executes them may need the room.
+        for release in self.payload.take_releases():
+            endpoints.send(self._socket, [wire.encode(release)])
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
             frames = [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
             endpoints.send(self._socket, frames)
-        for i in range(0, len(cancels), wire.MAX_ROWS):
-            message = wire.encode(wire.Cancel(cancels[i : i + wire.MAX_ROWS]))
-            endpoints.send(self._socket, [message])
-        if self._grants:
-            grants, self._grants = self._grants, []
-            for i in range(0, len(grants), wire.MAX_ROWS):
-                message = wire.encode(wire.Consumed(grants[i : i + wire.MAX_ROWS]))
-                endpoints.send(self._socket, [message])
+        kinds: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.Consumed, grants)
+        for kind, rows in kinds:
+            for i in range(0, len(rows), wire.MAX_ROWS):
+                endpoints.send(self._socket, [wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
         self._read_broker()  # a send may have consumed the descriptor's edge
 
     def _send(self, message: Any, bodies: list[bytes]) -> None:

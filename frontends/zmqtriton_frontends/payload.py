@@ -13,6 +13,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +23,7 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.regions import Contents
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +32,9 @@ MESSAGES = (wire.SegmentMade, wire.SegmentGiven)
 
 #: So long the supervisor may take to answer.
 _PATIENCE_S = 1.0
+#: A release waits so long for a message to travel with, unless there are so many.
+_RELEASE_AFTER_S = 0.003
+_MAX_WAITING_RELEASES = 8
 #: Where a tensor begins within a page, for numpy and what lies behind it.
 _ALIGNMENT = 64
 
@@ -61,13 +66,14 @@ class Payload:
         self._asked: dict[tuple[int, ...], asyncio.Future[_Heard]] = {}
         self._growing = asyncio.Lock()
         self._trimming: asyncio.TimerHandle | None = None
-        # Arrays may end in a thread of gRPC's, where the garbage collector happens to run.
+        #: Arrays may end in a thread of gRPC's, where the garbage collector happens to run.
         self._releases: deque[Block] = deque()
-        self._is_release_due = False
+        self._releasing: asyncio.Handle | None = None
 
     def close(self) -> None:
-        if self._trimming is not None:
-            self._trimming.cancel()
+        for handle in (self._trimming, self._releasing):
+            if handle is not None:
+                handle.cancel()
 
     # -------------------------------------------------------------- requests
 
@@ -91,26 +97,34 @@ class Payload:
     async def _place(self, body: RequestBody) -> tuple[RequestBody, list[int]]:
         inputs: list[wire.Tensor] = []
         blocks: list[int] = []
-        try:
-            for tensor in body.inputs:
-                if len(tensor.data) > INLINE_BYTES:
-                    reference = await self._put(tensor.data)
-                    blocks.append(reference.block)
-                    tensor = tensor._replace(data=reference)
-                inputs.append(tensor)
-        except BaseException:
-            self.arena.free(blocks)
-            raise
+        with ExitStack() as regions:
+            for tensor in body.inputs:  # all of them, before anything is awaited
+                if type(tensor.data) is Contents:
+                    regions.enter_context(tensor.data)
+            try:
+                for tensor in body.inputs:
+                    if len(tensor.data) > INLINE_BYTES:
+                        tensor = tensor._replace(data=await self._put(tensor.data, blocks))
+                    inputs.append(tensor)
+            except BaseException:
+                self.arena.free(blocks)
+                raise
         return body._replace(inputs=inputs), blocks
 
-    async def _put(self, data: Any) -> Reference:
+    async def _put(self, data: Any, blocks: list[int]) -> Reference:
+        """Adds the block that it takes, also if this raises."""
         if type(data) is memoryview:
             reference = self.arena.locate(data)
             if reference is not None:
                 self.arena.lease([reference.block])
+                blocks.append(reference.block)
                 return reference
         allocation = await self._allocate(len(data))
-        allocation.view[:] = data
+        blocks.append(allocation.reference.block)
+        if type(data) is Contents:
+            data.read_into(allocation.view)
+        else:
+            allocation.view[:] = data
         return allocation.reference
 
     async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
@@ -173,18 +187,32 @@ class Payload:
     def _released(self, blocks: list[Block]) -> None:
         """Called by destructors too, in whichever thread."""
         self._releases.extend(blocks)
-        if not self._is_release_due:
-            self._is_release_due = True
-            if threading.get_ident() == self._thread:
-                self._loop.call_soon(self._send_releases)
-            else:
-                self._loop.call_soon_threadsafe(self._send_releases)
+        if threading.get_ident() != self._thread:
+            self._loop.call_soon_threadsafe(self._send_releases)
+        elif len(self._releases) > _MAX_WAITING_RELEASES:
+            self._send_releases_in(0)
+        elif self._releasing is None:
+            self._send_releases_in(_RELEASE_AFTER_S)
+
+    def _send_releases_in(self, seconds: float) -> None:
+        if self._releasing is not None:
+            self._releasing.cancel()
+        self._releasing = self._loop.call_later(seconds, self._send_releases)
 
     def _send_releases(self) -> None:
-        self._is_release_due = False
+        for release in self.take_releases():
+            self._release(release)
+
+    def take_releases(self) -> list[wire.Release]:
+        """What is to be sent with the next message."""
+        if self._releasing is not None:
+            self._releasing.cancel()
+            self._releasing = None
+        found = []
         while self._releases:
             count = min(len(self._releases), wire.MAX_ROWS)
-            self._release(wire.Release([self._releases.popleft() for _ in range(count)]))
+            found.append(wire.Release([self._releases.popleft() for _ in range(count)]))
+        return found
 
     # -------------------------------------------------------------- segments
 

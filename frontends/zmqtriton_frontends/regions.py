@@ -1,5 +1,7 @@
 """Clients' shared memory in a frontend: inputs are read from it, outputs are written into it.
 
+Large inputs are read when there is a place for them, straight to where their stub maps them.
+
 The supervisor has opened and checked each region; the gateway adds and removes them as it is told.
 Nothing here is mapped, so that a client that cuts its memory short gets an error and cannot crash
 the process. A region stays open as long as a request holds a claim on it.
@@ -14,7 +16,9 @@ from types import TracebackType
 from typing import Any
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 
 #: A small request could otherwise have any amount of memory filled.
@@ -55,17 +59,13 @@ class _Region:
             )
         return self.offset + place.offset
 
-    def read(self, place: Place) -> bytes:
-        position, left = self.position(place), place.size
-        pieces = []
-        while left:
-            piece = os.pread(self.descriptor, left, position)
-            if not piece:
+    def read(self, position: int, view: memoryview) -> None:
+        """Fills the view. Raises InvalidArgument where there is less than that."""
+        while view:
+            count = os.preadv(self.descriptor, [view], position)
+            if not count:
                 raise self._cut_short()
-            pieces.append(piece)
-            position += len(piece)
-            left -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            view, position = view[count:], position + count
 
     def write(self, place: Place, data: Any) -> None:
         view = memoryview(data)
@@ -82,6 +82,10 @@ class _Region:
             raise InternalError(
                 f"cannot write to shared memory region '{self.name}': {error.strerror}"
             ) from None
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        self.descriptor = -1
 
     def _cut_short(self) -> InvalidArgument:
         return InvalidArgument(
@@ -119,21 +123,21 @@ class Regions:
     def close(self) -> None:
         """All of them, in use or not."""
         for region in self._by_number.values():
-            os.close(region.descriptor)
+            region.close()
         self._by_number.clear()
         self._by_name.clear()
 
     def _close_unused(self, region: _Region) -> None:
         if region.is_leaving and not region.claims and region.number in self._by_number:
             del self._by_number[region.number]
-            os.close(region.descriptor)
+            region.close()
             self.on_left(region.number)
 
     # ----------------------------------------------------------------- for requests
 
     def fill(self, body: RequestBody) -> RequestBody:
-        """The body with the data of inputs that lie in regions. Raises NotFound for an unknown
-        region, InvalidArgument for what is not within it."""
+        """The body with the data of inputs that lie in regions, or Contents for large ones. Raises
+        NotFound for an unknown region, InvalidArgument for what is not within it."""
         inputs = body.inputs
         total = sum(t.data.size for t in inputs if type(t.data) is Place)
         if total > MAX_READ_BYTES:
@@ -146,7 +150,11 @@ class Regions:
         place = tensor.data
         if type(place) is not Place:
             return tensor
-        return tensor._replace(data=self._find(place.region).read(place))
+        region = self._find(place.region)
+        contents = Contents(region, region.position(place), place.size, self._close_unused)
+        # Strings are looked into before they are sent.
+        is_later = place.size > INLINE_BYTES and tensor.datatype != BYTES
+        return tensor._replace(data=contents if is_later else contents.read())
 
     def claim(self, places: Mapping[str, Place]) -> Claim:
         """Holds what outputs will be written to; raises as `fill` does. To be used with `with`."""
@@ -160,8 +168,52 @@ class Regions:
     def _find(self, name: str) -> _Region:
         region = self._by_name.get(name)
         if region is None:
-            raise NotFound(f"Unable to find shared memory region: '{name}'")
+            raise _not_found(name)
         return region
+
+
+def _not_found(name: str) -> NotFound:
+    return NotFound(f"Unable to find shared memory region: '{name}'")
+
+
+class Contents:
+    """Bytes of a region that are still to be read; a tensor's data until then. To be used with
+    `with`: meanwhile the region stays."""
+
+    def __init__(
+        self, region: _Region, position: int, size: int, released: Callable[[_Region], None]
+    ) -> None:
+        self._region = region
+        self._position = position
+        self._size = size
+        self._released = released
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self) -> bytearray:
+        data = bytearray(self._size)
+        self.read_into(memoryview(data))
+        return data
+
+    def read_into(self, view: memoryview) -> None:
+        """Raises InvalidArgument where the client has cut its memory short."""
+        self._region.read(self._position, view)
+
+    def __enter__(self) -> Contents:
+        if self._region.descriptor < 0:
+            raise _not_found(self._region.name)
+        self._region.claims += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._region.claims -= 1
+        self._released(self._region)
 
 
 class Claim:
