@@ -127,21 +127,27 @@ class Payload:
             allocation.view[:] = data
         return allocation.reference
 
-    async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
-        """A request's body in one piece, in the arena, so that its tensors need not be copied once
-        more. They begin at that byte of it; what is small or finds no room lies elsewhere."""
-        if size - tensors_at <= INLINE_BYTES:
-            return Gathered(b"".join(pieces))
+    async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
+        """Room in the arena for a request's body, so that its tensors, which begin at that byte of
+        it, need not be copied once more. None where memory is short."""
         start = -tensors_at % _ALIGNMENT
         try:
             allocation = await self._allocate(start + size)
         except Unavailable:
-            return Gathered(b"".join(pieces))
-        position = start
-        for piece in pieces:
-            allocation.view[position : position + len(piece)] = piece
-            position += len(piece)
+            return None
         return Gathered(allocation.view[start:], self.arena, allocation.reference.block)
+
+    async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
+        """A request's body in one piece; what is small or finds no room lies elsewhere."""
+        is_large = size - tensors_at > INLINE_BYTES
+        room = await self.reserve(size, tensors_at) if is_large else None
+        if room is None:
+            return Gathered(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        position = 0
+        for piece in pieces:
+            room.data[position : position + len(piece)] = piece
+            position += len(piece)
+        return room
 
     # ------------------------------------------------------------- responses
 
@@ -313,12 +319,12 @@ class Gathered:
     """A body to be used within a with statement; what was placed meanwhile outlives it."""
 
     def __init__(self, data: Any, arena: Arena | None = None, block: int = 0) -> None:
-        self._data = data
+        self.data = data
         self._arena = arena
         self._block = block
 
     def __enter__(self) -> Any:
-        return self._data
+        return self.data
 
     def __exit__(
         self,
@@ -326,6 +332,9 @@ class Gathered:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.free()
+
+    def free(self) -> None:
         if self._arena is not None:
             self._arena.free([self._block])
 

@@ -18,8 +18,8 @@ import uvloop
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.grpc_api.allocator import keep_freed_memory
 from zmqtriton_frontends.grpc_api.server import Server
 
 _log = logging.getLogger(__name__)

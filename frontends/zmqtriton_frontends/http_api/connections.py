@@ -12,6 +12,11 @@ import logging
 from typing import Any
 
 from gunicorn.asgi import protocol
+from gunicorn.asgi.parser import PythonProtocol
+
+from zmqtriton_frontends.http_api.filling import Filling
+from zmqtriton_frontends.http_api.outgoing import View
+from zmqtriton_frontends.http_api.request import CONNECTION
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +41,8 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._received = 0
         self._progress = (0, -1)
         self._progress_at = 0.0
+        #: Takes what arrives, while there is one.
+        self.filling: Filling | None = None
 
     def connection_made(self, transport: Any) -> None:
         self._progress_at = self._connections.now()
@@ -49,6 +56,54 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def _on_body(self, chunk: bytes) -> None:
         self._received += len(chunk)
         super()._on_body(chunk)
+
+    def _build_http_scope(self, *request: Any) -> dict[str, Any]:
+        scope: dict[str, Any] = super()._build_http_scope(*request)
+        scope[CONNECTION] = self
+        return scope
+
+    def _send_body(self, body: Any, *framing: Any) -> None:
+        super()._send_body(body.view if type(body) is View else body, *framing)
+
+    # ------------------------------------------------- bodies that go elsewhere
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether something of the body has arrived that the application has not received."""
+        return bool(self._body_receiver.buffered)
+
+    def fill(self, view: memoryview) -> bool:
+        """Puts the rest of the body, which is as large as the view, there; stop_filling() has to
+        follow. False where that cannot be. Its last byte arrives in the usual way as well."""
+        parser = self._callback_parser
+        # Gunicorn's own parser in C keeps its counts to itself.
+        is_body = type(parser) is PythonProtocol and parser._state == "body"
+        if not is_body or self.has_pieces or parser._body_remaining != len(view):
+            return False
+        self.filling = Filling(self, view)
+        self.transport.set_protocol(self.filling)
+        self._resume_reading()
+        return True
+
+    def count(self, size: int) -> None:
+        self._received += size
+
+    def filled(self, last: bytes) -> None:
+        """All is there; the parser sees one byte of it, and that the body ends with it."""
+        self._callback_parser._body_remaining = len(last)
+        self.transport.set_protocol(self)
+        self.data_received(last)
+
+    def stop_filling(self) -> int:
+        """From here on what arrives is gunicorn's again; how much of the view was not filled."""
+        filling, self.filling = self.filling, None
+        if filling is None:
+            return 0
+        missing = filling.stop()
+        if missing:
+            self._callback_parser._body_remaining = missing
+            self.transport.set_protocol(self)
+        return missing
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
         """Gunicorn's own refusals, in the form that all our errors have."""

@@ -7,6 +7,7 @@ away has gunicorn cancel the task, and the gateway then cancels the request.
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import falcon.asgi
@@ -16,10 +17,18 @@ from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import binary, compression, documents, infer_request
+from zmqtriton_frontends.http_api import (
+    binary,
+    compression,
+    documents,
+    infer_request,
+    intake,
+    outgoing,
+)
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.infer_response import WrittenResponse, write
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
+from zmqtriton_frontends.payload import Gathered
 
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview
@@ -45,22 +54,27 @@ class Inference:
     async def infer(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
+        # Before anything is refused: an answer to half a body would be lost with the connection.
+        with await self._receive(req, resp) as body:
+            await self._infer(req, resp, (model, version), body)
+
+    async def _receive(self, req: Request, resp: falcon.asgi.Response) -> Gathered:
+        read = req.begin_body()
+        if read.has_more:
+            straight = await intake.straight(req, self._gateway, read)
+            if straight is not None:
+                return straight
         length = req.header(b"inference-header-content-length")
         limit = self._max_input_size if length is None else MAX_BODY_BYTES
-        # Before anything is refused: an answer to half a body would be lost with the connection.
-        pieces, size = await req.read_pieces(limit)
+        pieces, size = await req.read_pieces(limit, read)
         coding = req.header(b"content-encoding")
         if coding is not None:
             pieces = [self._inflate(resp, b"".join(pieces), coding)]
             size = len(pieces[0])
         tensors_at = size if length is None else binary.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
-            body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            await self._infer(req, resp, (model, version), body)
-            return
-        with await self._gateway.payload.gather(pieces, size, tensors_at) as gathered:
-            del pieces
-            await self._infer(req, resp, (model, version), gathered)
+            return Gathered(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        return await self._gateway.payload.gather(pieces, size, tensors_at)
 
     async def _infer(
         self, req: Request, resp: falcon.asgi.Response, target: tuple[str, str], body: Body
@@ -89,7 +103,7 @@ class Inference:
         )
         response = await self._gateway.infer(checked)
         written = write(checked.model, parsed.body.request_id, response, parsed.form)
-        _answer(resp, written, req.header(b"accept-encoding"))
+        _answer(req, resp, written)
 
     def _inflate(self, resp: falcon.asgi.Response, body: bytes, coding: str) -> bytes:
         try:
@@ -123,14 +137,20 @@ class Inference:
             parameters[key] = value
 
 
-def _answer(resp: falcon.asgi.Response, written: WrittenResponse, accepted: str | None) -> None:
-    data, json_length = written
-    if json_length:
+def _answer(req: Request, resp: falcon.asgi.Response, written: WrittenResponse) -> None:
+    text, tail = written
+    size = sum(map(len, tail))
+    if tail:
         resp.content_type = "application/octet-stream"
-        resp.set_header(binary.HEADER, str(json_length))
-    if accepted is not None:
-        coding = compression.choose(accepted)
-        if coding:
-            data = compression.deflate(data, coding)
-            resp.set_header("Content-Encoding", coding)
+        resp.set_header(binary.HEADER, str(len(text)))
+    accepted = req.header(b"accept-encoding")
+    coding = compression.choose(accepted) if accepted is not None else ""
+    if size > INLINE_BYTES and not coding and req.connection is not None:
+        resp.content_length = len(text) + size
+        resp.stream = outgoing.pieces(text, tail, time.monotonic)
+        return
+    data = b"".join((text, *tail)) if tail else text
+    if coding:
+        data = compression.deflate(data, coding)
+        resp.set_header("Content-Encoding", coding)
     resp.data = data

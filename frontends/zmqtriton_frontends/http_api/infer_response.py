@@ -14,9 +14,9 @@ from zmqtriton_frontends.http_api.json_tensors import from_bytes
 
 
 class WrittenResponse(NamedTuple):
-    data: bytes
-    #: Bytes of JSON at the front of the data; 0: all of it.
-    json_length: int
+    text: bytes
+    #: What goes out as binary, behind the text.
+    tail: list[bytes | memoryview]
 
 
 def write(
@@ -31,7 +31,7 @@ def write(
         document["parameters"] = response.parameters
     outputs: list[dict[str, Any]] = []
     document["outputs"] = outputs
-    tail: list[bytes] = []
+    tail: list[bytes | memoryview] = []
     for tensor in response.outputs:
         # What lies in a client's shared memory is there already.
         is_placed = tensor.name in form.places
@@ -45,10 +45,7 @@ def write(
         else:
             entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
         outputs.append(entry)
-    text = documents.write(document)
-    if not tail:
-        return WrittenResponse(text, 0)
-    return WrittenResponse(b"".join((text, *tail)), len(text))
+    return WrittenResponse(documents.write(document), tail)
 
 
 def _describe(model: ModelVersion, tensor: Tensor, is_placed: bool) -> dict[str, Any]:

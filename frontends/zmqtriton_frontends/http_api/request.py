@@ -4,6 +4,8 @@ a body that is whole or an error.
 
 from __future__ import annotations
 
+from typing import Any
+
 import falcon
 import falcon.asgi
 
@@ -16,6 +18,22 @@ MAX_PIECES = 65_536
 #: So much of a body that is too large is read and dropped, so that its client sees the error and
 #: not a connection reset.
 _DROP_BYTES = 256 << 20
+
+
+#: Where a request's scope has the connection that it came over.
+CONNECTION = "zmqtriton.connection"
+
+
+class Pieces:
+    """What was read of a body by now, as it arrived."""
+
+    __slots__ = ("has_more", "pieces", "size")
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        body: bytes = event.get("body", b"")
+        self.pieces = [body]
+        self.size = len(body)
+        self.has_more: bool = event.get("more_body", False)
 
 
 class Request(falcon.asgi.Request):
@@ -31,29 +49,40 @@ class Request(falcon.asgi.Request):
         pieces, _ = await self.read_pieces(limit)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def read_pieces(self, limit: int) -> tuple[list[bytes], int]:
+    def begin_body(self) -> Pieces:
+        """What came with the headers; to be read on."""
+        return Pieces(self._first_event or {})  # type: ignore[arg-type]
+
+    async def read_pieces(self, limit: int, read: Pieces | None = None) -> tuple[list[bytes], int]:
         """All of the body as it arrived, and its size. Raises InvalidArgument where it has more
-        bytes than the limit, and ends the request where it stops half way: Falcon's own stream
-        would hand over the half."""
-        event = self._first_event or {}
-        body: bytes = event.get("body", b"")
-        size = len(body)
-        pieces = [body]
-        while event.get("more_body"):
-            event = await self._receive()
-            if event["type"] != "http.request":
-                raise falcon.HTTPError(falcon.HTTP_408)
-            body = event.get("body", b"")
-            size += len(body)
-            if size <= limit:
-                pieces.append(body)
-            elif size > limit + _DROP_BYTES:
-                break
-            if len(pieces) > MAX_PIECES:
-                raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
-        if size > limit:
-            raise too_large("JSON", int(self.header(b"content-length") or size), limit)
-        return pieces, size
+        bytes than the limit, and what read_piece raises."""
+        read = read or self.begin_body()
+        while read.has_more:
+            await self.read_piece(read, limit)
+        if read.size > limit:
+            raise too_large("JSON", int(self.header(b"content-length") or read.size), limit)
+        return read.pieces, read.size
+
+    async def read_piece(self, read: Pieces, limit: int) -> None:
+        """Waits for more. Ends the request where it stops half way: Falcon's own stream would hand
+        over the half."""
+        event = await self._receive()
+        if event["type"] != "http.request":
+            raise falcon.HTTPError(falcon.HTTP_408)
+        body = event.get("body", b"")
+        read.has_more = event.get("more_body", False)
+        read.size += len(body)
+        if read.size <= limit:
+            read.pieces.append(body)
+        elif read.size > limit + _DROP_BYTES:
+            read.has_more = False
+        if len(read.pieces) > MAX_PIECES:
+            raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
+
+    @property
+    def connection(self) -> Any:
+        """Ours, of connections.py; None in tests that have none."""
+        return self.scope.get(CONNECTION)
 
 
 def too_large(what: str, size: int, limit: int) -> InvalidArgument:

@@ -23,6 +23,7 @@ from gunicorn.workers.gasgi import ASGIWorker
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import Branch
+from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.connections import Connection, Connections
@@ -100,6 +101,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
     def init_process(self) -> None:
         prctl.set_name("zmqtriton-http")
         prctl.die_with(self.ppid)
+        keep_freed_memory()
         self._lifeline = branch(self.app.lifeline)
         self._stopping = asyncio.Event()
         super().init_process()

@@ -1,8 +1,8 @@
 """How the C library keeps freed memory, for a process that gets and sends megabytes all the time.
 
-Called once by `__main__`, before anything large is allocated. grpc copies each message several
-times, and by default every such copy lies in pages fresh from the kernel, which costs five times as
-much as the copying.
+Called once in each process that serves, before anything large is allocated. A message that passes
+is copied, in grpc several times, and by default every such copy lies in pages fresh from the
+kernel, which costs up to five times as much as the copying.
 """
 
 from __future__ import annotations

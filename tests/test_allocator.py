@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import resource
-from zmqtriton_frontends.grpc_api.allocator import keep_freed_memory
+from zmqtriton_frontends.allocator import keep_freed_memory
 
 assert keep_freed_memory()
 

@@ -1,0 +1,95 @@
+"""Large outputs are passed on as they lie, and copied for a client that takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.http_api.test_connections import POST, Party
+from zmqtriton_frontends.http_api.connections import Connection
+from zmqtriton_frontends.http_api.outgoing import PATIENCE_S, View, pieces
+
+SIZE = 10_000_000
+
+
+def _output(byte: int) -> Any:
+    return np.full(SIZE, byte, np.uint8)
+
+
+def test_all_of_it_comes_in_order_and_nothing_is_copied() -> None:
+    first, second = _output(1), _output(2)
+
+    async def read() -> list[Any]:
+        tail: list[Any] = [memoryview(first), memoryview(second)]
+        return [piece async for piece in pieces(b"head", tail, lambda: 0.0)]
+
+    head, *rest = asyncio.run(read())
+
+    assert b"head" == head
+    assert first.tobytes() + second.tobytes() == b"".join(bytes(piece) for piece in rest)
+    assert {id(first), id(second)} == {id(piece.view.obj) for piece in rest}
+
+
+def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
+    async def scenario() -> None:
+        now = [0.0]
+        outputs = [_output(1), _output(2)]
+        alive = [weakref.ref(output) for output in outputs]
+        tail: list[Any] = [memoryview(output) for output in outputs]
+        del outputs
+        body = pieces(b"", tail, lambda: now[0])
+        got = [await anext(body), await anext(body)]
+        got[:] = [bytes(piece) for piece in got]
+        now[0] = PATIENCE_S + 1
+
+        got.append(bytes(await anext(body)))
+
+        gc.collect()
+        assert [None, None] == [output() for output in alive]
+        got += [bytes(piece) async for piece in body]
+        assert _output(1).tobytes() + _output(2).tobytes() == b"".join(got)
+
+    asyncio.run(scenario())
+
+
+def test_a_view_is_not_true_and_still_has_its_bytes() -> None:
+    # Gunicorn makes bytes of a body that is true and no bytes.
+    view = View(memoryview(b"abc"))
+
+    assert not view
+    assert (3, b"abc") == (len(view), bytes(view))
+
+
+def test_gunicorn_passes_a_view_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = _output(7)
+    passed: list[Any] = []
+    send_body = Connection._send_body
+
+    def record(self: Connection, body: Any, *framing: Any) -> None:
+        passed.append(body)
+        send_body(self, body, *framing)
+
+    monkeypatch.setattr(Connection, "_send_body", record)
+
+    class Sender(Party):
+        async def application(self, scope: Any, receive: Any, send: Any) -> None:
+            headers = [(b"content-length", str(SIZE).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            async for piece in pieces(b"", [memoryview(output)], lambda: 0.0):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body"})
+
+    async def scenario() -> None:
+        async with Sender().serve() as party:
+            reader, writer = await party.connect(POST % 0)
+            await reader.readuntil(b"\r\n\r\n")
+            assert output.tobytes() == await reader.readexactly(SIZE)
+            writer.close()
+
+    asyncio.run(scenario())
+    assert {View} == {type(body) for body in passed}
