@@ -147,7 +147,7 @@ ONLY_IN = (
     ("multiprocessing", set[str](), "processes are the supervisor's, with a lifeline each"),
 )
 SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
-SPAWNERS = {"zmqtriton.supervisor.processes"}
+SPAWNERS = {"zmqtriton.supervisor.processes", "zmqtriton_stub.nursery"}
 
 FILE_LINES = 400
 #: Files that may be longer, with the reason.

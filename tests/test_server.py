@@ -52,6 +52,7 @@ def test_free_ports_differ_and_can_be_bound() -> None:
     ("command", "role"),
     [
         ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py add_sub_0_0", "stub"),
+        ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py --nursery 7", "nursery"),
         ("/v/bin/python -m zmqtriton.broker", "broker"),
         ("/v/bin/python -m zmqtriton_frontends.grpc_api", "grpc"),
         ("/v/bin/python -m zmqtriton_frontends.http_api", "http"),

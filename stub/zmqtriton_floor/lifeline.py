@@ -34,7 +34,7 @@ class Lifeline:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
-        self._outgoing: deque[tuple[bytes, int | None]] = deque()
+        self._outgoing: deque[tuple[bytes, list[int]]] = deque()
         self._incoming = bytearray()
         self._descriptors: list[int] = []
         self._lock = threading.Lock()
@@ -58,16 +58,16 @@ class Lifeline:
         while self._outgoing:
             self._drop(self._outgoing.popleft()[1])
 
-    def send(self, message: Any, descriptor: int | None = None) -> None:
-        """Queues a message and a duplicate of the descriptor; lost if the end is closed."""
+    def send(self, message: Any, *descriptors: int) -> None:
+        """Queues a message and duplicates of the descriptors; lost if the end is closed."""
         data = memoryview(wire.encode(message))
         packets = [bytes(data[i : i + _PACKET]) for i in range(0, len(data), _PACKET)]
         with self._lock:
             if self.ended:
                 return
             for packet in packets[:-1]:
-                self._outgoing.append((_PART + packet, None))
-            own = None if descriptor is None else os.dup(descriptor)
+                self._outgoing.append((_PART + packet, []))
+            own = [os.dup(descriptor) for descriptor in descriptors]
             self._outgoing.append((_LAST + packets[-1], own))
             self._flush()
 
@@ -83,9 +83,9 @@ class Lifeline:
 
     def _flush(self) -> None:
         while self._outgoing and not self.ended:
-            packet, descriptor = self._outgoing[0]
-            rights = [] if descriptor is None else [array.array("i", [descriptor])]
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, r) for r in rights]
+            packet, descriptors = self._outgoing[0]
+            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))
+            ancillary = [rights] if descriptors else []
             try:
                 self._socket.sendmsg([packet], ancillary, socket.MSG_NOSIGNAL)
             except BlockingIOError:
@@ -93,11 +93,11 @@ class Lifeline:
             except OSError:  # the other side is gone: its pidfd says so, or our own end does
                 self.ended = True
             self._outgoing.popleft()
-            self._drop(descriptor)
+            self._drop(descriptors)
 
     @staticmethod
-    def _drop(descriptor: int | None) -> None:
-        if descriptor is not None:
+    def _drop(descriptors: list[int]) -> None:
+        for descriptor in descriptors:
             os.close(descriptor)
 
     def receive(self) -> list[tuple[Any, list[int]]]:

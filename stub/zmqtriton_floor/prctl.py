@@ -1,4 +1,4 @@
-"""What a process asks of the kernel for itself: its name in `ps`, and whose end is its own."""
+"""What a process asks of the kernel for itself: how `ps` shows it, and whose end is its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import signal
 
 _SET_PDEATHSIG = 1
 _SET_NAME = 15
+_SET_MM = 35
+_SET_MM_MAP = 14
 _SET_CHILD_SUBREAPER = 36
 # Loaded now: between fork and exec there should be little left to do.
 _LIBC = ctypes.CDLL(None)
+_SBRK = _LIBC.sbrk
+_SBRK.restype = ctypes.c_void_p
+_SBRK.argtypes = (ctypes.c_ssize_t,)
 
 
 def set_name(name: str) -> None:
@@ -33,3 +38,46 @@ def die_with(parent: int) -> None:
 def adopt_orphans() -> None:
     """What children leave behind becomes ours, to be reaped, instead of init's."""
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def show_arguments(start: int, end: int) -> bool:
+    """Lets /proc/PID/cmdline end there; False where the kernel does not do that for everybody.
+
+    Only while the process has one thread: the end of the heap is told along with it.
+    """
+    layout = _layout()
+    layout.arg_start, layout.arg_end = start, end
+    size = ctypes.sizeof(layout)
+    return bool(_LIBC.prctl(_SET_MM, _SET_MM_MAP, ctypes.byref(layout), size, 0) == 0)
+
+
+def argument_area() -> tuple[int, int]:
+    """Where in this process's memory its command line lies."""
+    layout = _layout()
+    return int(layout.arg_start), int(layout.arg_end)
+
+
+class _Layout(ctypes.Structure):
+    """struct prctl_mm_map: all of it must be told, to change any of it."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in ("start_code", "end_code", "start_data", "end_data")),
+        *((name, ctypes.c_uint64) for name in ("start_brk", "brk", "start_stack")),
+        *((name, ctypes.c_uint64) for name in ("arg_start", "arg_end", "env_start", "env_end")),
+        ("auxv", ctypes.c_uint64),
+        ("auxv_size", ctypes.c_uint32),
+        ("exe_fd", ctypes.c_uint32),
+    ]
+
+
+def _layout() -> _Layout:
+    with open("/proc/self/stat", "rb") as file:
+        # Counted as in proc(5), where the name in parentheses, which may hold anything, is 2.
+        words = [b"", b"", b"", *file.read().rpartition(b")")[2].split()]
+    layout = _Layout(exe_fd=0xFFFFFFFF)
+    layout.start_code, layout.end_code, layout.start_stack = map(int, words[26:29])
+    layout.start_data, layout.end_data, layout.start_brk = map(int, words[45:48])
+    layout.arg_start, layout.arg_end = map(int, words[48:50])
+    layout.env_start, layout.env_end = map(int, words[50:52])
+    layout.brk = _SBRK(0)
+    return layout

@@ -428,7 +428,7 @@ class Seen(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A control call of a frontend, a model or zmqtriton-ctl; arguments are JSON."""
+    """A control call of a frontend, a model, zmqtriton-ctl, or to the nursery; JSON arguments."""
 
     id: Count
     verb: Name

@@ -1,5 +1,5 @@
 """Started by path, by the model's own interpreter:
-`python …/__main__.py --lifeline FD --progress FD m m_0_0`.
+`python …/__main__.py --lifeline FD --progress FD m m_0_0`, or as their nursery with `--nursery FD`.
 
 Loads the floor and the stub from where they lie, so that neither this directory nor the server's
 site-packages come onto the model's path. The loading stands outside of the guard, since children
@@ -40,6 +40,13 @@ if not __package__:
 
 def main() -> int:
     arguments = sys.argv[1:]
+    if arguments[:1] == ["--nursery"]:
+        from zmqtriton_stub import nursery, process
+
+        born = nursery.run(int(arguments[1]))
+        if born is None:
+            return 0
+        arguments = born
     if arguments[4:5] == ["--support"]:
         # Behind all that the environment has, and in front of what lies beside the model.
         sys.path.append(arguments[5])

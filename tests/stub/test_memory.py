@@ -69,7 +69,8 @@ class Supervisor:
         elif isinstance(message, wire.AskSegment):
             known = self._segments.get(message.segment)
             size = 0 if known is None else os.fstat(known).st_size
-            self.line.send(wire.SegmentGiven(*message, size), known)
+            given = [] if known is None else [known]
+            self.line.send(wire.SegmentGiven(*message, size), *given)
         elif isinstance(message, wire.DropSegment):
             self.dropped.append(message.segment)
 

@@ -7,6 +7,7 @@ it open.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import resource
@@ -17,7 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zmqtriton.supervisor import processes
+from zmqtriton.environments.demand import variables
+from zmqtriton.supervisor import commands, processes
+from zmqtriton.supervisor.births import Births, Order
 from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.output import Output
 from zmqtriton.supervisor.processes import Process
@@ -46,6 +49,8 @@ class Child:
     output: Output | None = None
     #: It may hand over lifelines of processes that it has forked.
     may_branch: bool = False
+    #: The nursery.
+    may_bear: bool = False
     frozen_looks: int = 0
     is_watched_for_writing: bool = False
     #: A stub's, in which it tells the broker how far it has come.
@@ -74,6 +79,24 @@ class Listener(Protocol):
         """A message of a process, or of a caller on the control socket."""
 
 
+class _Cradle:
+    """What is kept here for a stub that the nursery was asked for."""
+
+    def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
+        self._child = child
+        self._reading = reading
+        self._begin = begin
+
+    def born(self, pid: int) -> None:
+        """The process is there. Raises OSError if not."""
+        self._begin(Process.adopted(pid))
+
+    def drop(self) -> None:
+        """It will not be, or is nobody's: the end of its lifeline ends it."""
+        self._child.line.close()
+        os.close(self._reading)
+
+
 class Children:
     def __init__(
         self, selector: selectors.BaseSelector, listener: Listener, segment_bytes: int = 0
@@ -84,7 +107,7 @@ class Children:
         self._children: dict[int, Child] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
-
+        self.births = Births(self)
         #: Called with the serial of each that is dead, before the listener is.
         self.on_end: Callable[[int], None] = lambda serial: None
 
@@ -101,6 +124,7 @@ class Children:
         descriptors: Sequence[int] = (),
         stub: Stub | None = None,
         may_branch: bool = False,
+        may_bear: bool = False,
         page: int | None = None,
         **how: Any,
     ) -> None:
@@ -125,14 +149,54 @@ class Children:
             theirs.close()
             if writing is not None:
                 os.close(writing)
-        child = Child(serial, Lifeline(ours), process.pid, process, may_branch=may_branch)
-        child.page = page
+        child = Child(serial, Lifeline(ours), may_branch=may_branch, may_bear=may_bear, page=page)
+        self._begin(child, process, reading, stub)
+
+    def _begin(
+        self, child: Child, process: Process, reading: int | None, stub: Stub | None
+    ) -> None:
+        child.process, child.pid = process, process.pid
         self._watch(child)
         self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
         if reading is not None and stub is not None:
             child.output = output = Output(reading, stub, process.pid)
             self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
-        self._listener.process_started(serial, process.pid, time.time())
+        self._listener.process_started(child.serial, process.pid, time.time())
+
+    def spawn_nursery(self, serial: int) -> None:
+        self.spawn(serial, commands.nursery_command, may_bear=True, is_stub=True)
+        if serial in self._children:
+            self.births.started(serial)
+
+    def spawn_stub(self, order: Order) -> None:
+        """For whom the nursery is no help."""
+        environment, (model, instance), page = order.environment, order.stub, order.page
+        self.spawn(
+            order.serial,
+            lambda line: commands.stub_command(environment, line, page, model, instance),
+            descriptors=(page,),
+            environment=variables(environment, os.environ),
+            stub=order.stub,
+            page=page,
+        )
+
+    def ask(self, nursery: int, order: Order) -> _Cradle:
+        """Asks the nursery for a stub. Raises OSError where descriptors are short."""
+        ours, theirs = pair()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        child = Child(order.serial, Lifeline(ours), page=order.page)
+        asked = json.dumps(order.stub._asdict())
+        bearer = self._children[nursery]
+        try:
+            descriptors = (theirs.fileno(), order.page, writing)
+            bearer.line.send(wire.Call(order.serial, "bear", asked), *descriptors)
+        finally:
+            theirs.close()
+            os.close(writing)
+        self._watch_for_writing(bearer)
+        return _Cradle(
+            child, reading, lambda process: self._begin(child, process, reading, order.stub)
+        )
 
     def add_caller(self, serial: int, line: Lifeline) -> None:
         """Somebody on the control socket."""
@@ -151,7 +215,7 @@ class Children:
             stub = self._children.get(message.serial)
             descriptor = stub.page if stub is not None else None
         if child is not None:
-            child.line.send(message, descriptor)
+            child.line.send(message, *(() if descriptor is None else (descriptor,)))
             self._watch_for_writing(child)
 
     def _watch_for_writing(self, child: Child) -> None:
@@ -181,6 +245,10 @@ class Children:
                 self._adopt(message.pid, descriptors.pop(0))
             elif isinstance(message, wire.Said):
                 self._say(child, message)
+            elif child.may_bear and isinstance(message, wire.Seen):
+                self.births.ready()
+            elif child.may_bear and isinstance(message, wire.Answer):
+                self.births.answered(message.id, int(message.result or 0))
             elif isinstance(message, MESSAGES) and child.pid:
                 self.segments.received(child.serial, message)
             else:
@@ -228,6 +296,8 @@ class Children:
 
     def reap_orphans(self) -> None:
         """Call it once a second."""
+        if self.births.is_under_way:
+            return  # one of them may be dead before we hear of it, and its status is wanted
         processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
@@ -264,6 +334,8 @@ class Children:
             if descriptor is not None:
                 os.close(descriptor)
         self.on_end(child.serial)
+        if child.may_bear:
+            self.births.ended()
         if child.pid:
             self._listener.process_ended(child.serial, reason, words)
 
@@ -275,6 +347,7 @@ class Children:
 
     def end_all(self, within_s: float) -> None:
         """Kills everything that is left and waits for it."""
+        self.births.close()
         for serial in list(self._children):
             self.signal(serial, signal.SIGKILL, group=True)
         deadline_s = time.monotonic() + within_s

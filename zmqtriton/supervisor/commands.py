@@ -29,6 +29,14 @@ def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
 ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
 
 
+#: The arguments of a stub that it becomes must find room in its own.
+_ROOM = " " * 2048
+
+
+def nursery_command(lifeline: int) -> list[str]:
+    return [sys.executable, str(STUB / "__main__.py"), "--nursery", str(lifeline), _ROOM]
+
+
 def stub_command(
     environment: Environment, lifeline: int, page: int, model: str, instance: str
 ) -> list[str]:

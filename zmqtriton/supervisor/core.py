@@ -61,6 +61,8 @@ class Policy:
     repositories: tuple[str, ...] = ()
     #: Frontends' roles, one for each process.
     roles: tuple[str, ...] = ()
+    #: Stubs may be forked by a process that has loaded what they need.
+    has_nursery: bool = False
 
 
 class Core:
@@ -82,7 +84,13 @@ class Core:
         self._listings: dict[int, Callable[[dict[str, str] | ZmqTritonError], None]] = {}
         self._acknowledgements = Acknowledgements(plan)
         self._introductions = Introductions(plan, server, self._acknowledgements)
-        self._peers = Peers(plan, self._introductions, self._acknowledgements, policy.roles)
+        self._peers = Peers(
+            plan,
+            self._introductions,
+            self._acknowledgements,
+            policy.roles,
+            has_nursery=policy.has_nursery,
+        )
         self.regions = Regions(
             plan,
             self._acknowledgements,

@@ -24,6 +24,8 @@ ARBITER = "http-arbiter"
 HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
+#: Forks stubs; it speaks with the supervisor alone, so that it is not introduced to the broker.
+NURSERY = "nursery"
 
 #: What they say they have opened.
 _SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
@@ -60,11 +62,14 @@ class Peers:
         introductions: Introductions,
         acknowledgements: Acknowledgements,
         roles: Iterable[str],
+        *,
+        has_nursery: bool = False,
     ) -> None:
         self._plan = plan
         self._introductions = introductions
         self._acknowledgements = acknowledgements
         self._roles = tuple(roles)
+        self._before = (NURSERY,) if has_nursery else ()
         self._peers: dict[int, Peer] = {}
         self._is_open = False
         self._is_stopping = False
@@ -78,8 +83,7 @@ class Peers:
         self.on_statistics: Callable[[wire.Statistics], None]
 
     def start(self) -> None:
-        self._spawn(Peer(self._plan.new_serial(), BROKER, backoff=Backoff()))
-        for role in self._roles:
+        for role in (*self._before, BROKER, *self._roles):
             self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff()))
 
     def _spawn(self, peer: Peer) -> None:
@@ -99,7 +103,7 @@ class Peers:
         if peer.role == BROKER:
             self._introductions.bear_broker(peer.serial)
             self._plan.do(Send(peer.serial, wire.Sync(0)))
-        else:
+        elif peer.role != NURSERY:
             self._introduce(peer)
 
     def branched(self, serial: int, pid: int, started_s: float) -> None:
@@ -153,6 +157,8 @@ class Peers:
 
     def _is_wanted(self, role: str) -> bool:
         """Frontends that end while the server stops are done; what they had needs the broker."""
+        if role == NURSERY and not self._before:
+            return False
         return not (self._is_finishing if role == BROKER else self._is_stopping)
 
     def _replace(self, dead: Peer, reason: str) -> None:
@@ -170,6 +176,9 @@ class Peers:
                 self._introductions.broker_is_ready()
         elif isinstance(message, wire.Statistics):
             self.on_statistics(message)
+        elif isinstance(message, wire.Failed) and peer.role == NURSERY:
+            self._before = ()
+            self._plan.log("V", f"every stub is spawned: {message.text}")
         elif isinstance(message, wire.Listening):
             where = (message.service, message.address)
             if where not in self._listening:

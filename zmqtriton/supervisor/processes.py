@@ -11,7 +11,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 
 from zmqtriton_floor import prctl
@@ -54,15 +54,22 @@ def _children() -> list[int]:
 class Process:
     """A child from its start until it is reaped."""
 
-    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
-        self._popen = popen
-        self.pid = popen.pid
+    def __init__(self, pid: int, wait: Callable[[], int]) -> None:
+        """`wait` reaps it. Raises OSError where there is no such process."""
+        self.pid = pid
+        self._wait = wait
+        self._is_reaped = False
         #: Readable once it is dead.
-        self.pidfd = os.pidfd_open(popen.pid)
+        self.pidfd = os.pidfd_open(pid)
+
+    @classmethod
+    def adopted(cls, pid: int) -> Process:
+        """One that the nursery has borne; an orphan, so that nobody else reaps it."""
+        return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     def signal(self, number: int, group: bool) -> None:
         """Nothing if it is dead; its number cannot be another's before it is reaped."""
-        if self._popen.returncode is not None:
+        if self._is_reaped:
             return
         try:
             if group:
@@ -78,7 +85,8 @@ class Process:
     def reap(self) -> str:
         """How it ended; kills what it has left in its process group. Only once it is dead."""
         self.signal(signal.SIGKILL, group=True)
-        status = self._popen.wait()
+        status = self._wait()
+        self._is_reaped = True
         os.close(self.pidfd)
         return describe_status(status)
 
@@ -126,7 +134,7 @@ def spawn(
     )
     if is_stub:
         _prefer_to_kill(popen.pid)
-    return Process(popen)
+    return Process(popen.pid, popen.wait)
 
 
 def _prefer_to_kill(pid: int) -> None:

@@ -20,7 +20,6 @@ from typing import IO, Any
 
 from zmqtriton import systemd
 from zmqtriton.environments.cache import default_root, hold
-from zmqtriton.environments.demand import variables
 from zmqtriton.options import Options
 from zmqtriton.supervisor import (
     actions,
@@ -32,11 +31,13 @@ from zmqtriton.supervisor import (
     tables,
 )
 from zmqtriton.supervisor.available_memory import available_bytes
+from zmqtriton.supervisor.births import Order
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
+from zmqtriton.supervisor.peers import NURSERY
 from zmqtriton.supervisor.python_settings import PythonSettings
 from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
 from zmqtriton.supervisor.region_files import RegionFiles
@@ -155,6 +156,7 @@ class Service:
             self._children.look_for_frozen()
             self._children.reap_orphans()
             self._children.segments.tick(now_s)
+            self._children.births.tick(now_s)
         self._perform()
 
     def _timeout_s(self) -> float:
@@ -211,6 +213,9 @@ class Service:
                 _PERFORM[type(action)](self, action)
 
     def _spawn(self, action: actions.Spawn) -> None:
+        if action.role == NURSERY:
+            self._children.spawn_nursery(action.serial)
+            return
         if action.role == "broker":
             self._directory.forget_broker()
         held = self._held.get(action.role)
@@ -226,16 +231,9 @@ class Service:
         )
 
     def _spawn_stub(self, action: actions.SpawnStub) -> None:
-        environment, model, instance = action.environment, action.model, action.instance
+        stub = log_ring.Stub(action.model, action.instance)
         page = anonymous_memory(progress.SIZE)
-        self._children.spawn(
-            action.serial,
-            lambda line: commands.stub_command(environment, line, page, model, instance),
-            descriptors=(page,),
-            environment=variables(environment, os.environ),
-            stub=log_ring.Stub(model, instance),
-            page=page,
-        )
+        self._children.births.want(Order(action.serial, action.environment, stub, page))
 
     def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         cache = self._options.environment_directory or default_root()
@@ -339,6 +337,7 @@ def policy(options: Options) -> Policy:
         allow_client_shm=options.allow_client_shm,
         repositories=tuple(os.path.abspath(path) for path in options.model_repository),
         roles=tuple(roles),
+        has_nursery=True,
     )
 
 
