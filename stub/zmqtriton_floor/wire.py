@@ -33,13 +33,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from typing import (
-    Any,
-    Callable,
-    List,
-    NamedTuple,
-    Union,
-)
+from typing import Any, Callable, List, NamedTuple, Union
 
 import msgpack
 
@@ -89,6 +83,7 @@ SEQUENCE_END = 2
 RESENT = 4  # an earlier broker may have known it
 ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
 UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
+WAITS = 32  # from a model: its process executes nothing else until this is answered
 #: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
@@ -105,7 +100,7 @@ class Request(NamedTuple):
     generation: Count  # which loading of a model it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
-    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE
+    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS
     priority: Count  # 0: the model's default
     timeout_us: Count  # in the queue; 0: the model's default
     deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none
@@ -204,7 +199,8 @@ class Hello(NamedTuple):
     received: list[Route] = []  # by a stub: requests that have reached it and lack a final answer
     answered: list[Outcome] = []  # by a stub: final answers of the last second
     held: list[Block] = []  # blocks of others that it still reads
-    is_executing: Flags = 0  # by a stub: its execute() has not returned; an Executed will tell
+    is_executing: Flags = 0  # by a stub: batches in execute(); an Executed each will tell
+    slots: Count = 1  # by a stub: batches that it executes at once
 
 
 class Infer(NamedTuple):
@@ -251,6 +247,7 @@ class Results(NamedTuple):
 
     outcomes: list[Outcome]
     executed: list[Executed]
+    rescheduled: list[Route] = []  # to be executed again, by the same stub, under the same names
 
 
 class Expect(NamedTuple):
@@ -310,7 +307,7 @@ class Execute(NamedTuple):
 
 
 class Abandon(NamedTuple):
-    """The askers of these were cancelled: is_cancelled() turns true."""
+    """is_cancelled() of these turns true; those that were rescheduled are answered already."""
 
     routes: list[Route]
 

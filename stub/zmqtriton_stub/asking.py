@@ -42,16 +42,16 @@ class Asker:
         memory: Memory,
         duties: Callable[[], Duties],
         wake: Callable[[], None],
-        has_background: bool = False,
+        attends: Callable[[Any], bool] = lambda loop: False,
     ) -> None:
-        """`duties` are the main thread's; `wake` makes it look at `has_orphans`. With
-        `has_background` the duties are done while the main thread's event loop runs."""
+        """`duties` are the main thread's; `wake` makes it look at `has_orphans`. `attends` tells
+        whether an event loop of the main thread does the duties anyway."""
         self._context = context
         self._birth = birth
         self._memory = memory
         self._duties = duties
         self._wake = wake
-        self._has_background = has_background
+        self._attends = attends
         self._socket: Any = None
         self._is_closed = False
         self._lock = threading.Lock()
@@ -215,7 +215,7 @@ class Asker:
             for gone in [other for other in list(self._loops) if other.is_closed()]:
                 self._loops.pop(gone, None)
             looks: Duties = {self.descriptor: self.turn}
-            if threading.get_ident() == self._main and not self._has_background:
+            if threading.get_ident() == self._main and not self._attends(loop):
                 looks.update(self._duties())
             for descriptor, look in looks.items():
                 loop.add_reader(descriptor, look)

@@ -20,6 +20,21 @@ if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker
     from zmqtriton_stub.memory import Memory
 
+#: Batches that one instance may have at once, and the model parameter that asks for them.
+_MOST_INFLIGHT = 1024
+_MAX_INFLIGHT = "MAX_INFLIGHT"
+
+
+def _max_inflight(parameters: dict[str, Any]) -> int:
+    if _MAX_INFLIGHT not in parameters:
+        return 0
+    text = str((parameters[_MAX_INFLIGHT] or {}).get("string_value", ""))
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_INFLIGHT:
+        raise ValueError(
+            f"parameter {_MAX_INFLIGHT} must be a number from 1 to {_MOST_INFLIGHT}, got '{text}'"
+        )
+    return int(text)
+
 
 class Instance:
     """One model instance and the way to its supervisor."""
@@ -31,6 +46,10 @@ class Instance:
         #: Where the model's files of this version are; the code may be elsewhere.
         self.version_directory = os.path.join(load.directory, str(load.version))
         self.is_decoupled = False
+        #: Requests may be executed several times, one step each.
+        self.is_iterative = False
+        #: Batches that an async execute() may be given at once; 0: the model does not say.
+        self.max_inflight = 0
         #: Asks other models; None while this one may not, that is outside of execute().
         self.asker: Asker | None = None
         #: Where large tensors lie; None: all of them travel in messages.
@@ -43,9 +62,13 @@ class Instance:
 
     def configure(self, config: str) -> None:
         """The configuration is final."""
-        self.signature = Signature(json.loads(config))
+        document = json.loads(config)
+        self.signature = Signature(document)
         self.outputs = self.signature.outputs
         self.is_decoupled = self.signature.is_decoupled
+        sequences = document.get("sequence_batching") or {}
+        self.is_iterative = bool(sequences.get("iterative_sequence"))
+        self.max_inflight = _max_inflight(document.get("parameters") or {})
 
     def tell(self, message: Any) -> None:
         """Sends the supervisor a message; from any thread."""

@@ -19,12 +19,14 @@ from typing import Any, Callable
 import zmq
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.responses import Answer, Pending, state_lock
 from zmqtriton_stub.streams import Publisher, Stream, coalesce, frames
 
+_RESCHEDULED = "the request was to be executed again, and that was lost with the broker"
+_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
 #: At the end: how long libzmq may try to get rid of what was sent.
 _LINGER_MS = 1000
 
@@ -80,7 +82,12 @@ class Link:
     def _forget_unbegun(self) -> None:
         for _, batch in self.batches:
             for pending in batch:
-                self.pending.pop(pending.route, None)
+                if not pending.has_run:
+                    self.pending.pop(pending.route, None)
+                else:
+                    pending.is_rescheduled = True
+        for pending in [p for p in self.pending.values() if p.is_rescheduled]:
+            pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
         self.batches.clear()
         for _ in range(len(self._outgoing)):
             item = self._outgoing.popleft()
@@ -224,6 +231,11 @@ class Link:
             while position < len(works) and works[position].batch == number:
                 work = works[position]
                 position += 1
+                known = self.pending.get((work.peer, work.id))
+                if known is not None and known.is_rescheduled:
+                    known.resume(work, frames[position])
+                    batch.append(known)
+                    continue
                 pending = owed(self, work, frames[position])
                 self.pending[pending.route] = pending
                 batch.append(pending)

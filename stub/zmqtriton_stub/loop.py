@@ -14,24 +14,20 @@ import time
 from typing import Any, NoReturn
 
 from zmqtriton_floor import endpoints, wire
-from zmqtriton_floor.check import Signature
-from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.asking import Asker, Duties
+from zmqtriton_stub.executions import Executions
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
 from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import describe
-from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse, received
-from zmqtriton_stub.responses import Answer, Pending
 
 _now_ns = time.monotonic_ns
 
 _GLANCE_EVERY_NS = 20_000_000
-_CANCELLED = "request was cancelled"
 #: How long a last message to the supervisor may take to get rid of.
 _LAST_WORDS_S = 5.0
 
@@ -61,7 +57,7 @@ class Stub:
         self._asker: Asker
         #: Of the broker that we are connected to; 0: none yet.
         self._epoch = 0
-        self._is_executing = False
+        self._executions: Executions
         self._next_glance_ns = 0
         #: The loop takes replies to questions for which nobody waits.
         self._has_orphans = False
@@ -105,8 +101,8 @@ class Stub:
             self._birth = self._birth._replace(epoch=message.epoch)
             if self._epoch:
                 self._asker.follow(self._birth)
-            if self._is_executing:
-                self._connect_broker()
+                if self._executions.running:
+                    self._connect_broker()
 
     # ------------------------------------------------------ beginning and end
 
@@ -114,12 +110,12 @@ class Stub:
         """Imports, completes and initializes the model, or reports why not."""
         self._instance = this_process.current = Instance(load, self._lifeline.send)
         try:
-            self._model = Model(load, self._complain)
+            self._model = Model(load)
             config = self._model.complete() if load.auto_complete else load.config
             self._instance.tell(wire.Completed(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
-            self._model.initialize(config, self._instance.is_decoupled)
+            self._model.initialize(config, self._instance)
         except _Finished:
             raise
         except BaseException as error:
@@ -128,9 +124,6 @@ class Stub:
         self._is_initialized = True
         gc.collect()
         gc.freeze()
-
-    def _complain(self, text: str) -> None:
-        self._instance.say("E", self._instance.failure(text))
 
     def _report(self, failure: str) -> None:
         self._instance.tell(wire.Failed(failure))
@@ -143,11 +136,12 @@ class Stub:
 
     def _connect(self) -> None:
         self._link = link = Link(self._instance)
-        has_background = self._instance.is_decoupled
         memory = self._instance.memory = self._memory
         self._asker = Asker(
-            link.context, self._birth, memory, self._duties, link.wake, has_background
+            link.context, self._birth, memory, self._duties, link.wake, self._model.attends
         )
+        self._executions = Executions(self._instance, self._model, link, self._progress)
+        self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
         memory.tell, memory.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
@@ -169,7 +163,9 @@ class Stub:
         link.connect(
             endpoints.workers_address(birth.directory, birth.epoch),
             wire.Hello(
-                birth.serial, birth.token, birth.epoch, is_executing=int(self._is_executing)
+                *(birth.serial, birth.token, birth.epoch),
+                is_executing=self._executions.running,
+                slots=self._model.slots,
             ),
         )
         self._poller.register(link.descriptor, select.POLLIN)
@@ -192,18 +188,15 @@ class Stub:
         batches = self._link.batches
         while True:
             while batches and self._epoch == self._birth.epoch:
-                self._execute(*batches.popleft())
+                self._executions.begin(*batches.popleft())
             self._wait()
 
     def _wait(self) -> None:
         """Until there is a batch or something else to look at."""
         if self._epoch != self._birth.epoch:
             self._connect_broker()
-        link, lifeline = self._link, self._lifeline
-        if lifeline.is_backed_up != self._is_backed_up:
-            self._is_backed_up = not self._is_backed_up
-            writable = select.POLLOUT if self._is_backed_up else 0
-            self._poller.modify(lifeline, select.POLLIN | writable)
+        link = self._link
+        self._watch_lifeline()
         if self._asker.has_orphans != self._has_orphans:
             self._has_orphans = not self._has_orphans
             if self._has_orphans:
@@ -217,6 +210,12 @@ class Stub:
         self._look_at(ready)
         while self._heard:
             self._hear(self._heard.popleft())
+
+    def _watch_lifeline(self) -> None:
+        if self._lifeline.is_backed_up != self._is_backed_up:
+            self._is_backed_up = not self._is_backed_up
+            writable = select.POLLOUT if self._is_backed_up else 0
+            self._poller.modify(self._lifeline, select.POLLIN | writable)
 
     def _look_at(self, ready: list[tuple[int, int]]) -> None:
         link, asker = self._link, self._asker
@@ -235,7 +234,15 @@ class Stub:
         return {self._poller.fileno(): self._attend}
 
     def _attend(self) -> None:
+        """While the model is in execute() and waits: everything but executing."""
         self._look_at(self._poller.poll(0))
+        # One that sent a batch may have sent more, of which nothing else tells.
+        batches = self._link.batches
+        count = -1
+        while count != len(batches):
+            count = len(batches)
+            self._link.turn()
+        self._watch_lifeline()
         for _ in range(len(self._heard)):
             message = self._heard.popleft()
             if type(message) is wire.Finish:
@@ -248,125 +255,15 @@ class Stub:
         another one by now."""
         now_ns = _now_ns()
         is_main = threading.current_thread() is threading.main_thread()
-        if self._is_executing and now_ns >= self._next_glance_ns and is_main:
+        if self._executions.running and now_ns >= self._next_glance_ns and is_main:
             self._next_glance_ns = now_ns + _GLANCE_EVERY_NS
             self._attend()
 
     def _ready(self) -> list[tuple[int, int]]:
-        """The descriptors that have something; coroutines of a decoupled model run meanwhile."""
+        """The descriptors that have something; the model's coroutines run meanwhile."""
         self._memory.trim()
         if not self._model.has_background:
             idle_s = self._memory.arena.next_trim_s()
             return self._poller.poll(-1 if idle_s is None else idle_s)
-        self._model.run_background(self._poller.fileno())
+        self._model.run_background()
         return self._poller.poll(0)
-
-    def _execute(self, number: int, batch: list[Pending]) -> None:
-        """One batch: every request gets its final answer here, or its sender will give it."""
-        self._progress.begin(number)
-        begun_ns = _now_ns()
-        self._is_executing = True
-        answers: list[Answer] = []
-        ready_ns, executed_ns = self._run(batch, answers)
-        for pending in batch:
-            if pending.is_answered:  # and nothing of ours reads its inputs any more
-                pending.leave_inputs()
-        done_ns = _now_ns()
-        executed = wire.Executed(
-            number, ready_ns - begun_ns, executed_ns - ready_ns, done_ns - executed_ns
-        )
-        self._send(answers, [executed])
-        self._is_executing = False
-
-    def _run(self, batch: list[Pending], answers: list[Answer]) -> tuple[int, int]:
-        """Adds the answers; when the requests were ready, and when they were executed."""
-        requests = _requests(batch, answers, self._instance)
-        # The model may do with its list what it likes.
-        asked = requests.copy()
-        ready_ns = executed_ns = _now_ns()
-        try:
-            responses = self._model.execute(requests) if requests else []
-            executed_ns = _now_ns()
-            _answer(asked, responses, answers)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
-            text = self._instance.failure(describe(error))
-            self._instance.say("E", text)
-            for pending in batch:
-                if not pending.is_answered:
-                    answers += pending.fail(text)
-        return ready_ns, executed_ns
-
-    def _send(self, answers: list[Answer], executed: list[wire.Executed]) -> None:
-        header = wire.encode(wire.Results([outcome for outcome, _ in answers], executed))
-        if len(header) > wire.MAX_HEADER_BYTES and len(answers) > 1:  # many and long error texts
-            middle = len(answers) // 2
-            self._send(answers[:middle], [])
-            self._send(answers[middle:], executed)
-            return
-        self._link.send([header, *[body for _, body in answers]])
-
-
-def _requests(
-    batch: list[Pending], answers: list[Answer], instance: Instance
-) -> list[InferenceRequest]:
-    """The batch as the model sees it; what does not decode, or does not fit, is answered."""
-    requests = []
-    for pending in batch:
-        if pending.is_cancelled:  # while it waited here
-            answers += pending.fail(_CANCELLED, Cancelled.number)
-            continue
-        try:
-            body = wire.decode_request(pending.body)
-            if instance.memory is not None:
-                inputs, pending.blocks = instance.memory.open(body.inputs, is_leased=False)
-                body = body._replace(inputs=inputs)
-            if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
-                _check(body, instance.signature)
-        except ZmqTritonError as error:
-            answers += pending.fail(error.text, error.number)
-            continue
-        pending.body = b""
-        pending.outputs = body.outputs
-        requests.append(received(pending.work, body, pending))
-    return requests
-
-
-def _check(body: wire.RequestBody, signature: Signature) -> None:
-    """Raises InvalidArgument where another model has asked for what this one does not take."""
-    try:
-        signature.check(body)
-    except InvalidArgument as error:
-        where = f"Model {signature.model} - Error when running inference: "
-        raise InvalidArgument(where + error.text) from None
-
-
-def _answer(
-    requests: list[InferenceRequest],
-    responses: list[InferenceResponse | None],
-    answers: list[Answer],
-) -> None:
-    """Adds the answers to what execute() returned; all or, with an exception, none of them."""
-    accepted = []
-    for request, response in zip(requests, responses):
-        pending = request._pending
-        if pending is None or (pending.is_answered and response is None):
-            continue
-        if response is None:
-            # Made now, so that its end says so if nobody keeps the request.
-            request.get_response_sender()
-        else:
-            pending.accept()
-            accepted.append((pending, response))
-    encoded: list[Answer] = []
-    try:
-        for pending, response in accepted:
-            encoded.append(pending.encode(response))
-    except BaseException:
-        for (pending, _), answer in zip(accepted, encoded):
-            pending.withdraw(answer)
-        raise
-    for (pending, _), answer in zip(accepted, encoded):
-        pending.finish(answer)
-    answers += encoded

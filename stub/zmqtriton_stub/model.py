@@ -1,45 +1,54 @@
 """The model's own code: imports model.py and calls its methods with Triton's arguments and rules.
 
-Whatever the model raises passes through, for the loop to describe, but for what coroutines raise
-that run in the background: that is logged here. Knows nothing of the broker.
+Whatever the model raises passes through, for others to describe. The model's event loop is here:
+it runs while a coroutine is awaited, and while the stub waits. Knows nothing of the broker.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import MODEL_PATH
 from zmqtriton_stub.pb_config import ModelConfig
-from zmqtriton_stub.pb_errors import TritonModelException, describe
+from zmqtriton_stub.pb_errors import TritonModelException
 from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
 
+    from zmqtriton_stub.instance import Instance
+
+#: One for each request; None where a response sender is to answer, or has.
+Responses = List[Optional[InferenceResponse]]
+
 
 class Model:
     """The class TritonPythonModel of a model.py and, once initialized, its only instance."""
 
-    def __init__(self, load: wire.Load, complain: Callable[[str], None]) -> None:
-        """complain gets what goes wrong in the background, as text."""
+    def __init__(self, load: wire.Load) -> None:
         self._load = load
-        self._complain = complain
         self._class: Any = _import(load).TritonPythonModel
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
         self._event_loop: AbstractEventLoop | None = None
         self._is_decoupled = False
+        #: How many batches it executes at once: more than one only where execute() is a coroutine.
+        self.slots = 1
         self._must_return_none = (
             f"Python model '{load.instance}' is using the decoupled mode and the execute function "
             "must return None."
         )
-        self._watched = -1
+        #: What the event loop has to watch, and what to call then while a coroutine is awaited.
+        self._descriptor = -1
+        self._attend: Callable[[], None] = lambda: None
+        self._is_awaiting = False
         #: Coroutines in the background; asyncio itself would forget them.
         self._tasks: set[Task[Any]] = set()
 
@@ -55,9 +64,9 @@ class Model:
             )
         return config.as_json()
 
-    def initialize(self, config: str, is_decoupled: bool) -> None:
+    def initialize(self, config: str, instance: Instance) -> None:
         load = self._load
-        self._is_decoupled = is_decoupled
+        self._is_decoupled = instance.is_decoupled
         self._instance = self._class()
         if hasattr(self._instance, "initialize"):
             arguments = {
@@ -71,9 +80,14 @@ class Model:
             }
             self._instance.initialize(arguments)
         self._execute = getattr(self._instance, "execute", None)
+        if instance.max_inflight > 1:
+            if inspect.iscoroutinefunction(self._execute):
+                self.slots = instance.max_inflight
+            else:
+                instance.say("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
 
-    def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse | None]:
-        """A response for each request; None where the response sender is to answer, or has."""
+    def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any]:
+        """The responses; or a task that goes on in the background, for `result_of`."""
         if self._execute is None:
             raise TritonModelException(
                 f"Python model {self._load.path} does not implement `execute` method."
@@ -81,35 +95,48 @@ class Model:
         count = len(requests)
         returned = self._execute(requests)
         if type(returned) is not list and isinstance(returned, Coroutine):
-            if self._is_decoupled:
-                self._begin(returned)
-                return [None] * count
+            if self._is_decoupled or self.slots > 1:
+                return self._begin(returned)
             returned = self._run(returned)
+        return self._checked(returned, count)
+
+    def result_of(self, task: Task[Any], count: int) -> Responses:
+        """What a task has come to that answers so many requests."""
+        return self._checked(task.result(), count)
+
+    def _checked(self, returned: Any, count: int) -> Responses:
         if returned is None:
             return [None] * count
         if self._is_decoupled:
             raise TritonModelException(self._must_return_none)
-        _check_responses(returned, requests, count)
-        responses: list[InferenceResponse | None] = returned
+        _check_responses(returned, count)
+        responses: Responses = returned
         return responses
 
-    def _run(self, coroutine: Any) -> Any:
-        return self._loop().run_until_complete(coroutine)
+    # ------------------------------------------------------------ event loop
 
-    def _begin(self, coroutine: Any) -> None:
+    def attend(self, descriptor: int, attend: Callable[[], None]) -> None:
+        """While a coroutine is awaited `attend` is called when the descriptor has input; while
+        there is nothing to wait for but those in the background, `run_background` returns."""
+        self._descriptor, self._attend = descriptor, attend
+
+    def attends(self, loop: Any) -> bool:
+        """Whether it is this event loop that does so."""
+        return loop is self._event_loop
+
+    def _run(self, coroutine: Any) -> Any:
+        loop = self._loop()
+        self._is_awaiting = True
+        try:
+            return loop.run_until_complete(coroutine)
+        finally:
+            self._is_awaiting = False
+
+    def _begin(self, coroutine: Any) -> Task[Any]:
         task: Task[Any] = self._loop().create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: Task[Any]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self._complain(describe(error))
-        elif task.result() is not None:
-            self._complain(self._must_return_none)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _loop(self) -> AbstractEventLoop:
         import asyncio  # most models do without, and it takes long to import
@@ -118,20 +145,29 @@ class Model:
         if loop is None:
             loop = self._event_loop = asyncio.new_event_loop()
             asyncio.set_event_loop(loop)
+            if self._descriptor >= 0:
+                loop.add_reader(self._descriptor, self._look)
         return loop
+
+    def _look(self) -> None:
+        if self._is_awaiting:
+            self._attend()
+        else:
+            self._loop().stop()
 
     @property
     def has_background(self) -> bool:
-        """Whether there may be something for `run_background` to do."""
-        return self._is_decoupled and self._event_loop is not None
+        """Whether there may be something for `run_background` to do; also what an execute() that
+        has returned has left behind."""
+        if self._event_loop is None:
+            return False
+        import asyncio
 
-    def run_background(self, descriptor: int) -> None:
-        """Runs the event loop until this descriptor has input."""
-        loop = self._loop()
-        if self._watched != descriptor:
-            self._watched = descriptor
-            loop.add_reader(descriptor, loop.stop)
-        loop.run_forever()
+        return self._is_decoupled or bool(asyncio.all_tasks(self._event_loop))
+
+    def run_background(self) -> None:
+        """Runs the event loop until the descriptor of `attend` has input."""
+        self._loop().run_forever()
 
     def finalize(self) -> None:
         if self._event_loop is not None:
@@ -140,7 +176,7 @@ class Model:
             self._instance.finalize()
 
 
-def _check_responses(returned: Any, requests: list[InferenceRequest], count: int) -> None:
+def _check_responses(returned: Any, count: int) -> None:
     if not isinstance(returned, list):
         raise TritonModelException(
             f"Expected a list in the execute return, found type '{type(returned)}'."

@@ -148,7 +148,6 @@ class InferenceRequest:
         "_parameters",
         "_pending",
         "_preferred_memory",
-        "_release_flags",
         "_request_id",
         "_sender",
         "_timeout",
@@ -180,7 +179,6 @@ class InferenceRequest:
         )
         self._trace: InferenceTrace | None = _instance_of(InferenceTrace, asked.trace, "trace")
         self._parameters = check_parameters(asked.parameters)
-        self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._pending: Pending | None = None
         self._sender: InferenceResponseSender | None = None
         what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
@@ -225,7 +223,9 @@ class InferenceRequest:
         return self._trace
 
     def set_release_flags(self, flags: int) -> None:
-        self._release_flags = _unsigned(flags, 32, "flags")
+        flags = _unsigned(flags, 32, "flags")
+        if self._pending is not None:  # else it is not this model's to release
+            self._pending.release_flags = flags
 
     def get_response_sender(self) -> InferenceResponseSender:
         if self._sender is None:
@@ -306,7 +306,6 @@ def received(
     request._model_name = ""
     request._model_version = -1
     request._trace = None
-    request._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
     request._pending = pending
     request._sender = None
     return request

@@ -14,7 +14,11 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub.pb_errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.pb_tensor import packed
-from zmqtriton_stub.pb_types import InferenceResponse
+from zmqtriton_stub.pb_types import (
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceResponse,
+)
 
 if TYPE_CHECKING:
     from zmqtriton_stub.link import Link
@@ -36,11 +40,15 @@ class Pending:
         "_count",
         "_is_closed",
         "_link",
+        "_senders",
         "blocks",
         "body",
+        "has_run",
         "is_answered",
         "is_cancelled",
+        "is_rescheduled",
         "outputs",
+        "release_flags",
         "route",
         "work",
     )
@@ -61,6 +69,13 @@ class Pending:
         #: The model may send nothing more.
         self._is_closed = False
         self._count = 0
+        #: How many objects of the model can still answer.
+        self._senders = 0
+        #: What becomes of it when execute() has returned.
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        #: It was executed, and waits at the broker to be executed again.
+        self.is_rescheduled = False
+        self.has_run = False
 
     @property
     def wanted(self) -> Collection[str]:
@@ -75,11 +90,48 @@ class Pending:
         return self.is_cancelled
 
     def make_sender(self) -> InferenceResponseSender:
+        with state_lock:
+            self._senders += 1
         return InferenceResponseSender(self)
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more; it is still owed."""
+        """Nobody waits for the answer any more; it is still owed, but for one that waits to be
+        executed again: the broker has answered that."""
         self.is_cancelled = True
+        if self.is_rescheduled:
+            with state_lock:
+                self.is_answered = True
+                self._link.pending.pop(self.route, None)
+            self.leave_inputs()
+
+    # --------------------------------------------------- executed more than once
+
+    @property
+    def wants_again(self) -> bool:
+        """The model has asked for another execution."""
+        return self.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+    def reschedule(self) -> bool:
+        """It will come again under the same route; False if it is over."""
+        with state_lock:
+            if self.is_answered or self._is_closed:
+                return False
+            self.is_rescheduled = self.has_run = True
+            return True
+
+    def resume(self, work: wire.Work, body: bytes) -> None:
+        """It has come again."""
+        self.work, self.body = work, body
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        self.is_rescheduled = False
+
+    def release(self) -> None:
+        """It will not come again, whatever the model has asked for."""
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        if not self._senders:
+            self.drop()
+
+    # ------------------------------------------------------------ answering
 
     def accept(self, *, has_response: bool = True, flags: int = wire.FINAL) -> None:
         """Counts a response, or raises with Triton's text where it may not be sent."""
@@ -165,6 +217,15 @@ class Pending:
             if answer is not None and not is_sent:
                 self.withdraw(answer)
 
+    def let_go(self) -> None:
+        """One of those who could answer is gone."""
+        with state_lock:
+            self._senders -= 1
+            is_last = not self._senders and not self.is_rescheduled
+        # One that is about to be rescheduled gets another sender.
+        if is_last and not (self.wants_again and self._link.instance.is_iterative):
+            self.drop()
+
     def drop(self) -> None:
         """Nobody is left who could answer."""
         with state_lock:
@@ -205,4 +266,4 @@ class InferenceResponseSender:
         return self._pending.look_cancelled()
 
     def __del__(self) -> None:
-        self._pending.drop()
+        self._pending.let_go()

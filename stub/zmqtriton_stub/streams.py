@@ -141,12 +141,12 @@ class Stream(Pending):
 
     def cancel(self) -> None:
         """What has not left never will; the end does, when the model says it."""
+        super().cancel()
         with state_lock:
-            self.is_cancelled = True
             if self._buffer:
                 is_ended = bool(self._buffer[-1][0].flags)
                 self._discard()
-                if is_ended:
+                if is_ended and not self.is_answered:
                     self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
 
     # ----------------------------------------------------------------- inside

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tests.stub.conftest import Write
+from tests.stub.fakes import LOAD
 from zmqtriton_floor import wire
 from zmqtriton_stub import pb_utils
+from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import describe
 
@@ -18,7 +20,13 @@ pytestmark = pytest.mark.usefixtures("nothing_imported")
 
 def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> Model:
     load = wire.Load("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0)
-    return Model(load, lambda text: None)
+    return Model(load)
+
+
+def _instance(is_decoupled: bool = False) -> Instance:
+    instance = Instance(LOAD, lambda message: None)
+    instance.is_decoupled = is_decoupled
+    return instance
 
 
 def _failure(model: Path, file: str = "1/model.py") -> BaseException:
@@ -163,7 +171,7 @@ def test_initialize_is_given_strings_only(write_model: Write) -> None:
     directory = write_model(code)
     model = _load(directory)
 
-    model.initialize('{"final": 1}', False)
+    model.initialize('{"final": 1}', _instance())
 
     assert model._instance.args == {
         "model_config": '{"final": 1}',
@@ -179,13 +187,13 @@ def test_initialize_is_given_strings_only(write_model: Write) -> None:
 def test_initialize_and_finalize_may_be_missing(write_model: Write) -> None:
     model = _load(write_model("class TritonPythonModel: pass"))
 
-    model.initialize("{}", False)
+    model.initialize("{}", _instance())
     model.finalize()
 
 
 def _execute(write_model: Write, code: str, count: int = 2, is_decoupled: bool = False) -> Any:
     model = _load(write_model("class TritonPythonModel:\n" + code))
-    model.initialize("{}", is_decoupled)
+    model.initialize("{}", _instance(is_decoupled))
     requests: list[Any] = [object() for _ in range(count)]
     return model.execute(requests)
 
@@ -259,10 +267,10 @@ class TritonPythonModel:
         self.events.append("finalized")
 """
     model = _load(write_model(code))
-    model.initialize("{}", False)
+    model.initialize("{}", _instance())
 
     for _ in range(2):
-        responses = model.execute([object()])  # type: ignore[list-item]
+        responses: Any = model.execute([object()])  # type: ignore[list-item]
         assert isinstance(responses[0], pb_utils.InferenceResponse)
     model.finalize()
 

@@ -10,7 +10,7 @@ from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from zmqtriton_floor import wire
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import pb_utils
-from zmqtriton_stub.loop import Stub
+from zmqtriton_stub.executions import Executions
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_types import InferenceRequest
 from zmqtriton_stub.responses import InferenceResponseSender
@@ -25,23 +25,21 @@ class _Batches:
         self.link = FakeLink(is_decoupled)
         model = Model.__new__(Model)
         model._load, model._execute, model._is_decoupled = LOAD, execute, is_decoupled
-        self._stub = Stub.__new__(Stub)
-        self._stub._progress = Mock(Progress)
-        self._stub._instance = self.link.instance
-        self._stub._model = model
-        self._stub._link = self.link  # type: ignore[assignment]
+        self.model = model
+        link: Any = self.link
+        self.executions = Executions(self.link.instance, model, link, Mock(Progress))
 
     def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
         batch = [self.link.give(request, i) for i, request in enumerate(requests)]
         for pending in batch:
             pending.work = pending.work._replace(flags=flags)
-        self._stub._execute(9, batch)
+        self.executions.begin(9, batch)
 
     def run_raw(self, frame: bytes) -> None:
         pending = self.link.give(body())
         pending.body = frame
-        self._stub._execute(9, [pending])
+        self.executions.begin(9, [pending])
 
     def texts(self) -> list[tuple[int, str]]:
         return [(outcome.id, outcome.text) for outcome in self.link.outcomes()]
