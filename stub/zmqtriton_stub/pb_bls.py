@@ -70,7 +70,10 @@ class ResponseIterator:
 def ask(request: InferenceRequest) -> InferenceResponse:
     """Blocks until the one response is there."""
     asker = _asker()
-    return _only_response(asker.wait(_ask(asker, request, wire.ONE_RESPONSE)))
+    # Whoever waits in the main thread executes nothing meanwhile.
+    is_main = threading.current_thread() is threading.main_thread()
+    flags = wire.ONE_RESPONSE | wire.WAITS if is_main else wire.ONE_RESPONSE
+    return _only_response(asker.wait(_ask(asker, request, flags)))
 
 
 def ask_stream(request: InferenceRequest) -> ResponseIterator:

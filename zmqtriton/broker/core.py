@@ -10,11 +10,13 @@ import itertools
 
 from zmqtriton.broker import statistics
 from zmqtriton.broker.blocks import Blocks
+from zmqtriton.broker.circles import Circles
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance, InstanceState
+from zmqtriton.broker.iterations import Iterations
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
@@ -49,6 +51,8 @@ class Core:
         self.ensembles = Ensembles(self)
         self._timers = Timers()
         self._dispatch = Dispatch(self.outbox, self._timers)
+        self._iterations = Iterations(self)
+        self._circles = Circles(self.instances)
 
     def begin(self, epoch: int) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
@@ -94,8 +98,7 @@ class Core:
 
     def _arrive(self, instance: Instance, now_ns: int) -> None:
         generation = self.generations[instance.generation]
-        is_executing = self.peers[instance.serial].is_executing
-        self._dispatch.arrive(instance, generation, now_ns, is_executing=is_executing)
+        self._dispatch.arrive(instance, generation, self.peers[instance.serial], now_ns)
         self._recover(generation, now_ns)
         self._dispatch.proceed(now_ns)
 
@@ -175,7 +178,12 @@ class Core:
             request = Inflight(serial, row, body, generation, now_ns)
             peer.requests[row.id] = request
             self.submit(request, now_ns)
+        self._proceed(now_ns)
+
+    def _proceed(self, now_ns: int) -> None:
         self._dispatch.proceed(now_ns)
+        for request, error in self._circles.find():
+            self.refuse(request, error, statistics.OTHER, now_ns)
 
     def submit(self, request: Inflight, now_ns: int) -> None:
         """Admits a request; it is dispatched when all of this event has been taken."""
@@ -185,6 +193,8 @@ class Core:
         generation.statistics.last_arrival_ns = now_ns
         if row.deadline_ns:
             self._timers.start(row.deadline_ns, request=request)
+        if row.flags & wire.WAITS or request.call is not None:
+            self._circles.add(request)
         if generation.plan is not None:
             self.ensembles.start(request, now_ns)
         elif row.flags & wire.RESENT:
@@ -220,8 +230,7 @@ class Core:
         elif request.run is not None:
             self.ensembles.abandon(request.run, error, reason, now_ns)
         elif request.instance is not None:
-            routes = self.outbox.abandons.setdefault(request.instance.serial, [])
-            routes.append(wire.Route(*request.route))
+            self.outbox.abandon(request.instance.serial, request.route)
 
     # ------------------------------------------------------------- results
 
@@ -241,27 +250,15 @@ class Core:
                     self.malformed += 1
             else:
                 self._take_outcome(serial, request, outcome, body, now_ns)
+        if message.rescheduled:
+            self._iterations.take(instance, message.rescheduled, now_ns)
         for executed in message.executed:
             if instance.is_in(executed.batch):
-                self._take_executed(instance, generation, executed, now_ns)
+                self._dispatch.executed(instance, generation, executed, now_ns)
             else:
                 self.malformed += 1
         self._dispatch.touch(generation)
-        self._dispatch.proceed(now_ns)
-
-    def _take_executed(
-        self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
-    ) -> None:
-        batch = instance.execute(executed.batch)
-        if not instance.has_executed:
-            instance.has_executed = True
-            self.outbox.supervisor.append(wire.Proved(instance.serial))
-        generation.statistics.executed(batch, executed)
-        generation.took(executed.input_ns + executed.infer_ns + executed.output_ns)
-        if instance.is_idle:
-            generation.become_idle(instance)
-        else:
-            instance.begin_next(now_ns)
+        self._proceed(now_ns)
 
     def _take_outcome(
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
@@ -280,6 +277,8 @@ class Core:
         if request.generation.is_decoupled:
             counters.responded(request, outcome, bool(body or outcome.code))
         if outcome.flags & wire.FINAL:
+            if request.state is RequestState.QUEUED:  # to be executed again, which is over
+                request.generation.leave_queue()
             if request.has_failed:
                 counters.failed(request, statistics.BACKEND, now_ns)
             else:
@@ -298,6 +297,8 @@ class Core:
         generation.statistics.failed(request, reason, now_ns)
         if request.state is RequestState.QUEUED:
             generation.leave_queue()
+            if request.instance is not None:  # and is not to be executed again
+                self.outbox.abandon(request.instance.serial, request.route)
         self._finish(request)
         if request.call is not None:
             outcome = wire.Outcome(*request.route, error.number, error.text, wire.FINAL)
@@ -313,6 +314,8 @@ class Core:
         generation = request.generation
         if request.instance is not None:
             request.instance.open.pop(request.route, None)
+        if request.row.flags & wire.WAITS:
+            self._circles.discard(request)
         request.answer()
         self.unanswered -= 1
         generation.unanswered -= 1
@@ -390,10 +393,7 @@ class Core:
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        own = {
-            "malformed": self.malformed,
-            "leases": self.blocks.leases.count,
-            **vars(self.traffic),
-        }
+        own = {"malformed": self.malformed, "leases": self.blocks.leases.count}
+        own.update(vars(self.traffic))
         answer = report(message, self.generations, own, wall_offset_ns)
         self.outbox.statistics.append((serial, answer))

@@ -9,6 +9,7 @@ import itertools
 
 from zmqtriton.broker.instances import EARLIER, Batch, Instance, InstanceState
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
@@ -56,16 +57,30 @@ class Dispatch:
             at_ns = batch.dispatched_ns + generation.max_execution_ns
             self._timers.start(at_ns, instance=instance, batch=batch.number)
 
-    def arrive(
-        self, instance: Instance, generation: Generation, now_ns: int, *, is_executing: bool
-    ) -> None:
+    def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:
         """A stub is here, perhaps amid what an earlier broker had asked for."""
-        instance.arrive()
-        if is_executing:
+        instance.arrive(peer.slots)
+        if peer.executing:
+            instance.earlier = peer.executing
             self._begin(instance, generation, Batch(EARLIER, [], now_ns))
         else:
             generation.become_idle(instance)
         self.touch(generation)
+
+    def executed(
+        self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
+    ) -> None:
+        """A batch's execute() has returned."""
+        batch = instance.execute(executed.batch)
+        if not instance.has_executed:
+            instance.has_executed = True
+            self._outbox.supervisor.append(wire.Proved(instance.serial))
+        generation.statistics.executed(batch, executed)
+        generation.took(executed.input_ns + executed.infer_ns + executed.output_ns)
+        if instance.is_idle:
+            generation.become_idle(instance)
+        else:
+            instance.begin_next(now_ns)
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
         """It executes for longer than its model allows: it will be killed."""

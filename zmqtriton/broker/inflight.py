@@ -1,6 +1,7 @@
 """A request while the broker has it: who asked, where it is, and its one final answer.
 
-QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued one may be answered directly.
+QUEUED ──dispatched──▶ EXECUTING ──answered──▶ ANSWERED; a queued one may be answered directly, and
+one that is executed step by step goes back from EXECUTING to QUEUED.
 `state` is written by the methods here and by nobody else. Knows neither clocks nor sockets.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from zmqtriton_floor.wire import Request, Work
+from zmqtriton_floor.wire import SEQUENCE_START, Request, Work
 
 if TYPE_CHECKING:
     from zmqtriton.broker.instances import Instance
@@ -34,6 +35,7 @@ class Inflight:
         "dispatched_ns",
         "generation",
         "has_failed",
+        "has_run",
         "instance",
         "is_cancelled",
         "peer",
@@ -59,6 +61,8 @@ class Inflight:
         self.brokered = 0
         #: One of its responses was an error.
         self.has_failed = False
+        #: It was executed at least once, and is to be again.
+        self.has_run = False
         #: An ensemble's: what it has become.
         self.run: Run | None = None
         #: A member's of an ensemble: what it is asked for.
@@ -92,6 +96,13 @@ class Inflight:
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
         self.instance = None
+
+    def reschedule(self) -> None:
+        """Its stub has executed it, and wants it again."""
+        assert self.state is RequestState.EXECUTING, self.state
+        self.state = RequestState.QUEUED
+        self.has_run = True
+        self.row = self.row._replace(flags=self.row.flags & ~SEQUENCE_START)
 
     def begin(self, now_ns: int) -> bytes:
         """An ensemble's is executed by other requests, not by an instance; returns its body."""

@@ -14,9 +14,10 @@ Everything that changes an instance's state is in TRANSITIONS, and `_enter` alon
 from __future__ import annotations
 
 import enum
+from collections import deque
 from typing import NamedTuple, Protocol
 
-from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 
@@ -59,9 +60,9 @@ class ImpossibleTransition(ZmqTritonError):
     """Raised for a pair that TRANSITIONS does not have: a defect of the broker."""
 
 
-#: The number here of a batch that an earlier broker had dispatched. While an instance is in it,
-#: it is in no other.
+#: The number here of batches that an earlier broker had dispatched.
 EARLIER = 0
+_OPEN = (InstanceState.IDLE, InstanceState.BUSY)
 
 
 class Batch(NamedTuple):
@@ -84,7 +85,8 @@ class Instance:
     """One stub. It may be given work when it has said hello and the supervisor has attached it."""
 
     __slots__ = (
-        *("batches", "generation", "has_executed", "name", "open", "progress", "serial", "state"),
+        *("again", "batches", "earlier", "generation", "has_executed", "name", "open"),
+        *("progress", "serial", "slots", "state", "waits"),
     )
 
     def __init__(
@@ -101,6 +103,14 @@ class Instance:
         self.batches: dict[int, Batch] = {}
         #: Requests that it has and that lack their final answer.
         self.open: dict[tuple[int, int], Inflight] = {}
+        #: How many batches it executes at once.
+        self.slots = 1
+        #: How many it was in when it said hello.
+        self.earlier = 0
+        #: Of `open` those that wait to be executed once more.
+        self.again: deque[Inflight] = deque()
+        #: What its process asked for and waits for; meanwhile it begins nothing.
+        self.waits: dict[tuple[int, int], Inflight] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -112,8 +122,28 @@ class Instance:
             raise ImpossibleTransition(f"{self.name} {event.value} while {self.state.value}")
         self.state = state
 
-    def arrive(self) -> None:
+    @property
+    def room(self) -> int:
+        """How many batches it can begin at once."""
+        if self.state not in _OPEN:
+            return 0
+        return self.slots - len(self.batches) - max(0, self.earlier - 1)
+
+    def executes(self, request: Inflight) -> bool:
+        """Whether it is in a batch whose execute() has not returned."""
+        return any(request in batch.requests for batch in self.batches.values())
+
+    def next_again(self) -> list[Inflight]:
+        """The one that has waited longest to be executed once more."""
+        while self.again:
+            request = self.again.popleft()
+            if request.state is RequestState.QUEUED:
+                return [request]
+        return []
+
+    def arrive(self, slots: int = 1) -> None:
         self._enter(Event.ARRIVED)
+        self.slots = slots
 
     def dispatch(self, batch: Batch) -> None:
         self._enter(Event.DISPATCHED)
@@ -128,12 +158,21 @@ class Instance:
 
     def execute(self, batch: int) -> Batch:
         """execute() has returned. KeyError for a batch that it was never given."""
-        executed = self.batches.pop(EARLIER if EARLIER in self.batches else batch)
+        if batch not in self.batches and self.earlier > 1:
+            self.earlier -= 1
+            executed = self.batches[EARLIER]
+        elif batch not in self.batches:
+            self.earlier = 0
+            executed = self.batches.pop(EARLIER)
+        else:
+            executed = self.batches.pop(batch)
         self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
         return executed
 
     def begin_next(self, now_ns: int) -> None:
         """The next batch that was sent ahead begins: until now it has been waiting."""
+        if self.slots > 1:
+            return  # nothing is sent ahead to those
         for batch in self.batches.values():
             for request in batch.requests:
                 request.dispatched_ns = now_ns
@@ -142,6 +181,8 @@ class Instance:
     def may_take_ahead(self, most: int) -> bool:
         """Whether it may be sent one more batch while it executes another."""
         if self.state is not InstanceState.BUSY or self.progress is None:
+            return False
+        if self.slots > 1 or self.waits:
             return False
         return len(self.batches) < most and EARLIER not in self.batches
 
@@ -164,7 +205,7 @@ class Instance:
             for batch in self.batches.values()
             if self.progress is not None and batch.number > begun
             for request in batch.requests
-            if self.open.pop(request.route, None) is not None
+            if not request.has_run and self.open.pop(request.route, None) is not None
         ]
         lost = list(self.open.values())
         self.open.clear()

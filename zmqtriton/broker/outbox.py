@@ -20,3 +20,6 @@ class Outbox:
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
         self.statistics: list[tuple[int, wire.Statistics]] = []
         self.supervisor: list[Any] = []
+
+    def abandon(self, serial: int, route: tuple[int, int]) -> None:
+        self.abandons.setdefault(serial, []).append(wire.Route(*route))

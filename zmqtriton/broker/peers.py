@@ -15,14 +15,17 @@ class Peer:
         self.label = expected.label
         #: A stub is ready for work once it is connected and attached, in whichever order.
         self.is_connected = False
-        #: When it said hello, it was amid what an earlier broker had asked for.
-        self.is_executing = False
+        #: When it said hello, it was amid so many batches that an earlier broker had asked for.
+        self.executing = 0
+        #: How many it executes at once.
+        self.slots = 1
         #: Its requests that are unanswered.
         self.requests: dict[int, Inflight] = {}
 
     def arrive(self, hello: Hello) -> None:
         """It is a stub, and has said hello where stubs do."""
-        self.is_connected, self.is_executing = True, bool(hello.is_executing)
+        self.is_connected = True
+        self.executing, self.slots = hello.is_executing, max(1, hello.slots)
 
     def shows(self, token: bytes) -> bool:
         """Whether this is the one that was announced."""

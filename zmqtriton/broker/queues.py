@@ -5,6 +5,7 @@ Any idle stub takes what the queue gives; what goes together is decided in `batc
 
 from __future__ import annotations
 
+import itertools
 import json
 from functools import cached_property
 from typing import Any
@@ -15,13 +16,16 @@ from zmqtriton.broker.instances import Instance, InstanceState
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.check import Signature
-from zmqtriton_floor.wire import UNCHECKED, Request
+from zmqtriton_floor.wire import SEQUENCE_START, UNCHECKED, Request
 
 #: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
 _SHORT_NS = 500_000
 _AHEAD_NS = 2_000_000
 _MOST_AHEAD = 16
 
+#: Requests without a sequence of their own get one from here on, where they are executed step by
+#: step: beyond what clients count up to.
+_FIRST_SEQUENCE = 1 << 63
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
 _MAX_EXECUTION = "max_execution_seconds"
 
@@ -34,6 +38,21 @@ def _max_execution_ns(config: dict[str, Any]) -> int:
             except (ValueError, OverflowError):
                 return 0
     return 0
+
+
+def _instances(config: dict[str, Any]) -> int:
+    groups = config.get("instance_group") or [{}]
+    return sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
+
+
+def _candidates(config: dict[str, Any]) -> int:
+    """How many iterative sequences one instance may be in at once; 0 where there are none."""
+    batching = config.get("sequence_batching") or {}
+    if not batching.get("iterative_sequence"):
+        return 0
+    if "oldest" in batching:
+        return max(1, int(batching["oldest"].get("max_candidate_sequences", 0)))
+    return max(1, int(config.get("max_batch_size", 0)))
 
 
 class Generation:
@@ -60,6 +79,13 @@ class Generation:
         self.is_drained = False
         #: Admitted and not yet answered.
         self.unanswered = 0
+        #: How many instances there are, when all are there.
+        self.expected = _instances(document)
+        #: How many requests that are executed step by step an instance has begun; 0: none is.
+        self._candidates = _candidates(document)
+        self._sequences = itertools.count(_FIRST_SEQUENCE)
+        #: An instance may be given another batch while it executes one.
+        self._is_wide = "MAX_INFLIGHT" in document.get("parameters", {})
         self._config = document
         self._queue = queue_of(document)
         #: The one that became idle last has the warmest caches and goes first.
@@ -89,12 +115,27 @@ class Generation:
         return Signature({"name": self.model, **self._config})
 
     @property
+    def is_iterative(self) -> bool:
+        """Whether requests are executed step by step."""
+        return self._candidates > 0
+
+    @property
     def due_ns(self) -> int:
         """When next_dispatch() is to be asked again though nothing else happens; 0: then never."""
-        return self._queue.due_ns if self._idle else 0
+        return self._queue.due_ns if self._idle or self._roomy() is not None else 0
 
     def enqueue(self, request: Inflight) -> None:
+        if self._candidates:
+            row = request.row
+            sequence = row.correlation or next(self._sequences)
+            request.row = row._replace(flags=row.flags | SEQUENCE_START, correlation=sequence)
         self._queue.add(request)
+        self.pending += 1
+
+    def take_again(self, instance: Instance, request: Inflight) -> None:
+        """It was executed, and is to be executed again by the same stub."""
+        request.reschedule()
+        instance.again.append(request)
         self.pending += 1
 
     def hold(self, request: Inflight) -> None:
@@ -139,15 +180,37 @@ class Generation:
         most = min(_MOST_AHEAD, _AHEAD_NS // self._mean_ns)
         return instance if instance.may_take_ahead(most) else None
 
+    def _roomy(self) -> Instance | None:
+        """The stub that can begin most batches beside those that it executes."""
+        if not self._is_wide:
+            return None
+        best = max(self.instances.values(), key=lambda one: one.room, default=None)
+        return best if best is not None and best.room > 0 else None
+
     def become_idle(self, instance: Instance) -> None:
-        self._idle.append(instance)
+        if not self._candidates:
+            self._idle.append(instance)
+
+    def _next_step(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
+        """New requests go first, as long as their instance may have more of them begun."""
+        for instance in sorted(self.instances.values(), key=lambda one: len(one.open)):
+            if instance.room > 0:
+                may_begin = len(instance.open) < self._candidates
+                batch = self._queue.take(now_ns) if may_begin else []
+                batch = batch or instance.next_again()
+                if batch:
+                    self.pending -= len(batch)
+                    return instance, batch
+        return None
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
         """Which stub gets what now; None while nobody is idle or nothing is to go yet."""
+        if self._candidates:
+            return self._next_step(now_ns)
         idle = self._idle
         while idle and not idle[-1].is_idle:
             idle.pop()
-        instance = idle[-1] if idle else self._busy_one()
+        instance = idle[-1] if idle else self._roomy() or self._busy_one()
         batch = self._queue.take(now_ns) if instance is not None else []
         if instance is None or not batch:
             return None
