@@ -28,6 +28,8 @@ from zmqtriton_stub.pb_errors import describe
 _now_ns = time.monotonic_ns
 
 _GLANCE_EVERY_NS = 20_000_000
+_SWEEP_S = 0.5
+_SWEEP_AT_MOST_S = 60.0
 #: How long a last message to the supervisor may take to get rid of.
 _LAST_WORDS_S = 5.0
 
@@ -59,6 +61,8 @@ class Stub:
         self._epoch = 0
         self._executions: Executions
         self._next_glance_ns = 0
+        #: When idle, and responses are owed, garbage is looked for after so long.
+        self._sweep_s = _SWEEP_S
         #: The loop takes replies to questions for which nobody waits.
         self._has_orphans = False
         self._is_initialized = False
@@ -189,6 +193,7 @@ class Stub:
         while True:
             while batches and self._epoch == self._birth.epoch:
                 self._executions.begin(*batches.popleft())
+                self._sweep_s = _SWEEP_S
             self._wait()
 
     def _wait(self) -> None:
@@ -262,8 +267,16 @@ class Stub:
     def _ready(self) -> list[tuple[int, int]]:
         """The descriptors that have something; the model's coroutines run meanwhile."""
         self._memory.trim()
-        if not self._model.has_background:
-            idle_s = self._memory.arena.next_trim_s()
-            return self._poller.poll(-1 if idle_s is None else idle_s)
-        self._model.run_background()
-        return self._poller.poll(0)
+        idle_s = self._memory.arena.next_trim_s()
+        if self._link.pending and (idle_s is None or idle_s > self._sweep_s):
+            idle_s = self._sweep_s
+        if self._model.has_background:
+            self._model.run_background(idle_s)
+            ready = self._poller.poll(0)
+        else:
+            ready = self._poller.poll(-1 if idle_s is None else idle_s)
+        if not ready and self._link.pending:
+            # A sender that is garbage, but in a circle, must not keep its client waiting.
+            gc.collect()
+            self._sweep_s = min(2 * self._sweep_s, _SWEEP_AT_MOST_S)
+        return ready

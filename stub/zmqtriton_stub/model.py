@@ -165,9 +165,13 @@ class Model:
 
         return self._is_decoupled or bool(asyncio.all_tasks(self._event_loop))
 
-    def run_background(self) -> None:
-        """Runs the event loop until the descriptor of `attend` has input."""
-        self._loop().run_forever()
+    def run_background(self, most_s: float | None) -> None:
+        """Runs the event loop until the descriptor of `attend` has input, or for so long."""
+        loop = self._loop()
+        timer = None if most_s is None else loop.call_later(most_s, loop.stop)
+        loop.run_forever()
+        if timer is not None:
+            timer.cancel()
 
     def finalize(self) -> None:
         if self._event_loop is not None:
