@@ -87,7 +87,7 @@ def test_a_plain_request_asks_for_one_response_of_the_highest_version(asker: Fak
     _request().exec()
 
     [(row, body)] = asker.asked
-    assert (0, "m", -1, wire.ONE_RESPONSE, 0) == (
+    assert (0, "m", -1, wire.ONE_RESPONSE | wire.WAITS, 0) == (
         row.generation,
         row.model,
         row.version,
