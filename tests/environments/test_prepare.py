@@ -310,6 +310,21 @@ def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
     assert found.support
 
 
+def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
+    wheel(tmp_path / "wheels")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "model"\nversion = "1"\nrequires-python = ">=3.8"\n'
+        'dependencies = ["greeting"]\n[tool.uv]\nno-index = true\nfind-links = ["wheels"]\n'
+    )
+    programs.run([str(programs.find_uv()), "lock"], "lock", Said(), directory=str(tmp_path))
+    wheel(tmp_path / "wheels", "2.0")
+    demand = Demand(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
+
+    found = prepare(demand, Cache(str(tmp_path / "cache")), Said())
+
+    assert ["greeting-1.0.dist-info"] == installed(found.root)
+
+
 def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
     path = tmp_path / "requirements.txt"
     path.write_text("--no-index\nnobody-has-this\n")

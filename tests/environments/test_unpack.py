@@ -212,6 +212,21 @@ def test_a_sparse_member_counts_as_what_it_becomes(tmp_path: Path) -> None:
         unpacked(tmp_path, (huge, table))
 
 
+def test_a_header_that_asks_for_gigabytes_does_not_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zmqtriton.environments.unpack._MORE_MEMORY", 64 << 20)
+    name = tarfile.TarInfo("././@LongLink")
+    name.type, name.size = tarfile.GNUTYPE_LONGNAME, 64 << 30
+    path = tmp_path / "env.tar"
+    with path.open("wb") as archive:
+        archive.write(name.tobuf(tarfile.GNU_FORMAT))
+        archive.truncate(64 << 30)
+
+    with pytest.raises(InternalError, match="cannot be unpacked"):
+        take(path, tmp_path / "target")
+
+
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz"])
 def test_each_kind_of_archive_is_read(tmp_path: Path, ending: str) -> None:
     packed = pack(tmp_path / f"env{ending.replace('.tgz', '.tar.gz')}", [file("a", b"data")])

@@ -55,6 +55,19 @@ def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> N
     assert {"READY"} == {entry["state"] for entry in watched.index()}
 
 
+def test_the_status_shows_what_is_being_prepared() -> None:
+    watched = world(demanding("m"))
+
+    def preparing() -> list[str]:
+        processes = watched.call("status").result["processes"]
+        return [p["state"] for p in processes if p["role"] == "environment"]
+
+    assert ["preparing the interpreter /bin/x"] == preparing()
+    answer(watched, "m")
+    watched.die(watched.demands["m"], "exited with status 0")
+    assert [] == preparing()
+
+
 def test_a_restart_uses_the_same_environment() -> None:
     watched = world(demanding("m"))
     answer(watched, "m")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.system
 
 PYTHONS = ("3.8", "3.11", "3.13")
+_HANGS = "import time; time.sleep(600)"
 ENSEMBLE = """
 platform: "ensemble"
 input [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]
@@ -200,6 +202,32 @@ def test_the_users_module_path_and_startup_file_reach_every_model(server: Server
 
         assert "yes" == found["customized"]
         assert str(server.directory.parent / "startup") == found["variables"]["PYTHONPATH"]
+
+
+@pytest.mark.parametrize("end", [Server.kill, Server.stop])
+def test_what_is_being_prepared_ends_with_the_server(
+    tmp_path: Path, end: Callable[[Server], object]
+) -> None:
+    """The search for leaks behind each test finds what goes on."""
+    server = Server(tmp_path / "s", options=[f"--environment-directory={tmp_path}/cache"])
+    model = server.add_model("passport")
+    with tarfile.open(model / "env.tar.gz", "w:gz") as archive:
+        for name, text in (
+            ("bin/activate", ""),
+            ("bin/python", f'#!/bin/sh\necho it hangs; {sys.executable} -c "{_HANGS}"'),
+            ("bin/conda-unpack", ""),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), 0o755
+            archive.addfile(member, io.BytesIO(text.encode()))
+    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+    server.launch()
+    try:
+        eventually(lambda: "it hangs" in server.log_text(), 30, "it is being prepared")
+    finally:
+        end(server)
+
+    assert not list((tmp_path / "cache").glob("archives/*/ready"))
 
 
 @pytest.mark.row("A30", "B18")

@@ -10,11 +10,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from zmqtriton.ctl.client import NoServer, connect
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.environments.ahead import Asked
+    from zmqtriton.environments.cache import Cache
 
 _FAILED = 1
 _QUICK_S = 10.0
@@ -53,32 +58,38 @@ def prepare(
     # Not before: the other commands need none of it.
     from zmqtriton.environments import ahead
     from zmqtriton.environments.cache import Cache
-    from zmqtriton.environments.demand import Environment
-    from zmqtriton.environments.prepare import prepare as prepare_one
 
     failed = 0
     try:
         cache = Cache(context.meta["cache"])
-        places = list(_places(context, what))
+        for place in list(_places(context, what)):
+            found = ahead.read(place, may_build=build_environments, config_name=model_config_name)
+            failed += sum(not _prepare(asked, cache) for asked in found)
     except ZmqTritonError as error:
         click.echo(f"error: {error.text}", err=True)
         sys.exit(_FAILED)
-    for place in places:
-        for asked in ahead.read(place, may_build=build_environments, config_name=model_config_name):
-            try:
-                if isinstance(asked.demand, ZmqTritonError):
-                    raise asked.demand
-                if isinstance(asked.demand, Environment):
-                    click.echo(f"{asked.model}: the server's own Python")
-                    continue
-                click.echo(f"{asked.model}: preparing {asked.demand}")
-                found = prepare_one(asked.demand, cache, _show)
-                click.echo(f"{asked.model}: ready, {found.python}")
-            except ZmqTritonError as error:
-                failed += 1
-                click.echo(f"{asked.model}: {error.text}", err=True)
     if failed:
         sys.exit(_FAILED)
+
+
+def _prepare(asked: Asked, cache: Cache) -> bool:
+    """Whether it is ready; says how it went."""
+    from zmqtriton.environments.demand import Environment
+    from zmqtriton.environments.prepare import prepare as prepare_one
+
+    try:
+        if isinstance(asked.demand, ZmqTritonError):
+            raise asked.demand
+        if isinstance(asked.demand, Environment):
+            click.echo(f"{asked.model}: the server's own Python")
+            return True
+        click.echo(f"{asked.model}: preparing {asked.demand}")
+        found = prepare_one(asked.demand, cache, _show)
+    except ZmqTritonError as error:
+        click.echo(f"{asked.model}: {error.text}", err=True)
+        return False
+    click.echo(f"{asked.model}: ready, {found.python}")
+    return True
 
 
 def _show(level: str, text: str) -> None:

@@ -6,6 +6,7 @@ with the supervisor, and is killed where nobody wants the environment any more.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -17,32 +18,42 @@ from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 
+_MOST_CHARACTERS = 8192
+
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 4 or arguments[0] != "--lifeline":
-        sys.stderr.write("usage: -m zmqtriton.environments --lifeline FD CACHE DEMAND\n")
+    if len(arguments) != 5 or arguments[0] != "--lifeline":
+        sys.stderr.write("usage: -m zmqtriton.environments --lifeline FD MODEL CACHE DEMAND\n")
         return 2
     prctl.set_name("environments")
     # The server's own habit, not the model's.
     os.environ.pop("PYTHONSAFEPATH", None)
     line = Lifeline.inherited(int(arguments[1]))
-    demand = Demand(*json.loads(arguments[3]))
+    origin = f"{arguments[2]}.environment"
+    demand = Demand(*json.loads(arguments[4]))
+
+    numbers = itertools.count(1)
 
     def report(level: str, text: str) -> None:
-        line.send(wire.Said(level, "environments", 0, text[:4096]))
+        line.send(wire.Said(level, origin, next(numbers), _plain(text)))
 
     try:
-        found = prepare(demand, Cache(arguments[2]), report)
+        found = prepare(demand, Cache(arguments[3]), report)
         answer = wire.Answer(0, 0, "", json.dumps(found))
     except ZmqTritonError as error:
-        answer = wire.Answer(0, error.number, error.text, "")
+        answer = wire.Answer(0, error.number, _plain(error.text), "")
     except OSError as error:
-        failure = InternalError(f"{demand} cannot be prepared: {error}")
-        answer = wire.Answer(0, failure.number, failure.text, "")
+        text = f"{demand} cannot be prepared: {error}"
+        answer = wire.Answer(0, InternalError.number, _plain(text), "")
     line.send(answer)
     while line.is_backed_up and not line.ended:
         line.wait(1.0)
     return 0
+
+
+def _plain(text: str) -> str:
+    """Of bounded length; names of files may be no text at all."""
+    return text[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 if __name__ == "__main__":

@@ -6,11 +6,13 @@ Called while a model is read: looks at names on disk, runs nothing and makes not
 from __future__ import annotations
 
 import os
+import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import zmqtriton_floor
 from zmqtriton_floor.errors import InternalError, Unsupported
 
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
@@ -150,6 +152,9 @@ def variables(environment: Environment, inherited: Mapping[str, str]) -> dict[st
     changed: dict[str, str | None] = dict.fromkeys(
         ("VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME")
     )
+    if _is_server_in_user_site():
+        # Or its packages would stand in front of those of the environment.
+        changed["PYTHONNOUSERSITE"] = "1"
     root = environment.root
     if not root:
         return changed
@@ -161,6 +166,12 @@ def variables(environment: Environment, inherited: Mapping[str, str]) -> dict[st
         rest = inherited.get(name, "")
         changed[name] = os.path.join(root, folder) + (f":{rest}" if rest else "")
     return changed
+
+
+def _is_server_in_user_site() -> bool:
+    return bool(site.ENABLE_USER_SITE) and zmqtriton_floor.__file__.startswith(
+        site.getusersitepackages() + "/"
+    )
 
 
 def applied(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:

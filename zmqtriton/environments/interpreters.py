@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import zmqtriton_floor
 from zmqtriton.environments.demand import Environment, applied
+from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 
 _PROBE = os.path.join(
@@ -61,6 +62,7 @@ def ask(environment: Environment) -> Interpreter:
             errors="replace",
             timeout=_WITHIN_S,
             check=False,
+            preexec_fn=prctl.die_with_parent,
         )
     except OSError as error:
         raise InternalError(f"The interpreter {python} cannot be run: {error.strerror}") from error

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from zmqtriton.environments.cache import Report
+from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 
 _LAST_LINES = 12
@@ -50,6 +51,8 @@ def run(
             env=variables,
             timeout=within_s,
             check=False,
+            # Else it would go on when this process is killed.
+            preexec_fn=prctl.die_with_parent,
         ).returncode
     except OSError as error:
         last.append(f"{command[0]}: {error.strerror}")

@@ -7,12 +7,15 @@ the interpreter of a virtual environment. Modes keep no more than who may execut
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
+import resource
 import shutil
 import tarfile
 import zlib
+from collections.abc import Iterator
 from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,6 +24,9 @@ from zmqtriton.environments.cache import Progress, Report
 from zmqtriton_floor.errors import InternalError, Unsupported
 
 _CHUNK = 1 << 20
+#: A header may ask for any amount, and tarfile would read it.
+_MORE_MEMORY = 512 << 20
+_BROKEN = (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError, MemoryError)
 _COMPRESSIONS = (
     (".gz", "gz"),
     (".tgz", "gz"),
@@ -56,18 +62,35 @@ def unpack(path: str, file: IO[bytes], target: Path, report: Report, bounds: Bou
     progress = Progress(f"Extracting Python execution env {path}", size, report)
     try:
         mode: Any = f"r|{_compression(path)}"
-        with tarfile.open(fileobj=file, mode=mode) as archive:
+        with _little_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
             remembered: Any = vars(archive)["members"]
             for member in archive:
                 unpacking.take(archive, member)
                 remembered.clear()  # there may be hundreds of thousands
                 progress.reached(file.tell())
         unpacking.finish()
-    except (tarfile.TarError, EOFError, zlib.error, LZMAError, OSError, ValueError) as error:
+    except (*_BROKEN, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
+            raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
         raise InternalError(
             f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
             "conda-pack or tar?"
         ) from error
+
+
+@contextlib.contextmanager
+def _little_memory() -> Iterator[None]:
+    """In here MemoryError comes before the machine suffers."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    most = pages * resource.getpagesize() + _MORE_MEMORY
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _compression(path: str) -> str:

@@ -47,6 +47,6 @@ def stub_command(
     return [environment.python, str(STUB / "__main__.py"), *arguments, model, instance]
 
 
-def environment_command(lifeline: int, cache: str, demand: Demand) -> list[str]:
-    arguments = ["--lifeline", str(lifeline), cache, json.dumps(demand)]
+def environment_command(lifeline: int, model: str, cache: str, demand: Demand) -> list[str]:
+    arguments = ["--lifeline", str(lifeline), model, cache, json.dumps(demand)]
     return [sys.executable, "-m", "zmqtriton.environments", *arguments]

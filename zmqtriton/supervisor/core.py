@@ -108,7 +108,7 @@ class Core:
         )
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
-        self._preparations = Preparations(plan)
+        self._preparations = Preparations(plan, self._introductions)
         self._around = Surroundings(
             plan=plan,
             introductions=self._introductions,
@@ -152,6 +152,7 @@ class Core:
             self._peers.process_started(peer, pid, started_s)
             return
         self._started_s[serial] = started_s
+        self._preparations.started(serial, pid, started_s)
         self._tell_stub(serial, states.ProcessStarted(pid))
 
     def branched(self, pid: int, started_s: float) -> int:
@@ -332,6 +333,7 @@ class Core:
         processes = describe(
             self._pid, self._started_s, phase, self._peers.all(), self.generations.values()
         )
+        processes += self._preparations.describe()
         held = self.segment_bytes()
         for process in processes:
             process["segment_bytes"] = held.get(process.get("serial", 0), 0)

@@ -102,6 +102,18 @@ class Introductions:
             self._plan.do(Send(serial, self._birth(serial, token, role)))
             then()
 
+        self._when_ready(serial, now)
+
+    def guard(self, serial: int, role: str, label: str, pid: int) -> None:
+        """The broker kills the process group of this one, which it will never meet, if the
+        supervisor is killed."""
+
+        def now() -> None:
+            self.tell_broker(wire.Expect(serial, self._server.new_token(), role, label, pid))
+
+        self._when_ready(serial, now)
+
+    def _when_ready(self, serial: int, now: Callable[[], None]) -> None:
         if self._is_broker_ready:
             now()
         else:

@@ -9,21 +9,26 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from typing import Any
 
 from zmqtriton.environments.demand import Demand, Environment
 from zmqtriton.supervisor.actions import PrepareEnvironment, Signal
+from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 
+_ROLE = "environment"
 #: Hears what there is, or why there is none.
 Then = Callable[[Environment | ZmqTritonError], None]
 
 
 class Preparations:
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
+        self._introductions = introductions
         self._waiting: dict[int, tuple[Demand, Then]] = {}
+        self._processes: dict[int, dict[str, Any]] = {}
 
     def begin(self, model: str, demand: Demand, then: Then) -> int:
         """`then` is called once, unless `abandon` is called with the number returned here."""
@@ -31,6 +36,23 @@ class Preparations:
         self._waiting[serial] = (demand, then)
         self._plan.do(PrepareEnvironment(serial, model, demand))
         return serial
+
+    def started(self, serial: int, pid: int, started_s: float) -> None:
+        """The process runs."""
+        if serial in self._waiting:
+            demand, _ = self._waiting[serial]
+            self._processes[serial] = {
+                "role": _ROLE,
+                "serial": serial,
+                "pid": pid,
+                "started_s": started_s,
+                "state": f"preparing {demand}",
+            }
+            self._introductions.guard(serial, _ROLE, demand.kind, pid)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The processes, for the status."""
+        return list(self._processes.values())
 
     def abandon(self, serial: int) -> None:
         """Nobody wants it any more; half of it is swept later."""
@@ -48,6 +70,8 @@ class Preparations:
 
     def ended(self, serial: int, reason: str, last_words: str) -> None:
         """The process is dead; it may have answered."""
+        if self._processes.pop(serial, None) is not None:
+            self._introductions.forget(serial, reason)
         if serial not in self._waiting:
             return
         demand, then = self._waiting.pop(serial)

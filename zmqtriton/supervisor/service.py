@@ -241,7 +241,7 @@ class Service:
             self._cache_hold = hold(cache)
         self._children.spawn(
             action.serial,
-            lambda line: commands.environment_command(line, cache, action.demand),
+            lambda line: commands.environment_command(line, action.model, cache, action.demand),
             environment=commands.ROLE_ENVIRONMENT,
             stub=log_ring.Stub(action.model, "environment"),
         )
