@@ -252,7 +252,7 @@ class Gateway:
             self.catalogue.has_broker = True
             if not self._welcomed.done():
                 self._welcomed.set_result(None)
-        else:
+        elif not self.payload.count(message):
             raise ProtocolError(f"{kind.__name__} is no message for a frontend")
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:

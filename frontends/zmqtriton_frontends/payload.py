@@ -183,6 +183,17 @@ class Payload:
         if reply.done() and not reply.cancelled() and reply.exception() is None:
             self.discard(reply.result())
 
+    def count(self, message: Any) -> bool:
+        """Somebody has passed on, or has read, what a request of ours brought; False for a message
+        about anything else."""
+        if type(message) is wire.Lease:
+            self.arena.lease([block.block for block in message.blocks])
+        elif type(message) is wire.Release:
+            self.arena.free([block.block for block in message.blocks])
+        else:
+            return False
+        return True
+
     async def _map(self, owner: int, segment: int) -> None:
         given = await self._ask(wire.AskSegment(owner, segment))
         if given is None:

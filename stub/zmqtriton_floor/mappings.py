@@ -45,12 +45,14 @@ class _Segment:
 class _View(weakref.ref):  # type: ignore[type-arg]
     """A piece of a segment that arrays lie over; to be held until they are gone."""
 
-    __slots__ = ("block", "end", "leased", "segment", "start")
+    __slots__ = ("block", "end", "is_own", "leased", "segment", "start")
 
     segment: _Segment
     block: Block
     #: To be released; as often as there were references to it.
     leased: list[Block]
+    #: Detached: its pages are this process's own.
+    is_own: bool
     start: int
     end: int
 
@@ -168,7 +170,7 @@ class Mappings:
         array = np.frombuffer(segment.memory, np.uint8, end - start, start)
         view = _View(array, self._close)
         view.segment, view.block, view.leased = segment, block, leased
-        view.start, view.end = start, end
+        view.start, view.end, view.is_own = start, end, False
         segment.views[id(view)] = view
         return start, array
 
@@ -191,7 +193,26 @@ class Mappings:
             for view in list(segment.views.values()) if segment else ():
                 array = view() if view.block == block else None
                 if array is not None:
+                    view.is_own = True
                     _make_own(view, array)
+
+    def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
+        """Where these bytes lie, and whether that is leased; None if that is not in a block which
+        is open here, or not as its owner has written it."""
+        pagemap, size = self._pagemap, data.nbytes
+        if pagemap is None or data.readonly or not self._segments:
+            return None
+        address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        with self._lock:
+            for segment in self._segments.values():
+                start = address - segment.address
+                if 0 <= start < segment.size:
+                    for view in list(segment.views.values()):
+                        if view.start <= start and start + size <= view.end and not view.is_own:
+                            if not pagemap.is_unwritten(address, size):
+                                return None
+                            return Reference(*view.block, start, size), bool(view.leased)
+        return None
 
 
 def _read(descriptor: int, start: int, end: int) -> Any:

@@ -230,8 +230,8 @@ class Consumed(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """To an owner, from the broker: each of these is held once more, because a stub that has them
-    passed them on in an outcome."""
+    """Each of these is held once more: from a stub that has passed them on in a request which
+    outlives its own to the broker, and on to the owner, as for those in an outcome."""
 
     blocks: list[Block]
 

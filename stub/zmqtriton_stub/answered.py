@@ -48,10 +48,10 @@ class Answered:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def add(self, outcome: wire.Outcome, body: bytes) -> None:
-        """It is on its way, or about to be."""
+    def add(self, outcome: wire.Outcome, body: bytes, *, is_lasting: bool = True) -> None:
+        """It is on its way, or about to be. One that is not lasting may refer to nothing later."""
         size = len(body)
-        if size > MAX_BODY_BYTES:
+        if size > MAX_BODY_BYTES or not is_lasting:
             self._kept.append(_Kept(outcome, None))
             return
         kept = _Kept(outcome, body)

@@ -11,7 +11,7 @@ import itertools
 import select
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Dict, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
@@ -85,9 +85,11 @@ class Asker:
         body: bytes,
         blocks: list[wire.Block] | None = None,
         notify: Notify | None = None,
+        held: Sequence[Any] = (),
     ) -> Question:
-        """Sends a request; its id is given here. Its blocks are freed with its final reply."""
-        question = Question(row._replace(id=next(self._ids)), body, blocks, notify)
+        """Sends a request; its id is given here. With its final reply its blocks are freed and what
+        is held is let go."""
+        question = Question(row._replace(id=next(self._ids)), body, blocks, notify, held)
         if self._socket is None:
             with self._lock:
                 if self._socket is None and not self._is_closed:
@@ -332,7 +334,8 @@ class Asker:
             if not question.is_dropped:
                 question.answer(row, body)
         if row.flags & wire.FINAL:
-            self._memory.free(question.blocks)
+            self._memory.answered(question.blocks)
+            question.held = ()
         if question.is_dropped:
             self._discard(body)
             if question.received % _STEP == 0:

@@ -80,6 +80,7 @@ class Executions:
                 return
             execution.executed_ns = _now_ns()
             self._answer(execution, returned)
+            returned = []  # it may hold inputs, which would have to be kept
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
@@ -201,6 +202,8 @@ class Executions:
         answers, execution.answers = execution.answers, []
         self.running -= 1
         self._send(answers, wire.Results([], [executed], rescheduled))
+        for pending in execution.batch:
+            pending.held = []
 
     def _send(self, answers: list[Answer], results: wire.Results) -> None:
         results = results._replace(outcomes=[outcome for outcome, _ in answers])

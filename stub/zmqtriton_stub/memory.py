@@ -19,6 +19,7 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import INLINE_BYTES, Allocation, Arena, block_of
 from zmqtriton_floor.wire import Block, Reference, Tensor
+from zmqtriton_stub.passing import Found, Passing
 
 #: So long the supervisor may take to answer.
 _PATIENCE_S = 1.0
@@ -42,6 +43,7 @@ class Memory:
     def __init__(self, lifeline: Lifeline) -> None:
         self.arena = Arena(0)
         self.mappings = Mappings(is_private=True, on_release=self._released)
+        self.passing = Passing(self.mappings, self._lease_own)
         #: Messages that are the loop's.
         self.heard: deque[Any] = deque()
         #: What wakes the loop when another thread has heard one, and how a message gets out.
@@ -58,14 +60,22 @@ class Memory:
 
     # ------------------------------------------------------------------ arena
 
-    def place(self, rows: list[Tensor]) -> tuple[list[Tensor], list[Block]]:
+    def place(
+        self, rows: list[Tensor], find: Callable[[Any], Found | None] = lambda data: None
+    ) -> tuple[list[Tensor], list[Block]]:
         """The tensors with references for the data of large ones, and the blocks, each with one
-        lease. Unavailable where memory is short; nothing is leased then."""
+        lease. What `find` finds need not be copied. Unavailable where memory is short; nothing is
+        leased then."""
         placed: list[Tensor] = []
         blocks: list[Block] = []
         try:
             for row in rows:
                 if len(row.data) > INLINE_BYTES:
+                    found = find(row.data) if type(row.data) is memoryview else None
+                    if found is not None:
+                        placed.append(row._replace(data=found[0]))
+                        blocks += found[1]
+                        continue
                     allocation = self._allocate(len(row.data))
                     allocation.view[:] = row.data
                     blocks.append(allocation.block)
@@ -81,10 +91,22 @@ class Memory:
         owner = self.arena.owner
         self.arena.free([block.block for block in blocks if block.owner == owner])
 
+    def answered(self, blocks: list[Block]) -> None:
+        """The inputs of a question that has its final reply."""
+        self.free(blocks)
+        owner = self.arena.owner
+        released = self.passing.give_back([block for block in blocks if block.owner != owner])
+        if released:
+            self._released(released)
+
     def lease(self, blocks: Iterable[Block]) -> None:
         """Somebody has passed on blocks of ours."""
         owner = self.arena.owner
         self.arena.lease([block.block for block in blocks if block.owner == owner])
+
+    def _lease_own(self, block: Block) -> bool:
+        self.lease([block])
+        return block.owner == self.arena.owner
 
     def size(self, blocks: Iterable[Block]) -> int:
         """Bytes in them, those of others apart."""

@@ -131,20 +131,26 @@ def _asker() -> Asker:
 def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
     inputs = [packed(tensor) for tensor in request._inputs]
     blocks: list[wire.Block] = []
+    held: list[Any] = []
+    #: Others', which this model was given with a request of its own.
+    borrowed: list[wire.Block] = []
     memory = _memory()
     try:
         row = _row(request, inputs, flags)
         if memory is not None:
-            inputs, blocks = memory.place(inputs)
+            passing = memory.passing
+            inputs, blocks = memory.place(
+                inputs, lambda data: passing.to_model(data, held, borrowed)
+            )
         body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
         data = wire.encode_body(body)
     except (ZmqTritonError, OverflowError, ValueError) as error:
         if memory is not None:
-            memory.free(blocks)
+            memory.answered(blocks + borrowed)
         if not isinstance(error, ZmqTritonError):
             error = InvalidArgument(str(error))
         return asker.refused(error, notify)
-    return asker.ask(row, data, blocks, notify)
+    return asker.ask(row, data, blocks + borrowed, notify, held)
 
 
 def _memory() -> Memory | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Sequence, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -23,6 +23,7 @@ class Question:
         "bell",
         "blocks",
         "body",
+        "held",
         "inbox",
         "is_answered",
         "is_cancelled",
@@ -40,11 +41,14 @@ class Question:
         body: bytes,
         blocks: list[wire.Block] | None = None,
         notify: Notify | None = None,
+        held: Sequence[Any] = (),
     ) -> None:
         self.row = row
         self.body = body
         #: What the inputs lie in; the other model's until the final reply.
         self.blocks = blocks or []
+        #: What keeps leases of others' memory until then.
+        self.held = held
         #: Replies in order; None tells who waits that he is to read for all.
         self.inbox: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
         #: What wakes the thread that polls for this one.

@@ -8,7 +8,7 @@ request gets its final outcome, also where the model forgets it.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Collection, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -22,6 +22,7 @@ from zmqtriton_stub.pb_types import (
 
 if TYPE_CHECKING:
     from zmqtriton_stub.link import Link
+    from zmqtriton_stub.passing import Found
 
 #: A row of Results and its body.
 Answer = Tuple[wire.Outcome, bytes]
@@ -36,6 +37,9 @@ state_lock = threading.RLock()
 class Pending:
     """One request that is here and has no final outcome yet."""
 
+    #: Whether its outcomes leave at once, so that others' memory can be passed on in them.
+    _passes_on = True
+
     __slots__ = (
         "_count",
         "_is_closed",
@@ -44,6 +48,7 @@ class Pending:
         "blocks",
         "body",
         "has_run",
+        "held",
         "is_answered",
         "is_cancelled",
         "is_rescheduled",
@@ -60,6 +65,8 @@ class Pending:
         self.body = body
         #: What the inputs lie in; theirs who asked, and only until the final outcome.
         self.blocks: list[wire.Block] = []
+        #: What keeps leases of others' memory until the outcome is sent that passes it on.
+        self.held: list[Any] = []
         #: The names that were asked for; none: all of the configuration.
         self.outputs: list[str] = []
         self.route = (work.peer, work.id)
@@ -167,16 +174,24 @@ class Pending:
         tensors = [packed(tensor) for tensor in outputs]
         blocks: list[wire.Block] = []
         try:
-            if memory is not None:
+            if memory is not None and self._passes_on:
+                tensors, blocks = memory.place(tensors, self._find)
+            elif memory is not None:
                 tensors, blocks = memory.place(tensors)
         except ZmqTritonError as full:
             return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
         answer = wire.Outcome(peer, own_id, 0, "", flags, 0, blocks)
         return answer, wire.encode_body(wire.ResponseBody(response._parameters, tensors))
 
+    def _find(self, data: Any) -> Found | None:
+        memory = self._link.instance.memory
+        assert memory is not None
+        return memory.passing.to_asker(data, self.blocks, self.held)
+
     def withdraw(self, answer: Answer) -> None:
         """It will not be sent, so nobody will release what it refers to."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
+        self.held = []
         if blocks and memory is not None:
             memory.free(blocks)
 
@@ -185,13 +200,16 @@ class Pending:
         blocks, memory = self.blocks, self._link.instance.memory
         if blocks and memory is not None:
             self.blocks = []
-            memory.mappings.detach(blocks)
+            leased = memory.passing.leave(blocks)
+            if leased:
+                self._link.send([wire.encode(wire.Lease(leased))])
 
     def finish(self, answer: Answer) -> None:
         """The final outcome is on its way."""
         with state_lock:
             self.is_answered = True
-            self._link.answered.add(*answer)
+            # What is passed on is not ours to keep for another broker.
+            self._link.answered.add(*answer, is_lasting=not self.held)
             self._link.pending.pop(self.route, None)
 
     def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
@@ -241,6 +259,7 @@ class Pending:
         outcome, body = answer
         self.leave_inputs()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])
+        self.held = []
 
 
 class InferenceResponseSender:

@@ -54,6 +54,9 @@ class Stream(Pending):
     """One request of a decoupled model, whose sender or senders have not said FINAL yet, or whose
     reader has not taken what they said."""
 
+    # They may have to wait for the reader.
+    _passes_on = False
+
     __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_taken")
 
     def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:

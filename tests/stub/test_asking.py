@@ -66,7 +66,7 @@ class FakeMemory:
         self.freed: list[wire.Block] = []
         self.released: list[wire.Block] = []
 
-    def free(self, blocks: list[wire.Block]) -> None:
+    def answered(self, blocks: list[wire.Block]) -> None:
         self.freed += blocks
 
     def release(self, message: wire.Release) -> None:

@@ -46,6 +46,8 @@ class Supervisor:
         self.seen = Mappings(is_private=False)
         self.frontend = Arena(3)
         self._segments: dict[int, int] = {}
+        #: The stub's own.
+        self.own: dict[int, int] = {}
         self.line = Lifeline(ours)
         self._thread = threading.Thread(target=self._answer_all)
         self._thread.start()
@@ -63,6 +65,7 @@ class Supervisor:
             self.line.send(wire.SegmentMade(*message, Unavailable.number, self.refusal))
         elif isinstance(message, wire.MakeSegment):
             descriptor = _memfd(message.size)
+            self.own[message.segment] = os.dup(descriptor)
             self.seen.add(9, message.segment, os.dup(descriptor))
             self.line.send(wire.SegmentMade(*message, 0, ""), descriptor)
             os.close(descriptor)
@@ -97,7 +100,7 @@ class Supervisor:
         self.line.close()
         self.memory.mappings.close()
         self.seen.close()
-        for descriptor in self._segments.values():
+        for descriptor in {*self._segments.values(), *self.own.values()}:
             os.close(descriptor)
 
 

@@ -38,7 +38,9 @@ class FakeAsker:
         self.asked: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
 
-    def ask(self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None) -> Question:
+    def ask(
+        self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None, held: Any = ()
+    ) -> Question:
         self.asked.append((row, wire.decode_request(body)))
         question = Question(row, body, blocks, notify)
         for reply in self.replies:

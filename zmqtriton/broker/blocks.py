@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
+from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton_floor.wire import Block, Outcome
+from zmqtriton.broker.runs import block_of
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.wire import Block, Outcome, Tensor, decode_request
 
 
 class Blocks:
@@ -28,6 +31,12 @@ class Blocks:
         else:
             self._tell_owners(outcome.blocks)
 
+    def borrow(self, holder: int, blocks: list[Block]) -> None:
+        """A reference to somebody's blocks will be used for longer than they would be kept."""
+        for block in blocks:
+            self._outbox.leases.setdefault(block.owner, []).append(block)
+        self.leases.lease(holder, blocks)
+
     def release(self, holder: int, blocks: list[Block]) -> None:
         """A holder has read them."""
         self._tell_owners(self.leases.release(holder, blocks))
@@ -39,6 +48,19 @@ class Blocks:
         else:
             self.release(BROKER, blocks)
 
+    def keep(self, dead: int, requests: Iterable[Inflight]) -> None:
+        """Requests of a dead process that still execute: it may have passed on what it was given,
+        and was bound to see that nobody uses that for something else meanwhile."""
+        for request in requests:
+            blocks = [block for tensor in _inputs(request) if (block := block_of(tensor))]
+            request.kept = [block for block in blocks if block.owner != dead]
+            self.borrow(BROKER, request.kept)
+
+    def let_go(self, request: Inflight) -> None:
+        """It is answered."""
+        if request.kept:
+            self.release(BROKER, request.kept)
+
     def bury(self, dead: int) -> None:
         """A process is dead: it holds nothing any more."""
         self._tell_owners(self.leases.bury(dead))
@@ -46,3 +68,13 @@ class Blocks:
     def _tell_owners(self, blocks: list[Block]) -> None:
         for block in blocks:
             self._outbox.releases.setdefault(block.owner, []).append(block)
+
+
+def _inputs(request: Inflight) -> list[Tensor | None]:
+    run = request.run
+    if run is not None:
+        return [run.waves[0].tensors.get(name) for name in run.plan.inputs]
+    try:
+        return [*decode_request(request.body).inputs]
+    except ProtocolError:
+        return []

@@ -143,6 +143,7 @@ class Core:
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
+            self.blocks.keep(message.serial, peer.requests.values())
             del self.peers[message.serial]
         self.blocks.bury(message.serial)
 
@@ -322,6 +323,7 @@ class Core:
         peer = self.peers.get(request.peer)
         if peer is not None:
             del peer.requests[request.row.id]
+        self.blocks.let_go(request)
         if generation.is_retired:
             self._check_drained(generation)
 
@@ -394,6 +396,5 @@ class Core:
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
         own = {"malformed": self.malformed, "leases": self.blocks.leases.count}
-        own.update(vars(self.traffic))
-        answer = report(message, self.generations, own, wall_offset_ns)
+        answer = report(message, self.generations, own | vars(self.traffic), wall_offset_ns)
         self.outbox.statistics.append((serial, answer))

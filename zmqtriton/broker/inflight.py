@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from zmqtriton_floor.wire import SEQUENCE_START, Request, Work
+from zmqtriton_floor.wire import SEQUENCE_START, Block, Request, Work
 
 if TYPE_CHECKING:
     from zmqtriton.broker.instances import Instance
@@ -38,6 +38,7 @@ class Inflight:
         "has_run",
         "instance",
         "is_cancelled",
+        "kept",
         "peer",
         "row",
         "run",
@@ -65,6 +66,8 @@ class Inflight:
         self.has_run = False
         #: An ensemble's: what it has become.
         self.run: Run | None = None
+        #: What its inputs lie in, where whoever asked has died and keeps nothing any more.
+        self.kept: list[Block] = []
         #: A member's of an ensemble: what it is asked for.
         self.call: Call | None = None
 

@@ -193,6 +193,8 @@ class Service:
         kind = type(message)
         if kind is wire.Release:
             self._core.blocks.release(serial, message.blocks)
+        elif kind is wire.Lease and router is self._workers:
+            self._core.blocks.borrow(serial, message.blocks)
         elif kind is wire.Consumed and router is self._requests:
             self._core.consumed(serial, message)
         elif kind is wire.AskStatistics and router is self._requests:

@@ -1,0 +1,61 @@
+import json
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """What it does with INPUT0 says the parameter "way"."""
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            asked = json.loads(request.parameters())
+            tensor = pb_utils.get_input_tensor_by_name(request, "INPUT0")
+            response = getattr(self, "_" + asked["way"])(tensor, asked)
+            responses.append(response)
+        return responses
+
+    def _through(self, tensor, asked):
+        """Through another model and back."""
+        [output] = _ask("identity_fp32", tensor).exec().output_tensors()
+        return pb_utils.InferenceResponse([output])
+
+    def _made(self, tensor, asked):
+        """The same with a tensor of its own."""
+        return self._through(pb_utils.Tensor("INPUT0", tensor.as_numpy() * 2), asked)
+
+    def _written(self, tensor, asked):
+        """The same after a change in place."""
+        tensor.as_numpy()[-1] = 5
+        return self._through(pb_utils.Tensor("INPUT0", tensor.as_numpy()), asked)
+
+    def _back(self, tensor, asked):
+        """As an array."""
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", tensor.as_numpy())])
+
+    def _kept(self, tensor, asked):
+        """The same; and keeps it, and changes what it kept before."""
+        array = tensor.as_numpy()
+        self.array = getattr(self, "array", array[:1].copy())
+        self.array[:] = -1
+        self.array = array
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)])
+
+    def _unawaited(self, tensor, asked):
+        """Answers while another model still reads."""
+        self._responses = _ask("reader", tensor, {"path": asked["path"]}).exec(decoupled=True)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(1, np.float32))])
+
+    def _awaited(self, tensor, asked):
+        response = _ask("reader", tensor, {"path": asked["path"]}).exec()
+        return pb_utils.InferenceResponse(response.output_tensors())
+
+
+def _ask(model, tensor, parameters=None):
+    return pb_utils.InferenceRequest(
+        model_name=model,
+        requested_output_names=["OUTPUT0"],
+        inputs=[pb_utils.Tensor("INPUT0", tensor.as_numpy())] if parameters else [tensor],
+        parameters=parameters,
+    )
