@@ -4,7 +4,7 @@ PYTHON ?= python3
 ARGS ?=
 bin := .venv/bin
 
-.PHONY: run test quick check fix bench faults clean
+.PHONY: run test quick check fix bench faults conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -26,6 +26,13 @@ bench: .venv/test.stamp
 
 faults: .venv/test.stamp
 	$(bin)/python -m tests.faults.run $(ARGS)
+
+# What starts real Triton: it is given `run REPOSITORY HTTP GRPC METRICS` and options.
+TRITON ?= start_triton.sh
+
+conformance-record: .venv/test.stamp
+	$(bin)/python -m tests.conformance.record $(ARGS) $(TRITON)
+	$(bin)/python -m tests.conformance.record --ours
 
 clean:
 	rm -rf .venv .venv-protobuf7 build *.egg-info

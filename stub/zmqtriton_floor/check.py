@@ -110,20 +110,19 @@ class Signature:
         return Admission(batch_size, self._key(given))
 
     def _check_names(self, given: list[Tensor]) -> None:
+        seen = {tensor.name for tensor in given}
+        if len(seen) < len(given):
+            # First of all, as in Triton: a name given twice is not one input too many.
+            _refuse_twin(given)
         if not self._required <= len(given) <= len(self.inputs):
             self._refuse_count([tensor.name for tensor in given])
-        seen = set()
-        for tensor in given:
-            name = tensor.name
-            if name not in self.inputs:
-                allowed = ", ".join(sorted(self.inputs))
-                raise InvalidArgument(
-                    f"unexpected inference input '{name}' for model '{self.model}', "
-                    f"allowed inputs are: {allowed}"
-                )
-            if name in seen:
-                raise InvalidArgument(f"input '{name}' already exists in request")
-            seen.add(name)
+        if not seen <= self.inputs.keys():
+            name = next(tensor.name for tensor in given if tensor.name not in self.inputs)
+            allowed = ", ".join(sorted(self.inputs))
+            raise InvalidArgument(
+                f"unexpected inference input '{name}' for model '{self.model}', "
+                f"allowed inputs are: {allowed}"
+            )
         if len(given) < len(self.inputs):
             for wanted in self.inputs.values():
                 if not wanted.optional and wanted.name not in seen:
@@ -198,6 +197,12 @@ class Signature:
         if not self._is_batching or self._constant_key:
             return 0
         return batch_key(given, 1 if self.max_batch_size else 0)
+
+
+def _refuse_twin(given: Sequence[Tensor]) -> None:
+    names = [tensor.name for tensor in given]
+    name = next(name for index, name in enumerate(names) if name in names[:index])
+    raise InvalidArgument(f"input '{name}' already exists in request")
 
 
 def batch_key(given: Sequence[Tensor], start: int) -> int:

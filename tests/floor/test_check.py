@@ -93,6 +93,10 @@ def test_requests_of_other_shapes_or_inputs_have_other_batch_keys() -> None:
         ),
         ([_fp32("A", 1, 4), _fp32("A", 1, 4)], "input 'A' already exists in request"),
         (
+            [_fp32("B", 1, 4), _fp32("A", 1, 4), _fp32("A", 1, 4)],
+            "input 'A' already exists in request",
+        ),
+        (
             [_fp32("A", 1, 4), Tensor("B", _INT32, [1, 4], b"\0" * 16)],
             "inference input 'B' data-type is 'INT32', but model 'm' expects 'FP32'",
         ),

@@ -41,13 +41,17 @@ def encode_response(model: str, version: int, request_id: str, response: Respons
 class StreamEncoder:
     """Writes the responses to one request of a stream."""
 
-    __slots__ = ("_head",)
+    __slots__ = ("_head", "_head_as_asked")
 
-    def __init__(self, request_id: str, model: str = "", version: int = 0) -> None:
+    def __init__(
+        self, request_id: str, model: str = "", version: int = 0, asked_version: str = ""
+    ) -> None:
         """Without a model for a request that did not get as far as one."""
-        self._head = _head(model, version) if model else b""
-        if request_id:
-            self._head += field(_ID, request_id.encode())
+        id = field(_ID, request_id.encode()) if request_id else b""
+        self._head = _head(model, version) + id if model else id
+        #: Where there is no response Triton gives back what the request said, and a client that
+        #: named no version gets none.
+        self._head_as_asked = _head(model, asked_version) + id if model else id
 
     def response(self, response: ResponseBody, *, is_final: bool) -> bytes:
         """Raises InvalidArgument where the message would be larger than gRPC allows."""
@@ -59,10 +63,10 @@ class StreamEncoder:
 
     def error(self, text: str, *, is_final: bool) -> bytes:
         error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
-        return error + field(_INFER_RESPONSE, self._head + _IS_FINAL[is_final])
+        return error + field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[is_final])
 
     def empty_final(self) -> bytes:
-        return field(_INFER_RESPONSE, self._head + _IS_FINAL[True])
+        return field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[True])
 
 
 def _append(pieces: list[bytes], response: ResponseBody) -> None:
@@ -104,8 +108,11 @@ def field(tag: bytes, data: bytes) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _head(model: str, version: int) -> bytes:
-    return field(_MODEL_NAME, model.encode()) + field(_MODEL_VERSION, str(version).encode())
+def _head(model: str, version: int | str) -> bytes:
+    text = str(version)
+    return field(_MODEL_NAME, model.encode()) + (
+        field(_MODEL_VERSION, text.encode()) if text else b""
+    )
 
 
 @lru_cache(maxsize=4096)

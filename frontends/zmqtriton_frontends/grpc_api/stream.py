@@ -126,7 +126,7 @@ class _Exchange:
         except ZmqTritonError as error:
             answer = self._in_turn(self._refuse(encoder, error))
         else:
-            encoder = StreamEncoder(request.id, found.name, found.version)
+            encoder = StreamEncoder(request.id, found.name, found.version, request.model_version)
             if found.signature.is_decoupled:
                 wants_empty_final = (
                     _EMPTY_FINAL in request.parameters

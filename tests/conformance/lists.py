@@ -1,0 +1,49 @@
+"""Which cases may differ from real Triton: on purpose, or not yet; and where answers are kept.
+
+On purpose: the last section of docs/differences.md, a row each. Not yet: pending.txt, a line
+`name: what differs` each. Both are judged both ways: a case that does not
+differ has no place there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+DIFFERENCES = HERE.parent.parent / "docs" / "differences.md"
+PENDING = HERE / "pending.txt"
+INTENDED = HERE / "recorded" / "intended.json"
+HEADING = "## Answers that are recorded otherwise"
+
+
+def recorded_path(table: str) -> Path:
+    return HERE / "recorded" / f"{table}.json"
+
+
+def recorded(table: str) -> dict[str, Any]:
+    """What real Triton answered, by the names of the cases; empty where it was never asked."""
+    path = recorded_path(table)
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def intended() -> dict[str, Any]:
+    return json.loads(INTENDED.read_text("utf-8")) if INTENDED.exists() else {}
+
+
+def differing() -> list[str]:
+    """The cases that docs/differences.md names: quoted in the first column of its last table."""
+    _, _, section = DIFFERENCES.read_text("utf-8").partition(HEADING)
+    found: list[str] = []
+    for line in section.splitlines():
+        if line.startswith("|"):
+            found += re.findall(r"`(\w+)`", line.split("|")[1])
+    return found
+
+
+def pending() -> list[str]:
+    """The cases of pending.txt; a line that begins with # is a heading."""
+    lines = PENDING.read_text("utf-8").splitlines()
+    return [line.partition(":")[0] for line in lines if line and not line.startswith("#")]

@@ -1,0 +1,213 @@
+"""Sends the requests of a case to a server and makes documents of what comes back.
+
+record.py keeps the documents of real Triton, test_replay.py compares ours with them. What cannot
+be the same in two runs is replaced here, and nothing else.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from functools import cache
+from typing import Any
+
+import grpc
+from google.protobuf import json_format, text_format
+from google.protobuf.message import Message
+from tritonclient.grpc import service_pb2
+
+from tests.conformance.cases import Case, Http, Request, Rpc, Stream
+
+#: Of an HTTP answer; the others are the transport's or hold the time.
+HEADERS = (
+    "content-type",
+    "content-encoding",
+    "inference-header-content-length",
+    "accept-encoding",
+    "allow",
+)
+_TYPES_OF_ERRORS = ("application/json", "text/plain")
+#: In place of a status, where the server hangs or dies.
+NO_ANSWER = "no answer"
+_SERVICE = "inference.GRPCInferenceService"
+#: Fields that are maps, in the answers that we ask for.
+_MAPS = ("parameters", "regions", "settings")
+_SIZES = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+class Target:
+    """A running server: where it listens, and the repository as its texts name it."""
+
+    def __init__(self, http_port: int, grpc_port: int, repository: str) -> None:
+        self.http_port = http_port
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", options=_SIZES)
+        self._repository = repository
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def play(self, case: Case) -> list[Any]:
+        """The answers to a case's requests, in order."""
+        return [self._normal(self._answer(request)) for request in case.requests]
+
+    def _answer(self, request: Request) -> Any:
+        if isinstance(request, Http):
+            return _send(self.http_port, request)
+        if isinstance(request, Rpc):
+            return _call(self._channel, request)
+        return _stream(self._channel, request)
+
+    def _normal(self, answer: Any) -> Any:
+        text = json.dumps(answer)
+        text = text.replace(json.dumps(self._repository)[1:-1], "@REPOSITORY@")
+        for pattern, replacement in _CHANGING:
+            text = pattern.sub(replacement, text)
+        return json.loads(text)
+
+
+#: What differs from run to run, or from machine to machine, in the text of an answer as JSON.
+_CHANGING = (
+    (re.compile(r"\b0x[0-9a-f]{6,}"), "@ADDRESS@"),
+    (re.compile(r'"[^" ]*/lib/python3\.\d+/'), '"@LIBRARY@/'),
+    (re.compile(r"(?<=[ (\"])/[^\" ]*/lib/python3\.\d+/"), "@LIBRARY@/"),
+    (re.compile(r"\((\d+)\): (?=_bootstrap|_find_and_load|_call_with)"), "(@LINE@): "),
+    (re.compile(r'"ns": "?\d+"?'), '"ns": "@TIME@"'),
+    (re.compile(r'"last_inference": "?\d+"?'), '"last_inference": "@TIME@"'),
+)
+
+
+# ------------------------------------------------------------------------ HTTP
+
+
+def _send(port: int, request: Http) -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=request.timeout_s)
+    try:
+        connection.putrequest(request.method, request.path, skip_accept_encoding=True)
+        given = {name.lower() for name in request.headers}
+        if "content-length" not in given and "transfer-encoding" not in given:
+            connection.putheader("Content-Length", str(len(request.body)))
+        for name, value in request.headers.items():
+            connection.putheader(name, value)
+        connection.endheaders(request.body)
+        response = connection.getresponse()
+        body = response.read()
+    except TimeoutError:
+        return {NO_ANSWER: "within the time"}
+    except (http.client.HTTPException, ConnectionError) as error:
+        return {NO_ANSWER: type(error).__name__}
+    finally:
+        connection.close()
+    headers = {name: response.headers[name] for name in HEADERS if name in response.headers}
+    if response.status >= 400 and headers.get("content-type") in _TYPES_OF_ERRORS:
+        # Triton says text/plain of JSON where an error comes from the model; see differences.md.
+        del headers["content-type"]
+    return {"status": response.status, "headers": headers, **_body(headers, body)}
+
+
+def _body(headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    if headers.get("content-type", "").startswith("text/event-stream"):
+        return {"events": [_document(event) for event in body.decode().split("\n\n") if event]}
+    length = headers.pop("inference-header-content-length", None)
+    if length is None or not length.isdigit():
+        return {"body": _document(body.decode("latin-1"))}
+    # Two ways to write the same JSON differ in length.
+    size = int(length)
+    document = _document(body[:size].decode("latin-1"))
+    return {"body": document, "binary": body[size:].decode("latin-1")}
+
+
+def _document(text: str) -> Any:
+    """JSON as a value, with the keys in their order; anything else as the text that it is."""
+    prefix = "data: "
+    if text.startswith(prefix):
+        return {"data": _document(text[len(prefix) :])}
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# ------------------------------------------------------------------------ gRPC
+
+
+@cache
+def _types(method: str) -> tuple[type[Message], type[Message]]:
+    service = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
+    described = service.methods_by_name[method]
+    return (
+        getattr(service_pb2, described.input_type.name),
+        getattr(service_pb2, described.output_type.name),
+    )
+
+
+def _call(channel: grpc.Channel, request: Rpc) -> dict[str, Any]:
+    sent, received = _types(request.method)
+    ask = channel.unary_unary(
+        f"/{_SERVICE}/{request.method}",
+        request_serializer=sent.SerializeToString,
+        response_deserializer=received.FromString,
+    )
+    metadata = tuple(request.metadata.items())
+    try:
+        answer = ask(
+            text_format.Parse(request.message, sent()),
+            timeout=request.timeout_s,
+            metadata=metadata,
+        )
+    except grpc.RpcError as error:
+        return {"code": error.code().name, "details": error.details()}
+    return {"code": "OK", "message": document(answer)}
+
+
+def _stream(channel: grpc.Channel, request: Stream) -> dict[str, Any]:
+    sent, received = _types("ModelStreamInfer")
+    ask = channel.stream_stream(
+        f"/{_SERVICE}/ModelStreamInfer",
+        request_serializer=sent.SerializeToString,
+        response_deserializer=received.FromString,
+    )
+    messages = [text_format.Parse(text, sent()) for text in request.messages]
+    answers: list[Any] = []
+    responses = ask(
+        iter(messages), timeout=request.timeout_s, metadata=tuple(request.metadata.items())
+    )
+    try:
+        answers.extend(document(answer) for answer in responses)
+    except grpc.RpcError as error:
+        return {"messages": answers, "code": error.code().name, "details": error.details()}
+    return {"messages": answers, "code": "OK"}
+
+
+def document(answer: Message) -> Any:
+    """A message as JSON; bytes as text with one sign for each, so that people can read them."""
+    found = json_format.MessageToDict(answer, preserving_proto_field_name=True)
+    inner = getattr(answer, "infer_response", answer)
+    raw = [data.decode("latin-1") for data in getattr(inner, "raw_output_contents", ())]
+    if raw:
+        found.get("infer_response", found)["raw_output_contents"] = raw
+    return _sorted_maps(found)
+
+
+def _sorted_maps(found: Any) -> Any:
+    """Maps of protobuf have no order; fields have that of their numbers."""
+    if isinstance(found, list):
+        return [_sorted_maps(one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    return {
+        key: dict(sorted(value.items())) if key in _MAPS else _sorted_maps(value)
+        for key, value in found.items()
+    }
+
+
+# ---------------------------------------------------------------------- errors
+
+
+def has_error(answers: list[Any]) -> bool:
+    """Whether a case's last answer, or one of a stream's, is an error."""
+    last = answers[-1]
+    if last.get("status", 200) >= 400 or last.get("code", "OK") != "OK" or NO_ANSWER in last:
+        return True
+    parts = [*last.get("events", ()), *last.get("messages", ())]
+    return any("error" in part.get("data", part) or "error_message" in part for part in parts)

@@ -1,0 +1,175 @@
+"""Plays every case against real Triton and keeps the answers in recorded/.
+
+    python -m tests.conformance.record [--only TABLE] COMMAND …
+
+COMMAND starts a tritonserver in the foreground; it is given `run REPOSITORY HTTP GRPC METRICS` and
+the options of the repository. With `--ours` there is no command: what is kept, in intended.json,
+are our own answers in the cases that docs/differences.md names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import lists
+from tests.conformance.cases import Case
+from tests.conformance.play import NO_ANSWER, Target, has_error
+from tests.conformance.repositories import REPOSITORIES, Repository
+from tests.conformance.tables import TABLES
+from tests.conformance.zmqtriton_target import ours
+from tests.server import free_ports
+from tests.waiting import eventually
+
+START_S = 120.0
+
+
+class Triton:
+    """Real Triton over a repository; started anew when a case has killed it or one of its stubs,
+    which it does not start again itself."""
+
+    def __init__(self, command: Sequence[str], repository: Repository, directory: Path) -> None:
+        self._command = command
+        self._repository = repository
+        self._directory = directory
+        self._models = directory / "models"
+        self._log = directory / "triton.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_fresh = False
+        self._target: Target
+
+    def play(self, case: Case) -> list[Any]:
+        """The answers to a case; asked again of a fresh server if the one before spoilt it."""
+        if self._process is None:
+            self._start()
+        answers = self._target.play(case)
+        if _is_broken(answers) and not self._is_fresh:
+            self.stop()
+            self._start()
+            answers = self._target.play(case)
+        self._is_fresh = False
+        if _is_broken(answers):
+            self.stop()
+        return answers
+
+    def _start(self) -> None:
+        # A case may have changed what is in the repository.
+        shutil.rmtree(self._models, ignore_errors=True)
+        self._repository.write(self._models)
+        http, grpc, metrics = free_ports(3)
+        ports = [str(port) for port in (http, grpc, metrics)]
+        with self._log.open("wb") as output:
+            self._process = process = subprocess.Popen(
+                [*self._command, "run", str(self._models), *ports, *self._repository.options],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "TRITON_MODE": ""},
+            )
+
+        def is_up() -> bool:
+            assert process.poll() is None, self._log.read_text("utf-8", "replace")
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{http}/v2/health/live", timeout=5):
+                    return True
+            except (urllib.error.HTTPError, OSError):
+                return False
+
+        eventually(is_up, START_S, "Triton is up")
+        self._target = Target(http, grpc, str(self._models))
+        self._is_fresh = True
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._target.close()
+        self._process.send_signal(signal.SIGINT)
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+def _is_broken(answers: list[Any]) -> bool:
+    """Whether Triton or a stub is dead, or waits for ever."""
+    text = json.dumps(answers)
+    return any(sign in text for sign in (NO_ANSWER, "is not healthy", "DEADLINE_EXCEEDED"))
+
+
+def write(path: Path, answers: dict[str, Any]) -> None:
+    """One document a table: an answer for each name, in the order of the table."""
+    path.write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
+
+
+def record(command: Sequence[str], only: Sequence[str]) -> None:
+    for repository in REPOSITORIES.values():
+        tables = {
+            name: table
+            for name, table in TABLES.items()
+            if table.REPOSITORY == repository.name and (not only or name in only)
+        }
+        if not tables:
+            continue
+        with tempfile.TemporaryDirectory() as directory:
+            triton = Triton(command, repository, Path(directory))
+            try:
+                for name, table in tables.items():
+                    answers = {case.name: triton.play(case) for case in table.CASES}
+                    write(lists.recorded_path(name), answers)
+                    failed = sum(has_error(answer) for answer in answers.values())
+                    sys.stdout.write(f"{name}: {len(answers)} cases, {failed} errors\n")
+            finally:
+                triton.stop()
+
+
+def record_ours() -> None:
+    """Keeps what zmqtriton answers where it differs on purpose, so that it stays as meant."""
+    differing = lists.differing()
+    found: dict[str, Any] = {}
+    for repository in REPOSITORIES.values():
+        cases = [
+            case
+            for table in TABLES.values()
+            if table.REPOSITORY == repository.name
+            for case in table.CASES
+            if case.name in differing
+        ]
+        if cases:
+            with (
+                tempfile.TemporaryDirectory() as directory,
+                ours(repository, Path(directory)) as target,
+            ):
+                found.update({case.name: target.play(case) for case in cases})
+    write(lists.INTENDED, dict(sorted(found.items())))
+    sys.stdout.write(f"{len(found)} cases that differ on purpose\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Keeps what real Triton answers.")
+    parser.add_argument("--only", action="append", default=[], choices=sorted(TABLES))
+    parser.add_argument("--ours", action="store_true", help="our answers where we differ")
+    parser.add_argument("command", nargs="*", help="what starts tritonserver")
+    arguments = parser.parse_args()
+    if arguments.ours:
+        record_ours()
+    elif arguments.command:
+        record(arguments.command, arguments.only)
+    else:
+        parser.error("what starts tritonserver? e.g. path/to/start_triton.sh")
+
+
+if __name__ == "__main__":
+    main()

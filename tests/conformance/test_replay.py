@@ -1,0 +1,76 @@
+"""zmqtriton answers every case as real Triton did when it was recorded.
+
+A case that differs on purpose stands in docs/differences.md, and its answer in
+recorded/intended.json; one that differs because something is missing stands in pending.txt.
+`make conformance-record` asks Triton anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.conformance import lists
+from tests.conformance.cases import Case
+from tests.conformance.play import NO_ANSWER, Target
+from tests.conformance.repositories import REPOSITORIES
+from tests.conformance.tables import TABLES
+from tests.conformance.zmqtriton_target import ours
+
+pytestmark = pytest.mark.system
+
+RECORDED = {name: answer for table in TABLES for name, answer in lists.recorded(table).items()}
+INTENDED = lists.intended()
+DIFFERING = frozenset(lists.differing())
+PENDING = frozenset(lists.pending())
+
+
+@pytest.fixture(scope="module")
+def target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Target]:
+    """The server over a repository; pytest goes through all its tables before the next."""
+    directory: Path = tmp_path_factory.mktemp(f"conformance_{request.param}")
+    with ours(REPOSITORIES[request.param], directory) as target:
+        yield target
+
+
+# A test for each table, not for each case: what is looked for after each test costs more than all
+# cases of a table.
+@pytest.mark.parametrize(
+    ("target", "table"),
+    [(table.REPOSITORY, table) for table in TABLES.values()],
+    indirect=["target"],
+    ids=list(TABLES),
+)
+def test_the_answers_are_tritons(target: Target, table: ModuleType) -> None:
+    complaints = [complaint(case, target.play(case)) for case in table.CASES]
+
+    assert [] == [text for text in complaints if text]
+
+
+def complaint(case: Case, answers: list[Any]) -> str:
+    """What is wrong with the answers to a case; nothing if they are as they should be."""
+    answer, triton = written(answers), written(RECORDED[case.name])
+    # To hang or to die is never the right answer, whoever else does.
+    is_tritons = triton == answer and NO_ANSWER not in answer
+    if is_tritons and case.name in DIFFERING:
+        return f"{case.name}: take it out of docs/differences.md, it no longer differs"
+    if is_tritons and case.name in PENDING:
+        return f"{case.name}: take it out of pending.txt, it no longer differs"
+    if is_tritons or case.name in PENDING:
+        return ""
+    expected = written(INTENDED[case.name]) if case.name in DIFFERING else triton
+    if expected == answer and NO_ANSWER not in answer:
+        return ""
+    return f"{case.name}: expected {expected}, got {answer}"
+
+
+def written(answers: Any) -> str:
+    """As text, which tells 1 from 1.0 and one order of keys from another."""
+    return json.dumps(answers, ensure_ascii=False)
