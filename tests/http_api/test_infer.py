@@ -190,7 +190,7 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
         (document(parameters={str(i): 1 for i in range(100_000)}), "a request cannot have more "),
         (
             document(described(), described()),
-            "[request id: <id_unknown>] expected 1 inputs but got 2 inputs for model 'identity'",
+            "[request id: <id_unknown>] input 'INPUT0' already exists in request",
         ),
         (
             document(described(data=...)),
