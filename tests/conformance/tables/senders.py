@@ -154,9 +154,7 @@ CASES = (
     ),
     Case(
         "stream_of_what_is_sent_before_the_end",
-        streamed(
-            SENDER + f"sender.send(say('sent'))\nsender.send(flags={FINAL})", model="coded"
-        ),
+        streamed(SENDER + f"sender.send(say('sent'))\nsender.send(flags={FINAL})", model="coded"),
         "D33",
         "one message, and the end by itself",
     ),

@@ -185,9 +185,7 @@ CASES = (
     ),
     Case(
         "same_output_twice",
-        coded(
-            "return [pb_utils.InferenceResponse(tensors(np.ones(1, 'f4'), np.zeros(2, 'f4')))]"
-        ),
+        coded("return [pb_utils.InferenceResponse(tensors(np.ones(1, 'f4'), np.zeros(2, 'f4')))]"),
         "A70",
         "two tensors of one name",
     ),
