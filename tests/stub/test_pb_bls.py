@@ -163,6 +163,7 @@ def test_a_response_has_outputs_and_parameters(asker: FakeAsker) -> None:
 
 
 @pytest.mark.parametrize("code", list(BY_CODE))
+@pytest.mark.row("A56")
 def test_errors_keep_their_codes(asker: FakeAsker, code: str) -> None:
     asker.replies = [(wire.Reply(1, BY_CODE[code].number, "why", wire.FINAL), b"")]
 
@@ -295,6 +296,7 @@ def test_who_stops_waiting_cancels(asker: FakeAsker) -> None:
     assert ["watch", "unwatch", "cancel", "drop"] == asker.did
 
 
+@pytest.mark.row("A57")
 def test_without_an_event_loop_nothing_is_sent(asker: FakeAsker) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         _request().async_exec()

@@ -14,6 +14,7 @@ def _config(**fields: Any) -> ModelConfig:
     return ModelConfig(json.dumps({"name": "m", "max_batch_size": 0, **fields}))
 
 
+@pytest.mark.row("A80")
 def test_as_dict_is_the_configuration_itself() -> None:
     config = _config()
 
@@ -22,6 +23,7 @@ def test_as_dict_is_the_configuration_itself() -> None:
     assert json.loads(config.as_json())["max_batch_size"] == 4
 
 
+@pytest.mark.row("A81")
 def test_max_batch_size_may_grow_only() -> None:
     config = _config(max_batch_size=4)
     config.set_max_batch_size(8)
@@ -35,6 +37,7 @@ def test_max_batch_size_may_grow_only() -> None:
     )
 
 
+@pytest.mark.row("A82")
 def test_dynamic_batching_is_set_once_and_never_beside_another_scheduler() -> None:
     config = _config()
     config.set_dynamic_batching()
@@ -46,6 +49,7 @@ def test_dynamic_batching_is_set_once_and_never_beside_another_scheduler() -> No
         _config(sequence_batching={}).set_dynamic_batching()
 
 
+@pytest.mark.row("A83", "A84")
 def test_tensors_are_added_or_completed() -> None:
     config = _config(input=[{"name": "A", "data_type": "TYPE_INVALID", "dims": []}])
 
@@ -91,6 +95,7 @@ def test_tensors_are_added_or_completed() -> None:
         ),
     ],
 )
+@pytest.mark.row("A83")
 def test_a_tensor_that_contradicts_is_refused(tensor: dict[str, Any], text: str) -> None:
     config = _config(input=[{**_TENSOR, "optional": False}])
 
@@ -100,11 +105,13 @@ def test_a_tensor_that_contradicts_is_refused(tensor: dict[str, Any], text: str)
     assert str(caught.value) == text
 
 
+@pytest.mark.row("A84")
 def test_an_output_is_never_optional() -> None:
     with pytest.raises(ValueError, match="other than 'name', 'data_type' and 'dims'\\."):
         _config().add_output({**_TENSOR, "optional": True})
 
 
+@pytest.mark.row("A85")
 def test_the_transaction_policy_may_be_set_but_not_turned_around() -> None:
     config = _config()
     config.set_model_transaction_policy({"decoupled": True})

@@ -31,6 +31,7 @@ def _refusal(call: Callable[[], Any]) -> str:
 
 @pytest.mark.parametrize("is_versioned", [False, True])
 @pytest.mark.parametrize("how", ["capsule", "object"])
+@pytest.mark.row("A44")
 def test_memory_is_shared_and_deleted_when_nobody_reads_it(how: str, is_versioned: bool) -> None:
     producer = Producer(NUMBERS.copy(), is_versioned=is_versioned)
     source = producer.capsule() if how == "capsule" else producer
@@ -99,6 +100,7 @@ def test_a_datatype_that_the_protocol_lacks_is_refused(array: Any, fields: Any) 
         ((), ()),
     ],
 )
+@pytest.mark.row("A44")
 def test_strides_count_only_where_there_is_a_next_element(shape: Any, strides: Any) -> None:
     array = NUMBERS.reshape(shape) if shape else np.array(5, np.float32)
 
@@ -110,6 +112,7 @@ def test_strides_count_only_where_there_is_a_next_element(shape: Any, strides: A
 @pytest.mark.parametrize(
     ("shape", "strides"), [((2, 3), (1, 2)), ((2, 3), (4, 1)), ((6,), (2,)), ((6,), (-1,))]
 )
+@pytest.mark.row("A44")
 def test_other_orders_than_c_are_refused(shape: Any, strides: Any) -> None:
     producer = Producer(NUMBERS.reshape(shape), strides=strides)
 
@@ -132,6 +135,7 @@ def test_a_tensor_without_elements_needs_no_memory() -> None:
 
 @pytest.mark.parametrize("device", [2, 13])
 @pytest.mark.parametrize("how", ["capsule", "object"])
+@pytest.mark.row("A45")
 def test_memory_of_a_gpu_is_refused_in_plain_words(device: int, how: str) -> None:
     producer = Producer(NUMBERS, device=device)
     source = producer.capsule() if how == "capsule" else producer
@@ -142,6 +146,7 @@ def test_memory_of_a_gpu_is_refused_in_plain_words(device: int, how: str) -> Non
 
 
 @pytest.mark.parametrize("device", [1, 3])
+@pytest.mark.row("A43", "A45")
 def test_memory_of_the_host_is_taken_pinned_or_not(device: int) -> None:
     tensor = pb_utils.Tensor.from_dlpack("A", Producer(NUMBERS, device=device).capsule())
 
@@ -175,6 +180,7 @@ def test_what_a_producer_raises_comes_through() -> None:
         pb_utils.Tensor.from_dlpack("A", Refusing())
 
 
+@pytest.mark.row("A47")
 def test_bfloat16_travels_by_dlpack_alone() -> None:
     producer = Producer(bfloat16(1.5, -2), code=4)
 
@@ -199,6 +205,7 @@ def test_bfloat16_that_arrived_can_be_written_through_dlpack(is_shared: bool) ->
     assert b"\0\0\x00\xc0" == bytes(packed(tensor).data)
 
 
+@pytest.mark.row("A45")
 def test_numpy_takes_a_tensor_as_it_is() -> None:
     array = NUMBERS.copy()
 

@@ -31,6 +31,25 @@ def test_a_received_request_tells_what_the_client_sent() -> None:
     assert request.trace().get_context() is None
 
 
+def test_a_request_that_names_no_outputs_wants_all_of_the_configuration() -> None:
+    link = FakeLink()
+    request = _received(link, body(fp32("IN")))
+    assert request.requested_output_names() == set()
+
+    output = {"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}
+    link.instance.configure(json.dumps({"name": "m", "output": [output]}))
+
+    assert request.requested_output_names() == {"OUT"}
+
+
+def test_what_a_model_does_to_the_list_of_inputs_is_its_own_business() -> None:
+    request = _received(FakeLink(), body(fp32("IN")))
+
+    request.inputs().clear()
+
+    assert len(request.inputs()) == 1
+
+
 def test_inputs_and_outputs_are_found_by_name_and_none_where_absent() -> None:
     request = _received(FakeLink(), body(fp32("IN")))
     response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1))])
@@ -108,6 +127,38 @@ def test_the_three_required_arguments_of_a_request_are_required() -> None:
         pb_utils.InferenceRequest(inputs=[], requested_output_names=[])
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"flags": -1},
+        {"flags": 1 << 32},
+        {"timeout": -1},
+        {"timeout": 1.5},
+        {"requested_output_names": "OUT"},
+        {"preferred_memory": 1},
+        {"trace": "trace"},
+        {"unknown": 1},
+    ],
+)
+def test_arguments_of_other_types_are_refused(arguments: dict[str, Any]) -> None:
+    right: dict[str, Any] = {"inputs": [], "requested_output_names": [], "model_name": "other"}
+
+    with pytest.raises(TypeError):
+        pb_utils.InferenceRequest(**{**right, **arguments})
+
+
+def test_memory_is_preferred_by_kind_and_number() -> None:
+    preferred = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_CPU, 0)
+
+    assert preferred.memory_type is pb_utils.MemoryType.TRITONSERVER_MEMORY_CPU
+    assert [0, 1] == [
+        int(pb_utils.TRITONSERVER_MEMORY_GPU),
+        int(pb_utils.TRITONSERVER_MEMORY_CPU),
+    ]
+    with pytest.raises(TypeError):
+        pb_utils.PreferredMemory(1)  # type: ignore[arg-type]
+
+
 def test_a_response_holds_tensors_and_parameters_or_an_error() -> None:
     tensor = pb_utils.Tensor("OUT", np.zeros(1))
 
@@ -137,6 +188,20 @@ def test_an_error_has_a_message_and_a_code() -> None:
     assert (error.message(), error.code()) == ("gone", pb_utils.TritonError.NOT_FOUND)
     assert pb_utils.TritonError("x").code() == pb_utils.TritonError.INTERNAL
     assert [int(code) for code in type(error.code())] == list(range(8))
+
+
+def test_a_test_of_a_model_may_bring_requests_and_tensors_of_its_own() -> None:
+    class Tensor:
+        def name(self) -> str:
+            return "IN"
+
+    class Request:
+        def inputs(self) -> list[Tensor]:
+            return [tensor]
+
+    tensor, request = Tensor(), Request()
+
+    assert pb_utils.get_input_tensor_by_name(request, "IN") is tensor  # type: ignore[arg-type]
 
 
 def test_numbers_names_and_types_of_numpy_translate() -> None:

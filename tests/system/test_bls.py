@@ -87,10 +87,12 @@ def test_many_clients_of_a_model_that_asks(server: Server) -> None:
 
 @pytest.mark.parametrize("model", ["bls_async", "bls_threads"])
 @pytest.mark.parametrize("count", [0, 1, 20, 200])
+@pytest.mark.row("A56", "A57")
 def test_a_model_asks_many_times_at_once(server: Server, model: str, count: int) -> None:
     assert list(range(count)) == _count(server, model, count)
 
 
+@pytest.mark.row("A61", "A63")
 def test_what_the_caller_says_reaches_the_other_model(server: Server) -> None:
     [response] = _report(
         server,
@@ -175,6 +177,7 @@ def _unknown_input(model: str) -> str:
         ),
     ],
 )
+@pytest.mark.row("A56", "A58", "A60")
 def test_errors_come_as_responses(
     server: Server, ask: dict[str, Any], code: str, text: str
 ) -> None:
@@ -235,6 +238,7 @@ def test_the_memory_of_large_tensors_is_used_again(server: Server) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 2000])
+@pytest.mark.row("A59")
 def test_a_stream_ends_with_an_empty_response_where_the_model_sends_final_alone(
     server: Server, count: int
 ) -> None:
@@ -252,10 +256,12 @@ def test_an_error_amid_a_stream_does_not_end_it(server: Server) -> None:
     assert [0, 2, None] == _numbers(report)
 
 
+@pytest.mark.row("A59")
 def test_a_stream_can_be_iterated_again(server: Server) -> None:
     assert [0, 1, None] == _numbers(_stream(server, 2, again=1))
 
 
+@pytest.mark.row("A59")
 def test_a_stream_of_a_model_that_answers_once(server: Server) -> None:
     inputs = {"INPUT0": ["float32", [4]]}
 
@@ -270,6 +276,7 @@ def test_a_stream_of_a_model_that_is_not_ready_is_an_error(server: Server) -> No
     assert [_not_ready("nobody")] == [response["error"] for response in report]
 
 
+@pytest.mark.row("A65")
 def test_a_stream_can_be_cancelled(server: Server) -> None:
     report = _stream(server, 10_000, parameters={"pause_ms": 5}, take=3)
 
