@@ -199,9 +199,12 @@ def test_a_test_of_a_model_may_bring_requests_and_tensors_of_its_own() -> None:
         def inputs(self) -> list[Tensor]:
             return [tensor]
 
-    tensor, request = Tensor(), Request()
+    tensor = Tensor()
+    request: Any = Request()
 
-    assert pb_utils.get_input_tensor_by_name(request, "IN") is tensor  # type: ignore[arg-type]
+    found: Any = pb_utils.get_input_tensor_by_name(request, "IN")
+
+    assert found is tensor
 
 
 def test_numbers_names_and_types_of_numpy_translate() -> None:
