@@ -26,6 +26,10 @@ pytestmark = pytest.mark.system
 PLACEHOLDER = "/opt/placehold_placehold"
 CONDA_UNPACK = f"""#!/usr/bin/env python
 import os
+_prefix_records = [
+('bin/tool', '{PLACEHOLDER}', 'text'),
+('lib/mine', '/home/me/env', 'binary')
+]
 here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 for name in ("bin/tool", "bin/run-count"):
     path = os.path.join(here, name)
@@ -58,6 +62,8 @@ def conda() -> list[Member]:
         file("lib/libz.so.1.2", b"code"),
         link("lib/libz.so", "libz.so.1.2"),
         link("lib/libz.so.1", "./libz.so.1.2"),
+        # Of no package: conda-pack leaves it as it was.
+        link("lib/libz.so.mine", "/home/me/env/lib/libz.so"),
     ]
 
 
@@ -73,6 +79,7 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
     root = Path(found[0].root)
     assert [found[0]] * 3 == found
     assert f"#!{root}/bin/python\n" == (root / "bin" / "tool").read_text()
+    assert b"code" == (root / "lib" / "libz.so.mine").read_bytes()
     assert "x" == (root / "bin" / "run-count").read_text()
     assert [f"Extracting Python execution env {one}"] == [t for t in said if "Extracting" in t]
     assert f"{root}/bin/python" == found[0].python
@@ -92,7 +99,8 @@ def test_an_archive_that_is_refused_leaves_nothing_in_the_cache(tmp_path: Path) 
 
 
 def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
-    members = [m for m in conda() if m[0].name != "bin/conda-unpack"]
+    others = ("bin/conda-unpack", "lib/libz.so.mine")
+    members = [member for member in conda() if member[0].name not in others]
     members.append(file("bin/conda-unpack", b"raise SystemExit('no prefix')", mode=0o755))
     path = pack(tmp_path / "env.tar.gz", members)
     cache = Cache(str(tmp_path / "cache"))
@@ -100,6 +108,20 @@ def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="bin/conda-unpack failed: no prefix"):
         prepare(Demand(ARCHIVE, str(path)), cache, Said())
     assert [] == cache.entries()
+
+
+def test_scripts_that_conda_would_run_are_named_in_a_warning(tmp_path: Path) -> None:
+    path = pack(tmp_path / "env.tar.gz", [*conda(), file("etc/conda/activate.d/gdal.sh")])
+    levels: list[tuple[str, str]] = []
+    cache = Cache(str(tmp_path / "cache"))
+
+    prepare(Demand(ARCHIVE, str(path)), cache, lambda *said: levels.append(said))
+
+    (warning,) = [text for level, text in levels if level == "W"]
+    assert "etc/conda/activate.d" in warning
+    assert warning.endswith(
+        "are not run: gdal.sh. What they set must be in the server's environment"
+    )
 
 
 def test_an_archive_without_an_environment_is_said_in_tritons_words(tmp_path: Path) -> None:

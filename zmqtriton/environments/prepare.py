@@ -48,8 +48,20 @@ def prepare(demand: Demand, cache: Cache, report: Report) -> Environment:
         environment = _in_root(build(demand.path, ask(environment), cache, report))
     if environment.root:
         report("I", f"Using Python execution env {environment.root}")
+        _warn_of_scripts(environment.root, report)
     interpreter = ask(environment)
     return environment._replace(support=supply(interpreter, cache, report))
+
+
+def _warn_of_scripts(root: str, report: Report) -> None:
+    folder = Path(root, "etc", "conda", "activate.d")
+    names = sorted(path.name for path in folder.glob("*.sh"))
+    if names:
+        report(
+            "W",
+            f"the scripts in {folder} are not run: {', '.join(names)}. What they set must be in "
+            "the server's environment",
+        )
 
 
 def _in_root(root: str) -> Environment:

@@ -35,8 +35,13 @@ _COMPRESSIONS = (
     (".zst", "zst"),
 )
 _INTERPRETER_LINK = re.compile(r"bin/(python|pypy)[0-9.]*t?")
-_OLD_PREFIX = re.compile(r"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+)['"]?\s*$""", re.M)
-_ACTIVATE_BYTES = 1 << 16
+#: In scripts of an environment: what its own path was. Conda-pack keeps it for those files that the
+#: environment has got from elsewhere than a package, which may be links too.
+_OLD_PLACES = {
+    "bin/activate": re.compile(r"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+)['"]?\s*$""", re.M),
+    "bin/conda-unpack": re.compile(r"""^\('[^'\n]*', '(/[^'\n]+)', '(?:text|binary)'\)""", re.M),
+}
+_SCRIPT_CHARACTERS = 32 << 20
 
 
 class Bounds(NamedTuple):
@@ -203,32 +208,34 @@ class _Unpacking:
         inner = root_of(self._target)
         if inner != self._target:
             self._inner = f"{inner.name}/"
-        old = self._old_prefix()
+        places = self._old_places()
         for name, goal in self._links.items():
             if goal.startswith("/"):
-                self._bring_home(name, posixpath.normpath(goal), old)
+                self._bring_home(name, posixpath.normpath(goal), places)
         root = os.path.realpath(self._target)
         for name in self._links:
             end = os.path.realpath(self._target / name)
             if end != root and not end.startswith(root + "/"):
                 self._judge_outside(name, end)
 
-    def _old_prefix(self) -> str:
-        """Where it was before it was packed, as its own script says."""
-        script = self._target / self._inner / "bin" / "activate"
-        if script.is_symlink() or not script.is_file():
-            return ""
-        with script.open(errors="replace") as file:
-            found = _OLD_PREFIX.search(file.read(_ACTIVATE_BYTES))
-        return posixpath.normpath(found.group(1)) if found else ""
+    def _old_places(self) -> list[str]:
+        """Where it may have been before it was packed, as its own scripts say."""
+        found: set[str] = set()
+        for name, pattern in _OLD_PLACES.items():
+            script = self._target / self._inner / name
+            if script.is_file() and not script.is_symlink():
+                with script.open(errors="replace") as file:
+                    found.update(pattern.findall(file.read(_SCRIPT_CHARACTERS)))
+        return sorted((posixpath.normpath(place) for place in found), reverse=True)
 
-    def _bring_home(self, name: str, goal: str, old: str) -> None:
+    def _bring_home(self, name: str, goal: str, places: list[str]) -> None:
         """Makes a link into the place of old one that leads to the same file here."""
-        if not old or not goal.startswith(old + "/"):
-            return
-        inside = self._inner + goal[len(old) + 1 :]
-        (self._target / name).unlink()
-        os.symlink(posixpath.relpath(inside, posixpath.dirname(name) or "."), self._target / name)
+        old = next((place for place in places if goal.startswith(place + "/")), "")
+        if old:
+            inside = self._inner + goal[len(old) + 1 :]
+            here = posixpath.relpath(inside, posixpath.dirname(name) or ".")
+            (self._target / name).unlink()
+            os.symlink(here, self._target / name)
 
     def _judge_outside(self, name: str, end: str) -> None:
         is_python = _INTERPRETER_LINK.fullmatch(name.removeprefix(self._inner)) is not None
