@@ -41,7 +41,7 @@ if not __package__:
 def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ["--nursery"]:
-        from zmqtriton_stub import nursery, process
+        from zmqtriton_stub import nursery
 
         born = nursery.run(int(arguments[1]))
         if born is None:

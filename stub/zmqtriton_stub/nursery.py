@@ -21,6 +21,9 @@ from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
 
+# What stubs load later, and their models at once: here it is loaded once for all.
+from zmqtriton_stub import pb_utils, process  # noqa: F401
+
 #: What a service manager or a terminal sends to everybody; with the handlers of a fresh process.
 _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
 

@@ -19,7 +19,7 @@ import pytest
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.server import Server
+from tests.server import ROOT, Server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -140,7 +140,9 @@ def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
     kinds = []
     for model in ("born", "spawned"):
         (pid,) = server.stubs(model)
-        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        links = [
+            os.readlink(link).replace(str(pid), "PID") for link in Path(f"/proc/{pid}/fd").iterdir()
+        ]
         kinds.append(sorted(re.sub(r"\[\d+\]", "", link) for link in links))
 
     assert kinds[1] == kinds[0]
@@ -154,6 +156,20 @@ def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
 
     assert {"zmqtriton_stub.nursery"} == born - spawned
     assert set() == spawned - born
+
+
+def test_nothing_of_ours_is_loaded_after_the_birth(server: Server) -> None:
+    """Or each stub would have it for itself."""
+    code = "import sys, zmqtriton_stub.nursery; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "stub")}
+    command = [sys.executable, "-c", code]
+    before = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    after = ask(server, "born", "sorted(__import__('sys').modules)")
+
+    ours = ("zmqtriton_floor", "zmqtriton_stub", "numpy", "zmq", "msgpack")
+    later = [name for name in after if name.startswith(ours) and name not in before.stdout.split()]
+    assert [] == later
 
 
 def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
