@@ -14,7 +14,7 @@ import uvloop
 
 from tests.http_api.test_connections import Party
 from zmqtriton_frontends.http_api import intake
-from zmqtriton_frontends.http_api.connections import STALL_S
+from zmqtriton_frontends.http_api.connections import STALL_S, Connection
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request
 from zmqtriton_frontends.payload import Gathered
 
@@ -129,15 +129,47 @@ def test_what_follows_a_body_is_the_next_request(play: Play) -> None:
     play(scenario)
 
 
+def test_a_connection_that_had_one_reads_little_of_the_next(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    usual = Connection.data_received
+
+    def count(self: Connection, data: bytes) -> None:
+        sizes.append(len(data))
+        usual(self, data)
+
+    monkeypatch.setattr(Connection, "data_received", count)
+
+    async def scenario(eater: Eater) -> None:
+        reader, writer = await eater.connect(HEAD % SIZE + BODY)
+        assert await _answer(reader) == b"HTTP/1.1 200"
+        sizes.clear()
+
+        for _ in range(3):
+            writer.write(HEAD % SIZE + BODY)
+            assert await _answer(reader) == b"HTTP/1.1 200"
+
+        assert [BODY] * 4 == eater.bodies
+        assert sum(sizes) < 3 * 20_000
+        # What is not large is read as ever, in as large pieces as it comes in.
+        writer.write(HEAD.replace(b"Length: 2", b"Length: 600000") % SIZE + BODY)
+        assert await _answer(reader) == b"HTTP/1.1 200"
+        assert BODY == eater.bodies[-1]
+        writer.close()
+
+    play(scenario)
+
+
 def test_an_announcement_alone_reserves_little(play: Play) -> None:
     async def scenario(eater: Eater) -> None:
         size = 16 << 20
         reader, writer = await eater.connect(HEAD % size + b"{}")
-        writer.write(bytes((2 << 20) - 100))
+        writer.write(bytes((1 << 20) - 100))
         await eater.turn()
         assert [] == eater.reserved
 
-        writer.write(bytes(100 + (14 << 20) - 2))
+        writer.write(bytes(100 + (15 << 20) - 2))
 
         assert await _answer(reader) == b"HTTP/1.1 200"
         assert [size] == eater.reserved

@@ -37,12 +37,13 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     def __init__(self, owner: Any, connections: Connections) -> None:
         super().__init__(owner)
+        self._response_buffer: bytes | None = None
         self._connections = connections
         self._received = 0
         self._progress = (0, -1)
         self._progress_at = 0.0
-        #: Takes what arrives, while there is one.
-        self.filling: Filling | None = None
+        #: Takes what arrives, from the first large body on.
+        self._filling: Filling | None = None
 
     def connection_made(self, transport: Any) -> None:
         self._progress_at = self._connections.now()
@@ -63,7 +64,11 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         return scope
 
     def _send_body(self, body: Any, *framing: Any) -> None:
-        super()._send_body(body.view if type(body) is View else body, *framing)
+        if type(body) is View:
+            if body.head:
+                self._response_buffer = (self._response_buffer or b"") + body.head
+            body = body.view
+        super()._send_body(body, *framing)
 
     # ------------------------------------------------- bodies that go elsewhere
 
@@ -72,18 +77,35 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         """Whether something of the body has arrived that the application has not received."""
         return bool(self._body_receiver.buffered)
 
-    def fill(self, view: memoryview) -> bool:
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has begun and is not complete."""
+        receiver = self._body_receiver
+        return receiver is not None and not receiver._complete
+
+    def fill(self, view: memoryview) -> asyncio.Future[None] | None:
         """Puts the rest of the body, which is as large as the view, there; stop_filling() has to
-        follow. False where that cannot be. Its last byte arrives in the usual way as well."""
+        follow. None where that cannot be. Its last byte arrives in the usual way as well."""
         parser = self._callback_parser
         # Gunicorn's own parser in C keeps its counts to itself.
         is_body = type(parser) is PythonProtocol and parser._state == "body"
         if not is_body or self.has_pieces or parser._body_remaining != len(view):
-            return False
-        self.filling = Filling(self, view)
-        self.transport.set_protocol(self.filling)
+            return None
+        if self._filling is None:
+            self._filling = Filling(self)
+            self.transport.set_protocol(self._filling)
+        self._filling.begin(view)
         self._resume_reading()
-        return True
+        return self._filling.whole
+
+    def take(self, data: bytes) -> None:
+        """What arrives while nothing is filled."""
+        had_begun = self.is_receiving
+        self.data_received(data)
+        if self.is_receiving and not had_begun:
+            # The application shall say where the body goes before more of it is read; it reads on
+            # by receiving what is here.
+            self._pause_reading()
 
     def count(self, size: int) -> None:
         self._received += size
@@ -91,18 +113,14 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def filled(self, last: bytes) -> None:
         """All is there; the parser sees one byte of it, and that the body ends with it."""
         self._callback_parser._body_remaining = len(last)
-        self.transport.set_protocol(self)
         self.data_received(last)
 
     def stop_filling(self) -> int:
         """From here on what arrives is gunicorn's again; how much of the view was not filled."""
-        filling, self.filling = self.filling, None
-        if filling is None:
-            return 0
-        missing = filling.stop()
+        assert self._filling is not None, "nothing is stopped that was not begun"
+        missing = self._filling.stop()
         if missing:
             self._callback_parser._body_remaining = missing
-            self.transport.set_protocol(self)
         return missing
 
     def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
@@ -142,8 +160,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
             elif now - self._progress_at > HEADERS_WITHIN_S:
                 self._end("Request Timeout")
             return
-        receiver = self._body_receiver
-        is_receiving = receiver is not None and not receiver._complete
+        is_receiving = self.is_receiving
         if not unsent and not is_receiving:
             self._progress, self._progress_at = (self._received, -1), now
             return

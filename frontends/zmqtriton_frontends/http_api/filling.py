@@ -1,7 +1,8 @@
 """A body's bytes go from the socket straight to where they are wanted.
 
-While it lasts this is the protocol of a connection, in the place of gunicorn's, which would copy
-them four times. Started and ended by connections.py; knows nothing of what the bytes are.
+The protocol of a connection from its first large body on, in front of gunicorn's, which would copy
+them four times. It reads little until a request's headers are there, so that most of the next body
+can go straight too. Made by connections.py; knows nothing of what the bytes are.
 """
 
 from __future__ import annotations
@@ -9,32 +10,46 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+#: Enough for a request's headers, and not much of its body.
+_HEADERS_BYTES = 16 * 1024
+# One for all connections: what is read into it is taken out in the same turn of the loop.
+_scratch = memoryview(bytearray(256 * 1024))
+_NOTHING = memoryview(b"")
+
 
 class Filling(asyncio.BufferedProtocol):
-    """Fills a view; whatever else happens to the connection is told to its owner."""
+    """Fills views; whatever else happens to the connection is told to its owner."""
 
-    def __init__(self, owner: Any, view: memoryview) -> None:
+    def __init__(self, owner: Any) -> None:
         self._owner = owner
-        self._rest = view
-        self._last = view[-1:]
-        #: Done when all of it has come; cancelled by who gives up.
-        self.whole: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: What is still to be filled.
+        self._rest = _NOTHING
+        self._last = _NOTHING
+        #: Done when all of it has come.
+        self.whole: asyncio.Future[None]
+
+    def begin(self, view: memoryview) -> None:
+        self._rest, self._last = view, view[-1:]
+        self.whole = asyncio.get_running_loop().create_future()
 
     def stop(self) -> int:
         """The view is not touched any more; how many bytes of it were not filled."""
         missing = len(self._rest)
-        # uvloop keeps this object for longer.
-        self._rest = self._last = memoryview(b"")
+        self._rest = self._last = _NOTHING
         return missing
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._rest
+        if self._rest:
+            return self._rest
+        return _scratch if self._owner.is_receiving else _scratch[:_HEADERS_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self._rest:
+            self._owner.take(bytes(_scratch[:nbytes]))
+            return
         self._rest = self._rest[nbytes:]
         self._owner.count(nbytes)
         if not self._rest:
-            # Before another byte can arrive, which would be the next request's.
             self._owner.filled(bytes(self._last))
             if not self.whole.done():
                 self.whole.set_result(None)
@@ -44,7 +59,6 @@ class Filling(asyncio.BufferedProtocol):
         return kept_open
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.whole.cancel()
         self._owner.connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -18,7 +18,7 @@ from zmqtriton_frontends.payload import Gathered
 #: Room for so much is given to anybody who announces it.
 _BELIEVED_BYTES = 1 << 20
 #: Who announces more has to have sent this part of it.
-_PART = 8
+_PART = 16
 #: A body that takes longer is read into memory that nobody else may need.
 PATIENCE_S = 3.0
 
@@ -71,10 +71,11 @@ async def _fill(req: Request, view: memoryview, read: Pieces) -> bool:
             position += len(piece)
     if not read.has_more:
         return True
-    if not connection.fill(view[position:]):
+    whole = connection.fill(view[position:])
+    if whole is None:
         return False
     try:
-        await asyncio.wait_for(connection.filling.whole, PATIENCE_S)
+        await asyncio.wait_for(whole, PATIENCE_S)
     except asyncio.TimeoutError:
         return False
     finally:

@@ -16,30 +16,30 @@ _STEP_BYTES = 4 << 20
 
 
 class View:
-    """Bytes that gunicorn passes on unread. It copies a body that is true and no bytes; if it stops
-    asking for the truth of it, it makes bytes of this one too."""
+    """Bytes that gunicorn passes on unread, and what stands before them. It copies a body that is
+    true and no bytes; if it stops asking for the truth of it, it makes bytes of this one too."""
 
-    __slots__ = ("view",)
+    __slots__ = ("head", "view")
 
-    def __init__(self, view: memoryview) -> None:
+    def __init__(self, view: memoryview, head: bytes = b"") -> None:
+        self.head = head
         self.view = view
 
     def __len__(self) -> int:
-        return len(self.view)
+        return len(self.head) + len(self.view)
 
     def __bool__(self) -> bool:
         return False
 
     def __bytes__(self) -> bytes:
-        return bytes(self.view)
+        return self.head + bytes(self.view)
 
 
 async def pieces(
     head: bytes, tail: list[memoryview | bytes], clock: Callable[[], float]
 ) -> AsyncIterator[Any]:
-    """The body as bytes and Views. The list is emptied."""
+    """The body as Views, the first with the head before it. The list is emptied."""
     late_s = clock() + PATIENCE_S
-    yield head
     while tail:
         rest = memoryview(tail.pop(0))
         while rest:
@@ -49,5 +49,6 @@ async def pieces(
                 tail[:] = [bytes(data) for data in tail]
                 late_s = float("inf")
             piece, rest = rest[:_STEP_BYTES], rest[_STEP_BYTES:]
-            yield View(piece)
+            yield View(piece, head)
+            head = b""
             del piece
