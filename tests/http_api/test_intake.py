@@ -150,8 +150,14 @@ def test_a_connection_that_had_one_reads_little_of_the_next(
             writer.write(HEAD % SIZE + BODY)
             assert await _answer(reader) == b"HTTP/1.1 200"
 
-        assert [BODY] * 4 == eater.bodies
-        assert sum(sizes) < 3 * 20_000
+        for _ in range(3):  # headers alone, as some clients send them
+            writer.write(HEAD % SIZE)
+            await eater.turn()
+            writer.write(BODY)
+            assert await _answer(reader) == b"HTTP/1.1 200"
+
+        assert [BODY] * 7 == eater.bodies
+        assert sum(sizes) < 6 * 20_000
         # What is not large is read as ever, in as large pieces as it comes in.
         writer.write(HEAD.replace(b"Length: 2", b"Length: 600000") % SIZE + BODY)
         assert await _answer(reader) == b"HTTP/1.1 200"

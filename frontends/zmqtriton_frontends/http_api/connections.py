@@ -83,6 +83,13 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         receiver = self._body_receiver
         return receiver is not None and not receiver._complete
 
+    @property
+    def is_amid_body(self) -> bool:
+        """Whether some of a body has come, and not all of it; asked only where fill() works."""
+        parser = self._callback_parser
+        has_begun = parser.is_chunked or parser._body_remaining != parser.content_length
+        return self.is_receiving and has_begun
+
     def fill(self, view: memoryview) -> asyncio.Future[None] | None:
         """Puts the rest of the body, which is as large as the view, there; stop_filling() has to
         follow. None where that cannot be. Its last byte arrives in the usual way as well."""
@@ -100,9 +107,9 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     def take(self, data: bytes) -> None:
         """What arrives while nothing is filled."""
-        had_begun = self.is_receiving
+        had_begun = self.is_amid_body
         self.data_received(data)
-        if self.is_receiving and not had_begun:
+        if not had_begun and self.is_amid_body and self.has_pieces:
             # The application shall say where the body goes before more of it is read; it reads on
             # by receiving what is here.
             self._pause_reading()

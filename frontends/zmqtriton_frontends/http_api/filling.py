@@ -41,7 +41,7 @@ class Filling(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._rest:
             return self._rest
-        return _scratch if self._owner.is_receiving else _scratch[:_HEADERS_BYTES]
+        return _scratch if self._owner.is_amid_body else _scratch[:_HEADERS_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self._rest:
