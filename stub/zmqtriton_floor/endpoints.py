@@ -20,6 +20,8 @@ _EVENTS = int(zmq.EVENTS)
 _POLLIN = int(zmq.POLLIN)
 _SNDMORE = int(zmq.DONTWAIT | zmq.SNDMORE)
 _LAST = int(zmq.DONTWAIT)
+# What a socket's own send() calls after it has looked at options that we never use.
+_put: Any = zmq.backend.Socket.send
 
 
 def requests_address(directory: str, epoch: int) -> str:
@@ -115,7 +117,6 @@ def take(socket: Socket) -> list[bytes] | None:
 
 def send(socket: Socket, frames: Sequence[bytes]) -> None:
     """Queues one message; raises zmq.ZMQError only where a ROUTER's peer is gone."""
-    put = socket.send
     for frame in frames[:-1]:
-        put(frame, _SNDMORE)
-    put(frames[-1], _LAST)
+        _put(socket, frame, _SNDMORE)
+    _put(socket, frames[-1], _LAST)

@@ -158,7 +158,8 @@ class Ensembles:
             wave = Wave(run.selection, member)
             run.waves.append(wave)
         named = [(step.outputs[t.name], t) for t in response.outputs if t.name in step.outputs]
-        sequence = _changed(response.parameters, (member.row.flags, member.row.correlation))
+        own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
+        sequence = _changed(response.parameters, own) if response.parameters else own
         if sequence != run.sequence:
             wave.sequences.update((name, sequence) for name, _ in named)
         self._release(wave.lease(outcome.blocks, named))
@@ -260,7 +261,7 @@ def _request(
             rank = signature.rank(name)
             shape = fit(tensor.shape, rank, is_batching=signature.max_batch_size > 0)
             tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
-    wanted = [name for name, tensor in step.outputs.items() if run.selection.uses(tensor)]
+    wanted = run.selection.wanted[step.number]
     body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
     size, key = signature.admit(tensors)
     flags, correlation = _sequence(run, wave, step)
@@ -276,13 +277,15 @@ def _request(
 
 def _sequence(run: Run, wave: Wave, step: Step) -> Sequence:
     """The flags and the sequence of a step: the asker's, unless a step before it changed them."""
+    if not wave.sequences:
+        return run.sequence
     changed = [wave.sequences[name] for name in step.reads if name in wave.sequences]
     return changed[-1] if changed else run.sequence
 
 
 def _changed(parameters: dict[str, object], sequence: Sequence) -> Sequence:
     """What a step's response makes of the flags and the sequence of those after it."""
-    flags, correlation = sequence[0] & SEQUENCE_FLAGS, sequence[1]
+    flags, correlation = sequence
     named = parameters.get("sequence_id")
     if isinstance(named, (int, str)) and (isinstance(named, str) or 0 <= named < 2**64):
         correlation = named

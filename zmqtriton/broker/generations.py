@@ -81,12 +81,12 @@ class Generations:
 
     def newest(self, model: str, version: int) -> Generation | None:
         """The one of this version, or with -1 of the highest that is ready."""
-        ready = [
-            generation
-            for number, generation in self._by_name.get(model, {}).items()
-            if version in (-1, number) and not generation.is_retired
-        ]
-        return max(ready, key=lambda generation: generation.version, default=None)
+        best = None
+        for number, generation in self._by_name.get(model, {}).items():
+            is_meant = version in (-1, number) and not generation.is_retired
+            if is_meant and (best is None or generation.version > best.version):
+                best = generation
+        return best
 
     def choose(self, model: str, version: int) -> list[Generation]:
         """Those of a model, or of all without a name; of all its versions with -1."""

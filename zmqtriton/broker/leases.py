@@ -23,7 +23,11 @@ class Leases:
 
     def lease(self, holder: int, blocks: Iterable[Block]) -> None:
         """These are on their way to the holder, or with it."""
-        self._held.setdefault(holder, Counter()).update(blocks)
+        held = self._held.get(holder)
+        for block in blocks:
+            if held is None:
+                held = self._held[holder] = Counter()
+            held[block] += 1
 
     def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
         """Those that the holder really had; the others were freed already, or never its own."""

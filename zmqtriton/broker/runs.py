@@ -64,13 +64,13 @@ class Wave:
         """Takes leases of what new tensors lie in; returns those that nobody needs."""
         if not blocks:
             return []
-        new = Counter(blocks)
-        self._leased.update(new)
+        for block in blocks:
+            self._leased[block] += 1
         for name, tensor in tensors:
-            block = block_of(tensor)
-            if block is not None and block in self._leased:
-                self._uses[block] += self._selection.uses(name)
-        return [lease for block in new for lease in self._drop(block, 0)]
+            read = block_of(tensor)
+            if read is not None and read in self._leased:
+                self._uses[read] += self._selection.uses(name)
+        return [lease for block in dict.fromkeys(blocks) for lease in self._drop(block, 0)]
 
     def read(self, step: Step) -> list[Block]:
         """A step is answered; returns the leases that it was the last to need."""
@@ -93,12 +93,16 @@ class Wave:
 
     def take(self, blocks: Iterable[Block]) -> list[Block]:
         """One lease of each that is leased: they go on to whoever asked."""
+        if not self._leased:
+            return []
         taken = [block for block in dict.fromkeys(blocks) if self._leased[block] > 0]
         self._leased.subtract(taken)
         return taken
 
     def end(self) -> list[Block]:
         """All leases that are left."""
+        if not self._leased:
+            return []
         left = list((+self._leased).elements())
         self._leased.clear()
         return left

@@ -81,12 +81,15 @@ class ModelStatistics:
         if not requests:
             return  # an earlier broker knew of which
         count = len(requests)
+        size = queue_ns = 0
+        for request in requests:
+            size += request.row.batch_size or 1
+            queue_ns += request.dispatched_ns - request.arrived_ns
         self.execution_count += 1
-        self.queue.add(count, sum(r.dispatched_ns - r.arrived_ns for r in requests))
+        self.queue.add(count, queue_ns)
         self.compute_input.add(count, count * times.input_ns)
         self.compute_infer.add(count, count * times.infer_ns)
         self.compute_output.add(count, count * times.output_ns)
-        size = sum(r.elements for r in requests)
         self._count_batch(size, times.input_ns, times.infer_ns, times.output_ns)
 
     def _count_batch(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:

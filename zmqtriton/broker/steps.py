@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+#: Clients ask for few combinations of outputs; those of others are worked out each time.
+_MOST_KNOWN = 64
+
 
 class Step(NamedTuple):
     """One call of a model."""
@@ -28,6 +31,8 @@ class Selection(NamedTuple):
     outputs: tuple[str, ...]
     #: By tensor, the steps that read it.
     readers: dict[str, list[Step]]
+    #: By step, which of its model's outputs are of use.
+    wanted: dict[int, list[str]]
 
     def uses(self, tensor: str) -> int:
         """How often it is needed."""
@@ -48,10 +53,20 @@ class Plan:
         }
         self._writers = {name: step for step in steps for name in step.outputs.values()}
         self._everything = self._select(tuple(self.outputs))
+        #: What was asked for before.
+        self._known: dict[tuple[str, ...], Selection] = {}
 
     def select(self, outputs: Sequence[str]) -> Selection:
         """For a request that asks for these; for none: for all."""
-        return self._select(tuple(dict.fromkeys(outputs))) if outputs else self._everything
+        if not outputs:
+            return self._everything
+        wanted = tuple(dict.fromkeys(outputs))
+        known = self._known.get(wanted)
+        if known is None:
+            known = self._select(wanted)
+            if len(self._known) < _MOST_KNOWN:
+                self._known[wanted] = known
+        return known
 
     def _select(self, outputs: tuple[str, ...]) -> Selection:
         needed: dict[int, Step] = {}
@@ -65,7 +80,12 @@ class Plan:
         for _, step in sorted(needed.items()):
             for name in step.reads:
                 readers.setdefault(name, []).append(step)
-        return Selection(outputs, readers)
+        used = readers.keys() | set(outputs)
+        wanted = {
+            step.number: [name for name, tensor in step.outputs.items() if tensor in used]
+            for step in needed.values()
+        }
+        return Selection(outputs, readers, wanted)
 
 
 def _step(number: int, entry: dict[str, Any]) -> Step:
