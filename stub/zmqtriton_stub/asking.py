@@ -68,6 +68,8 @@ class Asker:
         self._changing = threading.RLock()
         self._main = threading.main_thread().ident
         self._main_bell = Bell()
+        #: What to poll with which bell; its duties are the same each time.
+        self._pollers: dict[Bell, Any] = {}
         self._reading = threading.Lock()
         self._reading_bell = Bell()
         #: Threads that wait, but for the main one: what each waits for.
@@ -196,9 +198,11 @@ class Asker:
         """Reads what arrives, for everybody, until there is something for this one."""
         if not question.inbox.empty():
             return
-        poller = select.poll()
-        for descriptor in (self.descriptor, bell.descriptor, *duties):
-            poller.register(descriptor, select.POLLIN)
+        poller = self._pollers.get(bell)
+        if poller is None:
+            poller = self._pollers[bell] = select.poll()
+            for descriptor in (self.descriptor, bell.descriptor, *duties):
+                poller.register(descriptor, select.POLLIN)
         while question.inbox.empty():
             question.bell = bell
             ready = poller.poll() if question.inbox.empty() else []
