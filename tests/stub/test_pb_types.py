@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stub.fakes import FakeLink, body, fp32
+from tests.stub.fakes import LOAD, FakeLink, body, fp32
 from zmqtriton_floor import wire
-from zmqtriton_stub import pb_utils
+from zmqtriton_stub import instance, pb_utils
+from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.pb_types import received
 
 
@@ -256,3 +257,18 @@ def test_only_text_is_logged() -> None:
         pb_utils.Logger.log_info(5)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         pb_utils.Logger.log("x", 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.row("A09")
+def test_the_directory_is_the_version_s_where_the_code_lies_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    load = LOAD._replace(path="/backends/shared/model.py")
+    monkeypatch.setattr(instance, "current", Instance(load, lambda message: None))
+
+    assert pb_utils.get_model_dir() == "/repository/m/1"
+
+
+def test_a_directory_without_a_server_is_refused() -> None:
+    with pytest.raises(pb_utils.TritonModelException, match="being served"):
+        pb_utils.get_model_dir()

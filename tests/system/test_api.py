@@ -1,6 +1,7 @@
 """What a model sees of pb_utils in a real server: functions, tensors, requests, log, configuration.
 
-All expectations but those of docs/differences.md hold in Triton too, where the same code was run.
+The same code was run in Triton. What differs there is what its version lacks, the texts of
+TypeErrors, and what docs/differences.md tells.
 """
 
 from __future__ import annotations
@@ -212,13 +213,24 @@ def test_arrays_of_tensors(probe: Probe) -> None:
 @pytest.mark.row("A29", "A42")
 def test_an_array_that_a_model_keeps_stays_as_it_was(probe: Probe) -> None:
     numbers = {"name": "FP32", "shape": [200, 200], "datatype": "FP32", "data": [3.5] * 40_000}
-    keep = "kept['a'] = pb_utils.get_input_tensor_by_name(request, 'FP32').as_numpy()\nreturn 1"
+    keep = """
+        tensor = pb_utils.get_input_tensor_by_name(request, 'FP32')
+        kept['array'], kept['capsule'] = tensor.as_numpy(), tensor.to_dlpack()
+        return 1
+    """
 
     probe.ask(keep, inputs=(numbers,))
     for _ in range(5):
         probe.ask("return 1", inputs=({**numbers, "data": [8.5] * 40_000},))
 
-    assert [3.5] * 2 == probe.ask("return kept['a'].min().item(), kept.pop('a').max().item()")
+    assert [3.5] * 4 == probe.ask(
+        """
+        array = kept.pop('array')
+        taken = pb_utils.Tensor.from_dlpack('again', kept.pop('capsule')).as_numpy()
+        assert np.shares_memory(array, taken)
+        return [float(limit) for a in (array, taken) for limit in (a.min(), a.max())]
+        """
+    )
 
 
 @pytest.mark.row("A44", "A45")
@@ -384,6 +396,38 @@ def test_what_a_model_makes_of_its_configuration_is_what_is_served(
     assert {} == config["parameters"]
     assert [directory, {}] == json.loads(answered["outputs"][0]["data"][0])
     assert f'"completed in {directory}"' in server.log_text()
+
+
+# --------------------------------------------------------- guides for Triton
+
+
+@pytest.mark.row("A50", "A57")
+def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(probe: Probe) -> None:
+    assert [[False, "1", 4, 5]] * 5 == probe.ask(
+        """
+        import asyncio
+
+        inference_request = pb_utils.InferenceRequest(
+            model_name='told',
+            requested_output_names=['TOLD'],
+            inputs=[pb_utils.Tensor('INPUT0', np.zeros(1, np.float32))],
+            request_id="1", correlation_id=4, model_version=1, flags=0, timeout=5,
+            preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0))
+
+        async def ask():
+            awaits = [inference_request.async_exec() for _ in range(4)]
+            return await asyncio.gather(*awaits)
+
+        def describe(response):
+            if response.has_error():
+                raise pb_utils.TritonModelException(response.error().message())
+            output = pb_utils.get_output_tensor_by_name(response, 'TOLD').as_numpy()
+            told = json.loads(output[0])
+            return response.has_error(), told['id'], told['correlation'], told['timeout']
+
+        return [describe(r) for r in [inference_request.exec(), *asyncio.run(ask())]]
+        """
+    )
 
 
 # ----------------------------------------------------------------------- logs

@@ -1,6 +1,7 @@
 """What a model can answer, and what its client sees of it.
 
-All expectations but those of docs/differences.md hold in Triton too, where the same code was run.
+The same code was run in Triton. What differs there is what its version lacks, the texts of
+TypeErrors, and what docs/differences.md tells.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ from tests.conformance.cases import (
     Stream,
     called,
     code,
+    coded,
     elements,
     events,
     infer,
     message,
     post,
-    coded,
     streamed,
 )
 

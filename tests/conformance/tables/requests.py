@@ -5,11 +5,11 @@ from __future__ import annotations
 from tests.conformance.cases import (
     Case,
     called,
+    coded,
     elements,
     infer,
     post,
     said,
-    coded,
     tensor,
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.cases import Case, called, events, coded, streamed
+from tests.conformance.cases import Case, called, coded, events, streamed
 
 REPOSITORY = "main"
 SENDER = "sender = request.get_response_sender()\n"

@@ -8,11 +8,11 @@ from tests.conformance.cases import (
     Case,
     binary,
     call,
+    coded,
     elements,
     infer,
     post,
     said,
-    coded,
     tensor,
 )
 
