@@ -16,6 +16,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import uvloop  # noqa: F401 - gunicorn would load it after the fork, in each process
 from gunicorn.app.base import BaseApplication
 from gunicorn.glogging import Logger
 from gunicorn.workers.gasgi import ASGIWorker
