@@ -127,6 +127,8 @@ class Model:
     def _run(self, coroutine: Any) -> Any:
         loop = self._loop()
         self._is_awaiting = True
+        # What came together with this batch is here already, and nothing tells of it again.
+        loop.call_soon(self._attend)
         try:
             return loop.run_until_complete(coroutine)
         finally:
@@ -175,6 +177,8 @@ class Model:
 
     def finalize(self) -> None:
         if self._event_loop is not None:
+            if self._descriptor >= 0:
+                self._event_loop.remove_reader(self._descriptor)
             _stop(self._event_loop)
         if hasattr(self._instance, "finalize"):
             self._instance.finalize()
