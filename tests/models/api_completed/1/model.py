@@ -10,6 +10,8 @@ class TritonPythonModel:
     @staticmethod
     def auto_complete_config(auto_complete_model_config):
         config = auto_complete_model_config.as_dict()
+        # Models look for their own names here first, so what is not there yet is empty.
+        assert (config["max_batch_size"], config["input"], config["output"]) == (0, [], [])
         text = {"data_type": "TYPE_STRING", "dims": [1]}
         auto_complete_model_config.set_max_batch_size(4)
         auto_complete_model_config.set_dynamic_batching()
