@@ -63,6 +63,7 @@ class Around:
         hello: wire.Hello
         hello, _ = await self.hear()
         assert hello == wire.Hello(5, TOKEN, epoch)
+        assert (await self.hear())[0] == wire.Held([], 1)
         self.say(wire.Welcome(epoch))
         return hello
 

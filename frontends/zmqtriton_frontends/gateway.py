@@ -22,6 +22,7 @@ from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, 
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.outgoing import Outgoing
 from zmqtriton_frontends.payload import MESSAGES, Payload, is_large
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.streams import ResponseStream, Streams
@@ -40,18 +41,18 @@ class Gateway:
         self._birth: wire.Birth
         #: None while there is no broker.
         self._socket: Any = None
+        self._epoch = 0
         self._welcomed: asyncio.Future[None]
         self._next_id = 0
         #: What waits for a reply; None where nobody does any more.
         self._replies: dict[int, asyncio.Future[bytes] | ResponseStream | None] = {}
+        #: Those of them whose responses are still read.
+        self._streams: set[ResponseStream] = set()
         self._unanswered = Unanswered()
         self._answers: dict[int, asyncio.Future[str]] = {}
         #: Those of them that the broker will answer.
         self._questions: dict[int, wire.AskStatistics] = {}
-        self._requests: list[wire.Request] = []
-        self._bodies: list[bytes] = []
-        self._cancels: list[int] = []
-        self._grants: list[wire.Grant] = []
+        self._outgoing = Outgoing()
         self._flush_due = False
         #: There from the birth on.
         self.payload: Payload
@@ -123,6 +124,7 @@ class Gateway:
         own_id = await self._send_request(request)
         stream = ResponseStream(self._loop, own_id)
         self._replies[own_id] = stream
+        self._streams.add(stream)
         ready = stream.reader.ready
         try:
             while True:
@@ -138,6 +140,7 @@ class Gateway:
             for body in stream.reader.left():
                 self.payload.discard(body)
             self.streams.left(stream)
+            self._streams.discard(stream)
 
     async def _send_request(self, request: CheckedRequest) -> int:
         """Its id. Large tensors are put where its stub can map them."""
@@ -151,20 +154,12 @@ class Gateway:
         model, body, admission, options, _ = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
-            own_id,
-            model.generation,
-            "",
-            -1,
-            options.flags,
-            options.priority,
-            options.timeout_us,
-            options.deadline_ns,
-            admission.batch_size,
-            admission.batch_key,
+            *(own_id, model.generation, "", -1, options.flags, options.priority),
+            *(options.timeout_us, options.deadline_ns, admission.batch_size, admission.batch_key),
             options.correlation,
         )
-        self._requests.append(row)
-        self._bodies.append(wire.encode_body(body))
+        self._outgoing.requests.append(row)
+        self._outgoing.bodies.append(wire.encode_body(body))
         self._flush_soon()
         return own_id
 
@@ -172,11 +167,11 @@ class Gateway:
         if own_id in self._replies:
             self._replies[own_id] = None
             self._unanswered.cancelled(own_id)
-            self._cancels.append(own_id)
+            self._outgoing.cancels.append(own_id)
             self._flush_soon()
 
     def _grant(self, grant: wire.Grant) -> None:
-        self._grants.append(grant)
+        self._outgoing.grants.append(grant)
         self._flush_soon()
 
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
@@ -185,8 +180,7 @@ class Gateway:
         answer: asyncio.Future[str] = self._loop.create_future()
         self._answers[own_id] = answer
         self._questions[own_id] = question = wire.AskStatistics(own_id, model, version)
-        if self._socket is not None:
-            self._send(question, [])
+        self._tell_broker(question)
         try:
             result: dict[str, Any] = json.loads(await answer)
         finally:
@@ -203,21 +197,12 @@ class Gateway:
         if self._socket is None:
             return
         self._flush_due = False
-        requests, bodies, cancels = self._requests, self._bodies, self._cancels
-        self._requests, self._bodies, self._cancels = [], [], []
-        grants, self._grants = self._grants, []
-        self._unanswered.sent(requests, bodies)
+        self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
         # Before the requests: who executes them may need the room.
         for release in self.payload.take_releases():
             endpoints.send(self._socket, [wire.encode(release)])
-        for i in range(0, len(requests), wire.MAX_ROWS):
-            end = i + wire.MAX_ROWS
-            frames = [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
+        for frames in self._outgoing.messages():
             endpoints.send(self._socket, frames)
-        kinds: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.Consumed, grants)
-        for kind, rows in kinds:
-            for i in range(0, len(rows), wire.MAX_ROWS):
-                endpoints.send(self._socket, [wire.encode(kind(rows[i : i + wire.MAX_ROWS]))])
         self._read_broker()  # a send may have consumed the descriptor's edge
 
     def _send(self, message: Any, bodies: list[bytes]) -> None:
@@ -252,7 +237,7 @@ class Gateway:
             self.catalogue.has_broker = True
             if not self._welcomed.done():
                 self._welcomed.set_result(None)
-        elif not self.payload.count(message):
+        elif not self.payload.hear_of_blocks(message):
             raise ProtocolError(f"{kind.__name__} is no message for a frontend")
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
@@ -334,8 +319,7 @@ class Gateway:
         elif kind is wire.NoRegion:
             self.catalogue.regions.remove(message.number)
         elif kind is wire.Sync:
-            self._flush()  # what was checked against older news goes before the word
-            self._tell(wire.Seen(message.number))
+            self._loop.call_soon(self._see, message)
         elif kind is wire.Answer:
             self._settle(message)
         elif kind is wire.Birth:
@@ -349,6 +333,10 @@ class Gateway:
             self.on_stop(message.within_ms)
         else:
             self.malformed += 1
+
+    def _see(self, message: wire.Sync) -> None:
+        self._flush()  # what was checked against older news goes before the word
+        self._tell(wire.Seen(message.number))
 
     def _settle(self, message: Any) -> None:
         """Gives an Answer or Statistics to who asked, if that one still waits."""
@@ -377,6 +365,9 @@ class Gateway:
         self._socket = endpoints.open_dealer(zmq.Context.instance(), address)
         self._loop.add_reader(self._socket.get(zmq.FD), self._read_broker)
         self._send(wire.Hello(birth.serial, birth.token, epoch), [])
+        unread = (body for stream in self._streams for body in stream.reader.left())
+        for held in self.payload.change_broker(unread):
+            self._send(held, [])
 
     def _disconnect(self) -> None:
         if self._socket is not None:
@@ -389,11 +380,18 @@ class Gateway:
         """The broker is dead, and this is the next one; 0: there is none yet."""
         self._disconnect()
         self.catalogue.has_broker = False
+        self._epoch = epoch
         if epoch:
-            self._connect(epoch)
-            for message, bodies in self._unanswered.again():
-                self._send(message, bodies)
-            for question in self._questions.values():
-                self._send(question, [])
-            self.streams.renew()
-            self._flush()
+            # Not now: whoever got a response in this turn opens it first, so that it is known.
+            self._loop.call_soon(self._follow, epoch)
+
+    def _follow(self, epoch: int) -> None:
+        if epoch != self._epoch:
+            return
+        self._connect(epoch)
+        for message, bodies in self._unanswered.again():
+            self._send(message, bodies)
+        for question in self._questions.values():
+            self._send(question, [])
+        self.streams.renew()
+        self._flush()

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of
+from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of, held
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.regions import Contents
@@ -63,6 +63,8 @@ class Payload:
         self.malformed = 0
         #: By the id of a request without a final reply: what it refers to.
         self._blocks: dict[int, list[int]] = {}
+        #: What responses refer to whose segments are being asked for.
+        self._opening: list[list[Block]] = []
         self._asked: dict[tuple[int, ...], asyncio.Future[_Heard]] = {}
         self._growing = asyncio.Lock()
         self._trimming: asyncio.TimerHandle | None = None
@@ -157,12 +159,14 @@ class Payload:
         references = _references(response)
         if not references:
             return response
+        blocks = [block_of(reference) for reference in references]
         try:
-            for owner, segment in self.mappings.missing(references):
-                await self._map(owner, segment)
+            missing = self.mappings.missing(references)
+            if missing:
+                await self._map_all(missing, blocks)
             arrays = iter(self.mappings.open(references, is_leased=True))
         except BaseException:
-            self._released([block_of(reference) for reference in references])
+            self._released(blocks)
             raise
         outputs = [
             tensor._replace(data=memoryview(next(arrays)))
@@ -174,25 +178,22 @@ class Payload:
 
     def discard(self, data: bytes) -> None:
         """Nobody wants the response that is in this body."""
-        references = _references(wire.decode_response(data)) if data else []
-        if references:
-            self._released([block_of(reference) for reference in references])
+        blocks = _blocks(data)
+        if blocks:
+            self._released(blocks)
 
     def discard_unread(self, reply: asyncio.Future[bytes]) -> None:
         """Nobody will await it."""
         if reply.done() and not reply.cancelled() and reply.exception() is None:
             self.discard(reply.result())
 
-    def count(self, message: Any) -> bool:
-        """Somebody has passed on, or has read, what a request of ours brought; False for a message
-        about anything else."""
-        if type(message) is wire.Lease:
-            self.arena.lease([block.block for block in message.blocks])
-        elif type(message) is wire.Release:
-            self.arena.free([block.block for block in message.blocks])
-        else:
-            return False
-        return True
+    async def _map_all(self, missing: list[tuple[int, int]], blocks: list[Block]) -> None:
+        self._opening.append(blocks)
+        try:
+            for owner, segment in missing:
+                await self._map(owner, segment)
+        finally:
+            self._opening.remove(blocks)
 
     async def _map(self, owner: int, segment: int) -> None:
         given = await self._ask(wire.AskSegment(owner, segment))
@@ -230,6 +231,32 @@ class Payload:
             count = min(len(self._releases), wire.MAX_ROWS)
             found.append(wire.Release([self._releases.popleft() for _ in range(count)]))
         return found
+
+    # ------------------------------------------------------------- the broker
+
+    def change_broker(self, unread: Iterable[bytes]) -> list[wire.Held]:
+        """What to tell the next one of others' blocks, those in unread responses among them. What
+        it is not told of ours within reason will be free."""
+        # A step of an ensemble may be reading them when the request is long refused.
+        self.arena.lend(block for blocks in self._blocks.values() for block in blocks)
+        self.arena.doubt()
+        blocks = [*self.mappings.leased(), *self._releases]
+        for more in [*self._opening, *map(_blocks, unread)]:
+            blocks += more
+        return held(blocks)
+
+    def hear_of_blocks(self, message: Any) -> bool:
+        """The broker tells who holds what of ours; False for a message about anything else."""
+        kind = type(message)
+        if kind is wire.Lease:
+            self.arena.lend(block.block for block in message.blocks)
+        elif kind is wire.Release:
+            self.arena.take_back(block.block for block in message.blocks)
+        elif kind is wire.Settled:
+            self.arena.settle()
+        else:
+            return False
+        return True
 
     # -------------------------------------------------------------- segments
 
@@ -361,3 +388,8 @@ def has_references(response: ResponseBody) -> bool:
 
 def _references(response: ResponseBody) -> list[Reference]:
     return [tensor.data for tensor in response.outputs if type(tensor.data) is Reference]
+
+
+def _blocks(data: bytes) -> list[Block]:
+    """What a response refers to, by its body."""
+    return [block_of(r) for r in _references(wire.decode_response(data))] if data else []

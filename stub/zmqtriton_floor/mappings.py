@@ -122,6 +122,12 @@ class Mappings:
 
     # --------------------------------------------------------------- reading
 
+    def leased(self) -> list[Block]:
+        """What was opened as leased and is still read."""
+        with self._lock:
+            views = [v for s in self._segments.values() for v in list(s.views.values())]
+        return [block for view in views for block in view.leased]
+
     def open(self, references: Sequence[Reference], *, is_leased: bool = False) -> list[Any]:
         """For each its bytes as an array. ProtocolError, and nothing opened, where one of them is
         not inside of its segment."""

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Callable, Iterable, NamedTuple
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.wire import Block, DropSegment, MakeSegment, Reference
+from zmqtriton_floor.wire import MAX_ROWS, Block, DropSegment, Held, MakeSegment, Reference
 
 PAGE = mmap.PAGESIZE
 
@@ -29,6 +29,9 @@ LARGE_BYTES = 4 << 20
 _MAX_POOL_SEGMENT = 16 << 20
 #: An empty segment goes back after this time.
 IDLE_S = 5.0
+
+#: No block's number, among the changes of leases.
+_ALL_HAVE_TOLD = 0
 
 # Numbers of the kernel's, since not every Python that models bring along has names for them.
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
@@ -72,6 +75,12 @@ class Allocation(NamedTuple):
 
 def block_of(reference: Reference) -> Block:
     return Block(*reference[:3])
+
+
+def held(blocks: list[Block]) -> list[Held]:
+    """The messages that tell a new broker of all of them."""
+    starts = range(0, len(blocks) or 1, MAX_ROWS)
+    return [Held(blocks[i : i + MAX_ROWS], int(i + MAX_ROWS >= len(blocks))) for i in starts]
 
 
 class _Segment:
@@ -139,11 +148,16 @@ class Arena:
         self._wanted: dict[int, bool] = {}
         self._used: dict[int, _Used] = {}
         self._leases: dict[int, int] = {}
+        #: Those of them that went out through the broker that is there now, and through earlier
+        #: ones: whether somebody has the latter still is not known until all have told.
+        self._out: dict[int, int] = {}
+        self._doubted: dict[int, int] = {}
         self._last_segment = 0
         self._last_block = 0
         # Changes of leases that wait for the next one who has the lock: a destructor that the
         # garbage collector runs amid allocate() must neither wait nor change what that is reading.
-        self._changes: deque[tuple[int, int]] = deque()
+        #: The block, and by how much its leases and those of them that are out change.
+        self._changes: deque[tuple[int, int, int]] = deque()
         self._lock = threading.RLock()
         self._is_inside = False
 
@@ -188,38 +202,68 @@ class Arena:
         return sorted((s for s in large if room <= s.size < 2 * room), key=lambda s: s.size)
 
     def lease(self, blocks: Iterable[int]) -> None:
-        """Each is held once more."""
-        self._changes.extend((block, 1) for block in blocks)
+        """Each is held once more by this process itself."""
+        self._changes.extend((block, 1, 0) for block in blocks)
 
     def free(self, blocks: Iterable[int]) -> None:
-        """Each is held once less; a block that does not exist, or not any more, is left alone."""
-        self._changes.extend((block, -1) for block in blocks)
+        """Each is held once less by this process itself; a block that does not exist, or not any
+        more, is left alone."""
+        self._changes.extend((block, -1, 0) for block in blocks)
+
+    def send(self, blocks: Iterable[int]) -> None:
+        """This process's own lease of each goes out, to whoever gets the message."""
+        self._changes.extend((block, 0, 1) for block in blocks)
+
+    def lend(self, blocks: Iterable[int]) -> None:
+        """Each is held once more by somebody else, as the broker says."""
+        self._changes.extend((block, 1, 1) for block in blocks)
+
+    def take_back(self, blocks: Iterable[int]) -> None:
+        """Each is held once less by somebody else, as the broker says."""
+        self._changes.extend((block, -1, -1) for block in blocks)
 
     def size(self, block: int) -> int:
         """0 where there is none of that name."""
         used = self._used.get(block)
         return used.size if used is not None else 0
 
-    def keep(self, blocks: Iterable[int]) -> None:
-        """Frees everything but these, each held as often as it is named: all have been asked."""
-        held: dict[int, int] = {}
-        for block in blocks:
-            held[block] = held.get(block, 0) + 1
+    def doubt(self, told: Iterable[int] = ()) -> None:
+        """The broker has died, and with it the account of what is out, but for what the next one
+        is told of by this process."""
         with self._lock:
-            self._changes.clear()
-            for block, leases in self._leases.items():
-                self._changes.append((block, held.get(block, 0) - leases))
+            self._settle()
+            out, doubted = self._out, self._doubted
+            self._out = {}
+            for block in told:
+                if out.get(block, 0) > 0:
+                    out[block] -= 1
+                    self._out[block] = self._out.get(block, 0) + 1
+            for block, count in out.items():
+                doubted[block] = doubted.get(block, 0) + count
+
+    def settle(self) -> None:
+        """All have told what they hold: the rest of what was doubted is free."""
+        self._changes.append((_ALL_HAVE_TOLD, 0, 0))
 
     def _settle(self) -> None:
-        changes, leases = self._changes, self._leases
+        changes, leases, out = self._changes, self._leases, self._out
         now_s = self._clock()
         while changes:
-            block, change = changes.popleft()
+            block, change, change_out = changes.popleft()
+            if block == _ALL_HAVE_TOLD:
+                doubted, self._doubted = self._doubted, {}
+                changes.extend((block, -count, 0) for block, count in doubted.items())
             if block not in leases:
                 continue
             leases[block] += change
+            if change_out:
+                out[block] = out.get(block, 0) + change_out
+                if out[block] <= 0:
+                    del out[block]
             if leases[block] <= 0:
                 del leases[block]
+                out.pop(block, None)
+                self._doubted.pop(block, None)
                 segment, offset, size = self._used.pop(block)
                 segment.mend(offset, size)
                 segment.left_s = now_s

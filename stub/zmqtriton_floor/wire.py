@@ -147,9 +147,7 @@ class Outcome(NamedTuple):
 
 class Grant(NamedTuple):
     """How far the reader of a request's responses has come; the stub may be STREAM_WINDOW ahead.
-
-    Counted from the first response, so that one that gets lost is made up for by the next.
-    """
+    Counted from the first response, so that one that gets lost is made up for by the next."""
 
     peer: Count
     id: Count
@@ -187,18 +185,14 @@ class Route(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The first message of a connection; any other before it is dropped.
-
-    After the death of a broker it tells the next one what the old one knew. Bodies: one for each
-    answered outcome.
-    """
+    """The first message of a connection; any other before it is dropped. It tells the next broker
+    what a dead one knew. Bodies: one for each answered outcome."""
 
     serial: Count
     token: Token
     epoch: Count
     received: list[Route] = []  # by a stub: requests that have reached it and lack a final answer
     answered: list[Outcome] = []  # by a stub: final answers of the last second
-    held: list[Block] = []  # blocks of others that it still reads
     is_executing: Flags = 0  # by a stub: batches in execute(); an Executed each will tell
     slots: Count = 1  # by a stub: batches that it executes at once
 
@@ -240,6 +234,17 @@ class Release(NamedTuple):
     """Each of these blocks is held once less: from a holder to the broker, and on to the owner."""
 
     blocks: list[Block]
+
+
+class Held(NamedTuple):
+    """After a Hello: blocks of others that are still read here, as often as they are leased."""
+
+    blocks: list[Block]
+    is_last: Flags  # 0: more of them follow
+
+
+class Settled(NamedTuple):
+    """To owners: all have said what they hold, so what went out before this epoch is else free."""
 
 
 class Results(NamedTuple):
@@ -562,7 +567,7 @@ KINDS: dict[int, type[Any]] = dict(
             *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
             *(Loaded, Failed, Said, Drained, Proved, Overdue),
             *(Consumed, Lease, Release, MakeSegment, SegmentMade, DropSegment, AskSegment),
-            *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft),
+            *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held, Settled),
         ),
         start=1,
     )

@@ -54,6 +54,10 @@ class Asker:
         self._attends = attends
         self._socket: Any = None
         self._is_closed = False
+        #: The broker is dead, and the next one is not to be asked yet.
+        self._is_between = False
+        #: Only with the first question there is something to connect for.
+        self._has_asked = False
         self._lock = threading.Lock()
         #: Holds the socket's own descriptor, which changes with the broker; this one stays.
         self._epoll = select.epoll()
@@ -62,6 +66,8 @@ class Asker:
         self._ids = itertools.count(1)
         #: Those that lack their final reply.
         self._open: dict[int, Question] = {}
+        #: Bodies of replies that nobody has opened or discarded yet, by request and number.
+        self._unopened: dict[tuple[int, int], bytes] = {}
         #: How many of them nobody waits for any more.
         self._orphans = 0
         #: Held for a few steps; reentrant, as a destructor amid them may drop another question.
@@ -94,7 +100,8 @@ class Asker:
         question = Question(row._replace(id=next(self._ids)), body, blocks, notify, held)
         if self._socket is None:
             with self._lock:
-                if self._socket is None and not self._is_closed:
+                self._has_asked = True
+                if self._socket is None and not (self._is_closed or self._is_between):
                     self._connect()
         self._open[question.row.id] = question
         self._outgoing.append(question)
@@ -127,6 +134,7 @@ class Asker:
         while not question.inbox.empty():
             answered = question.inbox.get()
             if answered is not None:
+                self.opened(answered[0])
                 self._discard(answered[1])
         if is_open:
             self._grant(question, question.received)
@@ -135,13 +143,21 @@ class Asker:
 
     def _discard(self, body: bytes) -> None:
         """Nobody will read it, so nobody else will release what it refers to."""
-        try:
-            outputs = wire.decode_response(body).outputs if body else []
-        except ProtocolError:
-            return
-        blocks = [block_of(row.data) for row in outputs if type(row.data) is wire.Reference]
+        blocks = _blocks(body)
         if blocks:
             self._memory.release(wire.Release(blocks))
+
+    def opened(self, row: wire.Reply) -> None:
+        """What the reply refers to is mapped, or is about to be released."""
+        self._unopened.pop((row.id, row.number), None)
+
+    def unopened_blocks(self) -> list[wire.Block]:
+        """What replies refer to that are still to be opened."""
+        return [block for body in list(self._unopened.values()) for block in _blocks(body)]
+
+    def open_blocks(self) -> list[wire.Block]:
+        """What the questions refer to that lack their final reply."""
+        return [block for question in list(self._open.values()) for block in question.blocks]
 
     @property
     def has_orphans(self) -> bool:
@@ -238,11 +254,18 @@ class Asker:
 
     # ---------------------------------------------------------------- socket
 
-    def follow(self, birth: wire.Birth) -> None:
-        """The broker is another one: what has no final reply is asked again."""
+    def leave(self) -> None:
+        """The broker is another one. From here on nothing comes of the old one any more."""
         with self._lock:
-            self._birth = birth
-            if self._socket is not None:
+            self._is_between = True
+            self._disconnect()
+
+    def follow(self, birth: wire.Birth) -> None:
+        """What has no final reply is asked again of the next broker."""
+        with self._lock:
+            self._birth, self._is_between = birth, False
+            if self._has_asked:
+                self._disconnect()
                 self._connect()
         self.turn()
 
@@ -276,9 +299,6 @@ class Asker:
 
     def _connect(self) -> None:
         birth = self._birth
-        if self._socket is not None:
-            self._epoll.unregister(self._socket.fileno())
-            self._socket.close()
         address = endpoints.requests_address(birth.directory, birth.epoch)
         self._socket = endpoints.open_dealer(self._context, address)
         self._epoll.register(self._socket.fileno(), select.EPOLLIN)
@@ -293,6 +313,12 @@ class Asker:
             self._outgoing.append(question)
             if question.is_cancelled:
                 self._outgoing.append(wire.Cancel([question.row.id]))
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._epoll.unregister(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
 
     def _send(self, item: Question | wire.Cancel | wire.Consumed) -> None:
         if not isinstance(item, Question):
@@ -336,6 +362,8 @@ class Asker:
                 del self._open[row.id]
                 self._orphans -= question.is_dropped
             if not question.is_dropped:
+                if body:
+                    self._unopened[row.id, row.number] = body
                 question.answer(row, body)
         if row.flags & wire.FINAL:
             self._memory.answered(question.blocks)
@@ -344,3 +372,12 @@ class Asker:
             self._discard(body)
             if question.received % _STEP == 0:
                 self._grant(question, question.received)
+
+
+def _blocks(body: bytes) -> list[wire.Block]:
+    """What a response refers to."""
+    try:
+        outputs = wire.decode_response(body).outputs if body else []
+    except ProtocolError:
+        return []
+    return [block_of(row.data) for row in outputs if type(row.data) is wire.Reference]

@@ -20,6 +20,7 @@ import zmq
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
+from zmqtriton_floor.memory import held
 from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.responses import Answer, Pending, state_lock
@@ -77,6 +78,8 @@ class Link:
             self.descriptor = self._socket.fileno()
             # Before what other threads may have put into the queue by now.
             endpoints.send(self._socket, self._introduction(hello))
+            for message in self._held():
+                endpoints.send(self._socket, [wire.encode(message)])
         self.turn()
 
     def _forget_unbegun(self) -> None:
@@ -99,6 +102,7 @@ class Link:
         # In this order: a destructor may answer one of them at any moment.
         received = list(self.pending)
         outcomes, bodies = self.answered.recall()
+        self._doubt(outcomes)
         known = {(outcome.peer, outcome.id) for outcome in outcomes}
         routes = [wire.Route(*route) for route in received if route not in known]
         if len(routes) > wire.MAX_ROWS:
@@ -106,6 +110,27 @@ class Link:
             os.write(2, b"too many open requests to go on with after the death of the broker\n")
             os._exit(1)
         return [wire.encode(hello._replace(received=routes, answered=outcomes)), *bodies]
+
+    def _doubt(self, told: list[wire.Outcome]) -> None:
+        """Of the leases that went out the next broker knows only what it is told."""
+        memory, asker = self.instance.memory, self.instance.asker
+        if memory is not None:
+            if asker is not None:
+                # A step of an ensemble may be reading them when the question is long refused.
+                memory.arena.lend(memory.own(asker.open_blocks()))
+            memory.arena.doubt(memory.own(block for o in told for block in o.blocks))
+
+    def _held(self) -> list[wire.Held]:
+        """What is read here of others' memory."""
+        memory, asker = self.instance.memory, self.instance.asker
+        blocks = [
+            block for pending in list(self.pending.values()) for block in pending.hold_inputs()
+        ]
+        if memory is not None:
+            blocks += memory.held()
+        if asker is not None:
+            blocks += asker.unopened_blocks()
+        return held(blocks)
 
     def publish(self, address: str) -> None:
         """From now on frontends can get responses of streams straight from here."""
@@ -172,9 +197,17 @@ class Link:
                 answers = self._publisher.send(answers)
             if not answers:
                 return False
+            self._lend(answers)
             item = frames(answers)
         endpoints.send(socket, item)
         return True
+
+    def _lend(self, answers: list[Answer]) -> None:
+        """Responses amid a stream leave; of what ends one that is known already."""
+        memory = self.instance.memory
+        for outcome, _ in answers:
+            if outcome.blocks and not outcome.flags and memory is not None:
+                memory.arena.send(memory.own(outcome.blocks))
 
     def wake(self) -> None:
         """Makes the loop look again; from any thread."""
@@ -212,13 +245,9 @@ class Link:
                 stream = self.pending.get((grant.peer, grant.id))
                 if type(stream) is Stream:
                     stream.grant(grant.responses)
-        elif kind is wire.Release and self.instance.memory is not None:
-            self.instance.memory.free(message.blocks)
-        elif kind is wire.Lease and self.instance.memory is not None:
-            self.instance.memory.lease(message.blocks)
         elif kind is wire.Welcome:
             self.epoch = message.epoch
-        else:
+        elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
             self.malformed += 1
 
     def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> None:

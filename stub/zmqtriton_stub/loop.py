@@ -104,9 +104,10 @@ class Stub:
         elif kind is wire.NewEpoch:
             self._birth = self._birth._replace(epoch=message.epoch)
             if self._epoch:
+                # In this order: what is held here is told of before more can come.
+                self._asker.leave()
+                self._connect_broker()
                 self._asker.follow(self._birth)
-                if self._executions.running:
-                    self._connect_broker()
 
     # ------------------------------------------------------ beginning and end
 

@@ -86,10 +86,14 @@ class Memory:
             raise
         return placed, blocks
 
-    def free(self, blocks: Iterable[Block]) -> None:
-        """Blocks that nobody will get, or that have been released; only our own count."""
+    def own(self, blocks: Iterable[Block]) -> list[int]:
+        """Those that lie in our arena."""
         owner = self.arena.owner
-        self.arena.free([block.block for block in blocks if block.owner == owner])
+        return [block.block for block in blocks if block.owner == owner]
+
+    def free(self, blocks: Iterable[Block]) -> None:
+        """Nobody will get these, or nobody reads them any more for our sake."""
+        self.arena.free(self.own(blocks))
 
     def answered(self, blocks: list[Block]) -> None:
         """The inputs of a question that has its final reply."""
@@ -99,13 +103,25 @@ class Memory:
         if released:
             self._released(released)
 
-    def lease(self, blocks: Iterable[Block]) -> None:
-        """Somebody has passed on blocks of ours."""
-        owner = self.arena.owner
-        self.arena.lease([block.block for block in blocks if block.owner == owner])
+    def held(self) -> list[Block]:
+        """Leases of others' blocks that this process has."""
+        return self.mappings.leased() + self.passing.leased()
+
+    def hear_of_blocks(self, message: Any) -> bool:
+        """The broker tells who holds what of ours; False for anything else."""
+        kind, arena = type(message), self.arena
+        if kind is wire.Release:
+            arena.take_back(self.own(message.blocks))
+        elif kind is wire.Lease:
+            arena.lend(self.own(message.blocks))
+        elif kind is wire.Settled:
+            arena.settle()
+        else:
+            return False
+        return True
 
     def _lease_own(self, block: Block) -> bool:
-        self.lease([block])
+        self.arena.lease(self.own([block]))
         return block.owner == self.arena.owner
 
     def size(self, blocks: Iterable[Block]) -> int:

@@ -85,6 +85,11 @@ class Passing:
                     leased += [block] * count
         return leased
 
+    def leased(self) -> list[Block]:
+        """What was leased for questions that lack their final reply."""
+        with self._lock:
+            return list(self._leased.elements())
+
     def give_back(self, blocks: list[Block]) -> list[Block]:
         """A question has its final reply; returns leases to be released."""
         released = []

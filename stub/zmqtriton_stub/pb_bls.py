@@ -202,6 +202,9 @@ def _response(answered: Answered) -> InferenceResponse:
             outputs, _ = memory.open(outputs, is_leased=True)
     except ZmqTritonError as error:
         return _failure(error.number, error.text)
+    finally:
+        if instance.current is not None and instance.current.asker is not None:
+            instance.current.asker.opened(row)
     response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
     response._parameters = parameters
     return response

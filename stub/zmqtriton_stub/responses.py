@@ -49,6 +49,7 @@ class Pending:
         "body",
         "has_run",
         "held",
+        "holds_inputs",
         "is_answered",
         "is_cancelled",
         "is_rescheduled",
@@ -67,6 +68,9 @@ class Pending:
         self.blocks: list[wire.Block] = []
         #: What keeps leases of others' memory until the outcome is sent that passes it on.
         self.held: list[Any] = []
+        #: Nobody awaits the answer before who asked uses that memory again: the step of an
+        #: ensemble that died with the broker. Then they are to be released.
+        self.holds_inputs = False
         #: The names that were asked for; none: all of the configuration.
         self.outputs: list[str] = []
         self.route = (work.peer, work.id)
@@ -195,6 +199,13 @@ class Pending:
         if blocks and memory is not None:
             memory.free(blocks)
 
+    def hold_inputs(self) -> list[wire.Block]:
+        """The broker has died: what is read here of others' memory, and known to nobody else."""
+        if self.route[0]:
+            return []
+        self.holds_inputs = True
+        return self.blocks
+
     def leave_inputs(self) -> None:
         """With the final outcome who asked may use their memory again."""
         blocks, memory = self.blocks, self._link.instance.memory
@@ -203,14 +214,19 @@ class Pending:
             leased = memory.passing.leave(blocks)
             if leased:
                 self._link.send([wire.encode(wire.Lease(leased))])
+            if self.holds_inputs:
+                memory.release(wire.Release(blocks))
 
     def finish(self, answer: Answer) -> None:
         """The final outcome is on its way."""
+        blocks, memory = answer[0].blocks, self._link.instance.memory
         with state_lock:
             self.is_answered = True
             # What is passed on is not ours to keep for another broker.
             self._link.answered.add(*answer, is_lasting=not self.held)
             self._link.pending.pop(self.route, None)
+            if blocks and memory is not None:
+                memory.arena.send(memory.own(blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
         """Finishes; what it returns is for the caller to send."""

@@ -40,6 +40,8 @@ class World:
         #: What owners of memory were told, and how far the readers of streams have come.
         self.released: dict[int, list[wire.Block]] = {}
         self.granted: dict[int, list[int]] = {}
+        self.lent: dict[int, list[wire.Block]] = {}
+        self.settled: list[int] = []
 
     def serve(self, generation: int = 1, version: int = 1, config: dict | None = None) -> None:
         document = json.dumps(config or {"name": "m"})
@@ -109,6 +111,9 @@ class World:
                 self.reply_bodies.setdefault((peer, reply.id), []).append(body)
         for owner, blocks in outbox.releases.items():
             self.released.setdefault(owner, []).extend(blocks)
+        for owner, blocks in outbox.leases.items():
+            self.lent.setdefault(owner, []).extend(blocks)
+        self.settled += outbox.settled
         for serial, grants in outbox.grants.items():
             self.granted.setdefault(serial, []).extend(grant.responses for grant in grants)
         self.told.extend(outbox.supervisor)

@@ -116,16 +116,60 @@ def test_a_block_is_free_when_each_of_its_leases_has_ended(arena: Arena) -> None
     assert 0 == arena.used
 
 
-def test_what_nobody_holds_any_more_is_freed_at_once(arena: Arena) -> None:
-    kept, twice, lost = (allocate(arena, 50_000).reference.block for _ in range(3))
-    arena.lease([lost, lost])
+def test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it(arena: Arena) -> None:
+    lost, read, own = (allocate(arena, 50_000).reference.block for _ in range(3))
+    arena.send([lost, read])
 
-    arena.keep([kept, twice, twice])
+    arena.doubt()
+    arena.lend([read])
+    assert 3 == arena.used
+
+    arena.settle()
+    assert 2 == arena.used
+    arena.take_back([read])
+    assert 1 == arena.used
+    arena.free([own])
+    assert 0 == arena.used
+
+
+def test_what_the_next_broker_was_told_of_is_not_doubted(arena: Arena) -> None:
+    told, later = (allocate(arena, 50_000).reference.block for _ in range(2))
+    arena.send([told])
+
+    arena.doubt([told])
+    arena.send([later])
+    arena.settle()
 
     assert 2 == arena.used
-    arena.free([twice])
-    assert 2 == arena.used
-    arena.free([kept, twice])
+    arena.take_back([told, later])
+    assert 0 == arena.used
+
+
+def test_of_two_readers_before_and_one_after_one_is_waited_for(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.send([block])
+    arena.lend([block])
+
+    # The second one lets go before all have told.
+    arena.doubt()
+    arena.lend([block, block])
+    arena.take_back([block])
+    arena.settle()
+
+    assert 1 == arena.used
+    arena.take_back([block])
+    assert 0 == arena.used
+
+
+def test_a_broker_that_dies_before_all_have_told_leaves_nothing_behind(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.send([block])
+
+    arena.doubt()
+    arena.lend([block])
+    arena.doubt()
+    arena.settle()
+
     assert 0 == arena.used
 
 

@@ -26,7 +26,7 @@ SAMPLES: tuple[Any, ...] = (
         1,
         [wire.Route(3, 5)],
         [wire.Outcome(3, 4, 0, "", 1)],
-        [wire.Block(8, 1, 2)],
+        1,
     ),
     wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s")]),
     wire.Cancel([1, 2]),
@@ -78,6 +78,8 @@ SAMPLES: tuple[Any, ...] = (
     wire.Region(3, "input_data", 4096, 64),
     wire.NoRegion(3),
     wire.RegionLeft(3),
+    wire.Held([wire.Block(7, 1, 2)], 1),
+    wire.Settled(),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

@@ -126,6 +126,9 @@ class RunningStub:
         hello: wire.Hello = wire.decode(header)
         assert (hello.serial, hello.token, hello.epoch) == (7, _TOKEN, self._epoch)
         assert len(self.answered) == len(hello.answered)
+        [held] = [wire.decode(frame) for frame in self._receive()]
+        assert type(held) is wire.Held
+        self.held = held.blocks
         self._send([wire.encode(wire.Welcome(self._epoch))])
         return hello
 

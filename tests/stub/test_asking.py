@@ -104,6 +104,7 @@ class World:
     def change_broker(self) -> None:
         self.broker.close()
         self.brokers.append(Broker(self._context, self._directory, 2))
+        self.asker.leave()
         self.asker.follow(self._birth(2))
 
     def turn_until(self, condition: Callable[[], bool]) -> None:

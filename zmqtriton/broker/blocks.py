@@ -32,10 +32,16 @@ class Blocks:
             self._tell_owners(outcome.blocks)
 
     def borrow(self, holder: int, blocks: list[Block]) -> None:
-        """A reference to somebody's blocks will be used for longer than they would be kept."""
-        for block in blocks:
+        """A reference to somebody's blocks will be used for longer than they would be kept, or
+        has been since the time of an earlier broker."""
+        known = [block for block in blocks if block.owner in self._living]
+        for block in known:
             self._outbox.leases.setdefault(block.owner, []).append(block)
-        self.leases.lease(holder, blocks)
+        self.leases.lease(holder, known)
+
+    def discard(self, source: int, outcome: Outcome) -> None:
+        """Nobody gets an outcome that a stub has sent."""
+        self._tell_owners(block for block in outcome.blocks if block.owner == source)
 
     def release(self, holder: int, blocks: list[Block]) -> None:
         """A holder has read them."""
@@ -65,7 +71,7 @@ class Blocks:
         """A process is dead: it holds nothing any more."""
         self._tell_owners(self.leases.bury(dead))
 
-    def _tell_owners(self, blocks: list[Block]) -> None:
+    def _tell_owners(self, blocks: Iterable[Block]) -> None:
         for block in blocks:
             self._outbox.releases.setdefault(block.owner, []).append(block)
 

@@ -15,7 +15,7 @@ from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import HasBegun, Instance, InstanceState
+from zmqtriton.broker.instances import HasBegun, Instance
 from zmqtriton.broker.iterations import Iterations
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -30,7 +30,6 @@ from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTri
 MAX_UNANSWERED = 100_000
 
 _EXPIRED = Unavailable("Request timeout expired")
-_LOST = Unavailable("the model instance died together with the broker; it may have been executed")
 _GONE = Cancelled("request was cancelled")
 
 
@@ -47,7 +46,7 @@ class Core:
         self.unanswered = 0
         self.blocks = Blocks(self.outbox, self.peers)
         self.traffic = Traffic()
-        self.recovery = Recovery()
+        self.recovery = Recovery(self)
         self.ensembles = Ensembles(self)
         self._timers = Timers()
         self._dispatch = Dispatch(self.outbox, self._timers)
@@ -75,9 +74,8 @@ class Core:
         if len(bodies) != len(message.answered):
             raise ProtocolError("Hello: as many bodies as answers are needed")
         self.peers[serial].arrive(message)
-        self.blocks.leases.lease(serial, message.held)
         answered = zip(message.answered, bodies, strict=True)
-        self.recovery.hear(serial, message.received, answered)
+        self.recovery.hear(serial, message.received, answered, now_ns)
         instance = self.instances.get(serial)
         if instance is not None:
             self._arrive(instance, now_ns)
@@ -95,11 +93,13 @@ class Core:
         self.instances[instance.serial] = instance
         if peer.is_connected:
             self._arrive(instance, now_ns)
+        else:
+            self._dispatch.await_hello(instance, generation, now_ns)
 
     def _arrive(self, instance: Instance, now_ns: int) -> None:
         generation = self.generations[instance.generation]
         self._dispatch.arrive(instance, generation, self.peers[instance.serial], now_ns)
-        self._recover(generation, now_ns)
+        self.recovery.proceed(now_ns)
         self._dispatch.proceed(now_ns)
 
     def retire(self, message: wire.Retire) -> None:
@@ -124,6 +124,8 @@ class Core:
             self.instances.pop(instance.serial, None)
             for request in itertools.chain(*instance.die()):
                 self.refuse(request, error, statistics.OTHER, now_ns)
+        self.recovery.proceed(now_ns)
+        self._dispatch.proceed(now_ns)
 
     def gone(self, message: wire.Gone, now_ns: int) -> None:
         """A process is dead: what it executed fails, what it asked for is cancelled."""
@@ -132,19 +134,20 @@ class Core:
             generation = self.generations[instance.generation]
             generation.instances.pop(instance.serial, None)
             error = instance.loss(message.reason)
-            if instance.state is InstanceState.ABSENT:
-                self.recovery.lose(generation.number)
+            if not instance.has_arrived:
+                self.recovery.lose(generation)
             lost, waiting = instance.die()
             for request in lost:
                 self.refuse(request, error, statistics.BACKEND, now_ns)
             self._put_back(generation, waiting, now_ns)
-            self._recover(generation, now_ns)
-        self.recovery.forget(message.serial)
+            self.recovery.proceed(now_ns)
+            self._dispatch.proceed(now_ns)
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
             self.blocks.keep(message.serial, peer.requests.values())
             del self.peers[message.serial]
+        self.recovery.forget(message.serial)
         self.blocks.bury(message.serial)
 
     def _put_back(self, generation: Generation, requests: list[Inflight], now_ns: int) -> None:
@@ -201,9 +204,13 @@ class Core:
         elif row.flags & wire.RESENT:
             generation.hold(request)
             self.recovery.wait(request)
-            self._recover(generation, now_ns)
+            self.recovery.proceed(now_ns)
         else:
             generation.enqueue(request)
+        self._dispatch.touch(generation)
+
+    def touch(self, generation: Generation) -> None:
+        """It has got something to dispatch, at the end of this event."""
         self._dispatch.touch(generation)
 
     @property
@@ -247,10 +254,11 @@ class Core:
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             request = instance.open.get((outcome.peer, outcome.id))
             if request is None:
-                if not self.recovery.keep(serial, outcome, body):
+                if not self.recovery.keep(serial, outcome, body, now_ns):
                     self.malformed += 1
+                    self.blocks.discard(serial, outcome)
             else:
-                self._take_outcome(serial, request, outcome, body, now_ns)
+                self.take_outcome(serial, request, outcome, body, now_ns)
         if message.rescheduled:
             self._iterations.take(instance, message.rescheduled, now_ns)
         for executed in message.executed:
@@ -261,7 +269,7 @@ class Core:
         self._dispatch.touch(generation)
         self._proceed(now_ns)
 
-    def _take_outcome(
+    def take_outcome(
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         if outcome.blocks:
@@ -332,30 +340,6 @@ class Core:
             generation.is_drained = True
             self.outbox.supervisor.append(wire.Drained(generation.number))
 
-    # ------------------------------------------------------------- recovery
-
-    def _recover(self, generation: Generation, now_ns: int) -> None:
-        """Decides about resent requests, once every stub of their model has said hello."""
-        if generation.awaits_hello:
-            return
-        for request in self.recovery.ready(generation.number):
-            if request.state is RequestState.QUEUED:
-                self._recover_one(request, generation, now_ns)
-
-    def _recover_one(self, request: Inflight, generation: Generation, now_ns: int) -> None:
-        said, stub = self.recovery.said_about(request), self.recovery.executing_at(request)
-        instance = generation.instances.get(stub or (said[0][0] if said else 0))
-        if not said and stub is None and not self.recovery.is_uncertain(generation.number):
-            generation.requeue(request)
-            return
-        generation.leave_queue()
-        if instance is not None:
-            request.resume(instance, now_ns)
-        for source, outcome, body in said:
-            self._take_outcome(source, request, outcome, body, now_ns)
-        if instance is None and request.state is not RequestState.ANSWERED:
-            self.refuse(request, _LOST, statistics.BACKEND, now_ns)
-
     # -------------------------------------------------------------- streams
 
     def consumed(self, serial: int, message: wire.Consumed) -> None:
@@ -375,7 +359,8 @@ class Core:
 
     def next_timer_ns(self) -> int | None:
         """When tick() has something to do, unless something else comes first."""
-        return self._timers.next_ns()
+        times = (self._timers.next_ns(), self.recovery.next_ns())
+        return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
         """Everything whose time has come."""
@@ -392,6 +377,7 @@ class Core:
             elif timer.generation is not None:
                 timer.generation.timer_ns = 0
                 self._dispatch.touch(timer.generation)
+        self.recovery.look(now_ns)
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:

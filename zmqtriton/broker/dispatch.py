@@ -53,17 +53,26 @@ class Dispatch:
 
     def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
         instance.dispatch(batch)
+        self._bound(instance, generation, batch)
+
+    def _bound(self, instance: Instance, generation: Generation, batch: Batch) -> None:
         if generation.max_execution_ns:
             at_ns = batch.dispatched_ns + generation.max_execution_ns
             self._timers.start(at_ns, instance=instance, batch=batch.number)
 
+    def await_hello(self, instance: Instance, generation: Generation, now_ns: int) -> None:
+        """A stub is to come; one that hangs amid an execution never would."""
+        instance.await_hello(now_ns)
+        self._bound(instance, generation, instance.batches[EARLIER])
+
     def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:
         """A stub is here, perhaps amid what an earlier broker had asked for."""
+        since_ns = instance.batches[EARLIER].dispatched_ns if instance.batches else now_ns
         instance.arrive(peer.slots)
-        if peer.executing:
+        if instance.is_idle and peer.executing:
             instance.earlier = peer.executing
-            self._begin(instance, generation, Batch(EARLIER, [], now_ns))
-        else:
+            self._begin(instance, generation, Batch(EARLIER, [], since_ns))
+        elif instance.is_idle:
             generation.become_idle(instance)
         self.touch(generation)
 
@@ -84,7 +93,7 @@ class Dispatch:
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
         """It executes for longer than its model allows: it will be killed."""
-        if instance.state is not InstanceState.BUSY:
+        if instance.state not in (InstanceState.BUSY, InstanceState.ABSENT):
             return
         instance.run_out()
         allowed = generation.max_execution_ns / 1e9

@@ -49,6 +49,10 @@ class Generations:
                 del self._successors[earlier]
         return removed
 
+    def awaits_hello(self, model: str) -> bool:
+        """Whether a stub of any generation of it may have to tell of an earlier broker yet."""
+        return any(g.awaits_hello for g in self._by_number.values() if g.model == model)
+
     def find(self, row: wire.Request) -> Generation:
         """The one that a request goes to; raises Triton's errors."""
         if not row.generation:

@@ -1,11 +1,11 @@
 """The stubs of a generation, as the broker sees them: who is idle, who executes what.
 
     event           ABSENT   IDLE    BUSY     OVERDUE
-    arrived         IDLE
+    arrived         IDLE                      OVERDUE
     dispatched               BUSY    BUSY
     advanced                         BUSY     OVERDUE
     executed                         IDLE     OVERDUE
-    ran out                          OVERDUE
+    ran out         OVERDUE          OVERDUE
     died            GONE     GONE    GONE     GONE
 
 Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
@@ -45,7 +45,10 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
     (InstanceState.BUSY, Event.ADVANCED): InstanceState.BUSY,
     (InstanceState.BUSY, Event.EXECUTED): InstanceState.IDLE,
     (InstanceState.BUSY, Event.RAN_OUT): InstanceState.OVERDUE,
+    # It says nothing to this broker: it may hang in what the last one had asked for.
+    (InstanceState.ABSENT, Event.RAN_OUT): InstanceState.OVERDUE,
     # Its kill is on the way: what it were given now would die with it.
+    (InstanceState.OVERDUE, Event.ARRIVED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
     **{
@@ -85,8 +88,8 @@ class Instance:
     """One stub. It may be given work when it has said hello and the supervisor has attached it."""
 
     __slots__ = (
-        *("again", "batches", "earlier", "generation", "has_executed", "name", "open"),
-        *("progress", "serial", "slots", "state", "waits"),
+        *("again", "batches", "earlier", "generation", "has_arrived", "has_executed", "name"),
+        *("open", "progress", "serial", "slots", "state", "waits"),
     )
 
     def __init__(
@@ -96,6 +99,8 @@ class Instance:
         self.name = name
         self.generation = generation
         self.state = InstanceState.ABSENT
+        #: It has said hello; until then nobody knows what it has of an earlier broker's.
+        self.has_arrived = False
         self.has_executed = False
         #: Tells what it has begun. None: it is never sent anything ahead.
         self.progress = progress
@@ -141,8 +146,14 @@ class Instance:
                 return [request]
         return []
 
+    def await_hello(self, now_ns: int) -> None:
+        """It may be amid what an earlier broker had asked for."""
+        self.batches[EARLIER] = Batch(EARLIER, [], now_ns)
+
     def arrive(self, slots: int = 1) -> None:
         self._enter(Event.ARRIVED)
+        self.has_arrived = True
+        self.batches.pop(EARLIER, None)
         self.slots = slots
 
     def dispatch(self, batch: Batch) -> None:

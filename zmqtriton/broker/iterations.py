@@ -34,7 +34,7 @@ class Iterations:
             if request is None:
                 # Whoever asked an earlier broker has not asked this one yet.
                 outcome = wire.Outcome(*route, _LOST.number, _LOST.text, wire.FINAL)
-                if not core.recovery.keep(instance.serial, outcome, b""):
+                if not core.recovery.keep(instance.serial, outcome, b"", now_ns):
                     core.malformed += 1
                 core.outbox.abandon(instance.serial, route)
             elif request.state is not RequestState.EXECUTING or not generation.is_iterative:

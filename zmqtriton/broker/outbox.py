@@ -17,6 +17,8 @@ class Outbox:
         #: To the owners, on whichever of their connections; leases go before anything else.
         self.leases: dict[int, list[wire.Block]] = {}
         self.releases: dict[int, list[wire.Block]] = {}
+        #: Owners to which nobody will tell of leases from earlier brokers any more.
+        self.settled: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
         self.statistics: list[tuple[int, wire.Statistics]] = []
         self.supervisor: list[Any] = []

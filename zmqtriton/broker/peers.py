@@ -19,6 +19,8 @@ class Peer:
         self.executing = 0
         #: How many it executes at once.
         self.slots = 1
+        #: It is connected where requests come from, and sends those of earlier brokers first.
+        self.has_asked_again = False
         #: Its requests that are unanswered.
         self.requests: dict[int, Inflight] = {}
 

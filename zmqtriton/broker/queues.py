@@ -12,7 +12,7 @@ from typing import Any
 
 from zmqtriton.broker.batching import queue_of
 from zmqtriton.broker.inflight import Inflight
-from zmqtriton.broker.instances import Instance, InstanceState
+from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.check import Signature
@@ -149,7 +149,7 @@ class Generation:
     @property
     def awaits_hello(self) -> bool:
         """Whether a stub that it has may still have to tell of the time of an earlier broker."""
-        return any(i.state is InstanceState.ABSENT for i in self.instances.values())
+        return any(not i.has_arrived for i in self.instances.values())
 
     def leave_queue(self) -> None:
         """A queued request was answered without being executed."""

@@ -195,6 +195,8 @@ class Service:
             self._core.blocks.release(serial, message.blocks)
         elif kind is wire.Lease and router is self._workers:
             self._core.blocks.borrow(serial, message.blocks)
+        elif kind is wire.Held:
+            self._core.recovery.hold(serial, message)
         elif kind is wire.Consumed and router is self._requests:
             self._core.consumed(serial, message)
         elif kind is wire.AskStatistics and router is self._requests:
@@ -214,6 +216,8 @@ class Service:
         router.send(message.serial, wire.Welcome(self._epoch), [])
         if router is self._workers:
             self._core.connected(message, frames[2:], now_ns)
+        else:
+            self._core.peers[message.serial].has_asked_again = True
 
     def _read_lifeline(self) -> None:
         for message, descriptors in self._lifeline.receive():
@@ -243,6 +247,7 @@ class Service:
         elif kind is wire.Gone:
             self._part(message, now_ns)
         elif kind is wire.Sync:
+            core.recovery.begin()
             self._flush()
             self._lifeline.send(wire.Seen(message.number))
         else:
@@ -290,7 +295,8 @@ class Service:
             messages, outbox.supervisor = outbox.supervisor, []
             for message in messages:
                 self._lifeline.send(message)
-        has_blocks = bool(outbox.leases or outbox.releases) and self._flush_blocks(outbox)
+        has_blocks = bool(outbox.leases or outbox.releases or outbox.settled)
+        has_blocks = has_blocks and self._flush_blocks(outbox)
         has_work = bool(outbox.works or outbox.abandons or outbox.grants)
         if has_work:
             self._flush_workers(outbox)
@@ -300,28 +306,39 @@ class Service:
         return has_blocks or has_work or has_replies
 
     def _flush_blocks(self, outbox: Outbox) -> bool:
-        """Before anything else, so that who is to write or to forget knows it; whether any went."""
-        leases, outbox.leases = outbox.leases, {}
-        for owner, some in leases.items():
-            self._send_blocks(owner, wire.Lease, some)
+        """Before anything else, so that who is to write or to forget knows it; whether any went.
+        What is for owners that have yet to say hello waits."""
+        leases = [owner for owner in outbox.leases if self._can_reach(owner)]
+        for owner in leases:
+            self._send_blocks(owner, wire.Lease, outbox.leases.pop(owner))
         now_ns = time.monotonic_ns()
-        if self._release_at_ns and now_ns >= self._release_at_ns:
-            due = list(outbox.releases)
-        else:
+        waiting = due = [owner for owner in outbox.releases if self._can_reach(owner)]
+        if not self._release_at_ns or now_ns < self._release_at_ns:
             met = outbox.works.keys() | outbox.replies.keys()
-            due = [owner for owner in outbox.releases if owner in met]
+            due = [owner for owner in waiting if owner in met]
         for owner in due:
             self._send_blocks(owner, wire.Release, outbox.releases.pop(owner))
-        if not outbox.releases:
+        if len(due) == len(waiting):
             self._release_at_ns = 0
         elif not self._release_at_ns:
             self._release_at_ns = now_ns + _RELEASE_WITHIN_NS
-        return bool(leases or due)
+        settled, outbox.settled = outbox.settled, []
+        for owner in settled:
+            self._router_to(owner).send(owner, wire.Settled(), [])
+        return bool(leases or due or settled)
+
+    def _router_to(self, owner: int) -> _Router:
+        """Where it hears of its blocks."""
+        peer = self._core.peers.get(owner)
+        return self._workers if peer is not None and peer.role == "stub" else self._requests
+
+    def _can_reach(self, owner: int) -> bool:
+        """Whether it has said hello; what is for the dead need not wait either."""
+        return owner not in self._core.peers or owner in self._router_to(owner).identities
 
     def _send_blocks(self, owner: int, kind: Any, blocks: list[wire.Block]) -> None:
-        router = self._workers if owner in self._workers.identities else self._requests
         for piece in _cut(blocks):
-            router.send(owner, kind(piece), [])
+            self._router_to(owner).send(owner, kind(piece), [])
 
     def _flush_workers(self, outbox: Outbox) -> None:
         works, outbox.works = outbox.works, {}

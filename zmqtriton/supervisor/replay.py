@@ -2,7 +2,8 @@
 
 Kept by the introductions, through which everything to the broker goes. A stub's death stays in here
 until a broker has had time to pass on what followed from it: only so does the next one know that
-what the stub had may have been executed. Does no I/O.
+what the stub had may have been executed. A generation that has ended stays too: a request may still
+name it, which its successor takes. Does no I/O.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from zmqtriton_floor import wire
 
 #: What a broker knew for so long before it died has reached everybody.
 SETTLED_S = 1.0
+#: Generations that have ended and may still be named.
+_ENDED = 64
 
 
 class Replay:
@@ -24,6 +27,8 @@ class Replay:
         self._retired: dict[int, wire.Retire] = {}
         #: Of stubs that were attached.
         self._gone: dict[int, wire.Gone] = {}
+        #: Of generations, oldest first.
+        self._removed: dict[int, wire.Remove] = {}
         #: When a broker had seen those.
         self._seen_s: dict[int, float] = {}
 
@@ -46,13 +51,19 @@ class Replay:
         self._retired[message.generation] = message
 
     def _remove(self, message: wire.Remove) -> None:
-        self._served.pop(message.generation, None)
-        self._retired.pop(message.generation, None)
-        for serial, attached in list(self._attached.items()):
-            if attached.generation == message.generation:
-                del self._attached[serial]
-                if serial in self._gone:
-                    self._bury(serial)
+        number = message.generation
+        if number not in self._served:
+            return
+        self._retired.pop(number, None)
+        self._removed[number] = message
+        if len(self._removed) > _ENDED:
+            oldest = next(iter(self._removed))
+            del self._removed[oldest], self._served[oldest]
+            for serial, attached in list(self._attached.items()):
+                if attached.generation == oldest:
+                    del self._attached[serial]
+                    if serial in self._gone:
+                        self._bury(serial)
 
     def _go(self, message: wire.Gone) -> None:
         if message.serial in self._attached:
@@ -81,7 +92,9 @@ class Replay:
 
     def everything(self) -> list[Any]:
         """For a broker that knows nothing yet, but for the generations that are retired."""
-        entries: list[dict[int, Any]] = [self.expected, self._served, self._attached, self._gone]
+        entries: list[dict[int, Any]] = [
+            *(self.expected, self._served, self._attached, self._gone, self._removed)
+        ]
         return [message for messages in entries for message in messages.values()]
 
     def retired(self) -> list[wire.Retire]:
