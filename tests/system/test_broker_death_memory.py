@@ -1,4 +1,4 @@
-"""The broker dies while large tensors are under way: their memory is neither lost nor reused early."""
+"""The broker dies amid large tensors: none of their memory is lost, and none is used too soon."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -80,13 +81,16 @@ def test_all_blocks_are_free_after_brokers_have_died_under_load(server: Server) 
             if not body.endswith(array.tobytes()):
                 wrong.append("other bytes")
 
+    def has_answers(count: int) -> bool:
+        return answered[0] > count
+
     clients = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
     for client in clients:
         client.start()
     try:
         for _ in range(4):
-            before = answered[0]
-            eventually(lambda seen=before: answered[0] > seen + 5, 60, "answers")
+            enough = answered[0] + 5
+            eventually(partial(has_answers, enough), 60, "answers")
             _kill_broker(server)
     finally:
         is_over.set()
