@@ -38,6 +38,9 @@ class FakeAsker:
         self.asked: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
 
+    def opened(self, row: wire.Reply) -> None:
+        """Nobody else has to know."""
+
     def ask(
         self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None, held: Any = ()
     ) -> Question:
