@@ -26,8 +26,8 @@ from typing import Any
 from tests.conformance import lists
 from tests.conformance.cases import Case
 from tests.conformance.play import NO_ANSWER, Target, has_error
-from tests.conformance.repositories import REPOSITORIES, Repository
-from tests.conformance.tables import TABLES
+from tests.conformance.repositories import Repository
+from tests.conformance.tables import REPOSITORIES, TABLES
 from tests.conformance.zmqtriton_target import ours
 from tests.server import free_ports
 from tests.waiting import eventually

@@ -1,7 +1,7 @@
-"""The repositories that cases are played against, and how a server is started on each.
+"""A repository that cases are played against, and how it is written for a server.
 
 Both servers get the same directories and options; the models stand in tests/models, but those that
-a table writes itself because they are broken in one line each.
+a table writes itself because they are broken in one line each. tables/__init__.py lists them.
 """
 
 from __future__ import annotations
@@ -54,30 +54,10 @@ def _copy(model: Model, directory: Path) -> None:
 
 def _write(model: Written, directory: Path) -> None:
     target = directory / model.name
-    (target / "1").mkdir(parents=True)
+    target.mkdir()
     if model.config:
         (target / "config.pbtxt").write_text(model.config, encoding="utf-8")
     for name, text in model.files.items():
-        (target / name).write_text(text, encoding="utf-8")
-
-
-_DECOUPLED = "model_transaction_policy { decoupled: true }\n"
-_ALL = ("--model-control-mode=explicit", "--load-model=*")
-
-REPOSITORIES = {
-    repository.name: repository
-    for repository in (
-        Repository(
-            "main",
-            (
-                Model("all_types"),
-                Model("coded"),
-                Model("coded", "coded_batched", "max_batch_size: 4\n"),
-                Model("coded", "coded_decoupled", _DECOUPLED),
-                Model("coded_async"),
-                Model("coded_async", "coded_async_decoupled", _DECOUPLED),
-            ),
-            _ALL,
-        ),
-    )
-}
+        file = target / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")

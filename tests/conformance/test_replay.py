@@ -18,8 +18,7 @@ import pytest
 from tests.conformance import lists
 from tests.conformance.cases import Case
 from tests.conformance.play import NO_ANSWER, Target
-from tests.conformance.repositories import REPOSITORIES
-from tests.conformance.tables import TABLES
+from tests.conformance.tables import REPOSITORIES, TABLES
 from tests.conformance.zmqtriton_target import ours
 
 pytestmark = pytest.mark.system

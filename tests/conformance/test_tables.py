@@ -6,8 +6,7 @@ import re
 
 from tests.conformance import lists
 from tests.conformance.play import has_error
-from tests.conformance.repositories import REPOSITORIES
-from tests.conformance.tables import TABLES
+from tests.conformance.tables import REPOSITORIES, TABLES
 
 NAMES = [case.name for table in TABLES.values() for case in table.CASES]
 #: Of all cases; what goes right is tested in many places, what goes wrong in few.

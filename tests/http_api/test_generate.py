@@ -189,7 +189,7 @@ def test_a_later_error_is_an_event() -> None:
 @pytest.mark.parametrize(
     ("model", "document", "headers", "status", "text"),
     [
-        ("nope", ASK, {}, 404, "Request for unknown model: 'nope' is not found"),
+        ("nope", ASK, {}, 400, "Request for unknown model: 'nope' is not found"),
         ("identity/versions/9", ASK, {}, 404, "version 9 is not found"),
         ("decoupled", {}, {}, 400, "expected 1 inputs but got 0 inputs"),
         ("decoupled", b"", {}, 400, "expected 1 inputs but got 0 inputs"),

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import falcon.asgi
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents, generate_request
@@ -69,11 +69,7 @@ class Generate:
     async def _read(self, req: Request, model: str, version: str) -> kserve.CheckedRequest:
         # Before anything is refused: an answer to half a body would be lost with the connection.
         text = await req.read_body(self._max_input_size)
-        try:
-            found = self._gateway.catalogue.find(model, version)
-        except InvalidArgument as unknown:
-            # Unlike infer: Triton asks for the configuration first, and calls it NOT_FOUND.
-            raise NotFound(unknown.text) from None
+        found = self._gateway.catalogue.find(model, version)
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")

@@ -1,12 +1,60 @@
-"""Every table of cases, by its name; each names the repository that it is played against."""
+"""Every table of cases, by its name, and the repositories that they are played against."""
 
 from __future__ import annotations
 
 from types import ModuleType
 
-from tests.conformance.tables import answers, decoupled, requests, senders, tensors
+from tests.conformance.repositories import Model, Repository
+from tests.conformance.tables import (
+    answers,
+    bls,
+    decoupled,
+    functions,
+    http_infer,
+    http_server,
+    loading,
+    requests,
+    senders,
+    tensors,
+)
 
 TABLES: dict[str, ModuleType] = {
     table.__name__.rpartition(".")[2]: table
-    for table in (tensors, requests, answers, senders, decoupled)
+    for table in (
+        tensors,
+        functions,
+        requests,
+        answers,
+        senders,
+        decoupled,
+        bls,
+        loading,
+        http_infer,
+        http_server,
+    )
+}
+
+_DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+_ALL = ("--model-control-mode=explicit", "--load-model=*")
+
+REPOSITORIES = {
+    repository.name: repository
+    for repository in (
+        Repository(
+            "main",
+            (
+                Model("add_sub"),
+                Model("all_types"),
+                Model("coded"),
+                Model("coded", "coded_other"),
+                Model("coded", "coded_batched", "max_batch_size: 4\n"),
+                Model("coded", "coded_decoupled", _DECOUPLED),
+                Model("coded_async"),
+                Model("identity_fp32"),
+                Model("coded_async", "coded_async_decoupled", _DECOUPLED),
+            ),
+            _ALL,
+        ),
+        Repository("loading", loading.MODELS, ("--model-control-mode=explicit",)),
+    )
 }
