@@ -137,22 +137,17 @@ def record(command: Sequence[str], only: Sequence[str]) -> None:
 
 def record_ours() -> None:
     """Keeps what zmqtriton answers where it differs on purpose, so that it stays as meant."""
-    differing = lists.differing()
+    differing = frozenset(lists.differing())
     found: dict[str, Any] = {}
     for repository in REPOSITORIES.values():
-        cases = [
-            case
-            for table in TABLES.values()
-            if table.REPOSITORY == repository.name
-            for case in table.CASES
-            if case.name in differing
-        ]
-        if cases:
-            with (
-                tempfile.TemporaryDirectory() as directory,
-                ours(repository, Path(directory)) as target,
-            ):
-                found.update({case.name: target.play(case) for case in cases})
+        tables = [table for table in TABLES.values() if table.REPOSITORY == repository.name]
+        with tempfile.TemporaryDirectory() as directory:  # noqa: SIM117 - one is inside the other
+            with ours(repository, Path(directory)) as target:
+                # All of them, since some say what those before have left.
+                for case in (case for table in tables for case in table.CASES):
+                    answers = target.play(case)
+                    if case.name in differing:
+                        found[case.name] = answers
     write(lists.INTENDED, dict(sorted(found.items())))
     sys.stdout.write(f"{len(found)} cases that differ on purpose\n")
 
