@@ -16,19 +16,20 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.system
 
 _SEND = "request.get_response_sender().send(reply(text_of(request)), FINAL)"
-#: Is through when as many are here as it says; alone it would wait for the clock.
+#: Waits until as many are here as it says, the first time; alone it would wait for the clock.
 _MEET = """
     import asyncio
+    wanted = int(text_of(request))
+    met = self.kept.setdefault("met", set())
     self.kept["here"] = self.kept.get("here", 0) + 1
     most = self.kept["most"] = max(self.kept.get("most", 0), self.kept["here"])
     for _ in range(1000):
-        if self.kept["here"] >= int(text_of(request)) or self.kept.get("met"):
-            self.kept["met"] = True
+        if self.kept["here"] >= wanted:
+            met.add(wanted)
+        if wanted in met:
             break
         await asyncio.sleep(0.01)
     self.kept["here"] -= 1
-    if not self.kept["here"]:
-        self.kept.pop("met", None)
 """
 
 
