@@ -176,6 +176,8 @@ class Executions:
 
     def _reschedule(self, execution: Execution) -> list[wire.Route]:
         """What is to be executed once more."""
+        if not self._instance.is_iterative:
+            return []
         wanted = [pending for pending in execution.batch if pending.wants_again]
         return [wire.Route(*pending.route) for pending in wanted if pending.reschedule()]
 
@@ -201,17 +203,19 @@ class Executions:
         )
         answers, execution.answers = execution.answers, []
         self.running -= 1
-        self._send(answers, wire.Results([], [executed], rescheduled))
+        self._send(answers, [executed], rescheduled)
         for pending in execution.batch:
             pending.held = []
 
-    def _send(self, answers: list[Answer], results: wire.Results) -> None:
-        results = results._replace(outcomes=[outcome for outcome, _ in answers])
-        header = wire.encode(results)
+    def _send(
+        self, answers: list[Answer], executed: list[wire.Executed], rescheduled: list[wire.Route]
+    ) -> None:
+        outcomes = [outcome for outcome, _ in answers]
+        header = wire.encode(wire.Results(outcomes, executed, rescheduled))
         if len(header) > wire.MAX_HEADER_BYTES and len(answers) > 1:  # many and long error texts
             middle = len(answers) // 2
-            self._send(answers[:middle], wire.Results([], []))
-            self._send(answers[middle:], results)
+            self._send(answers[:middle], [], [])
+            self._send(answers[middle:], executed, rescheduled)
             return
         self._link.send([header, *[body for _, body in answers]])
 
