@@ -50,7 +50,7 @@ class ResponseIterator:
         with self._lock:
             if self._position >= len(self._responses):
                 if self._is_finished:
-                    raise StopIteration
+                    raise StopIteration("Iteration is done for the responses.")
                 reply = self._asker.wait(self._question)
                 self._is_finished = bool(reply[0].flags & wire.FINAL)
                 self._responses.append(_response(reply))

@@ -80,7 +80,7 @@ def describe(error: BaseException) -> str:
     """Type, text and the model's frames from the innermost outwards, as Triton's stub prints it;
     just the text where we ourselves complain of the model."""
     try:
-        text = str(error)
+        text = str(error) or "<EMPTY MESSAGE>"
     except Exception as failure:  # noqa: BLE001 - a model's own __str__ may raise anything
         text = f"<MESSAGE UNAVAILABLE DUE TO {type(failure).__name__}>"
     head = f"{type(error).__name__}: {text}"

@@ -215,7 +215,7 @@ class InferenceRequest:
         return self._timeout
 
     def parameters(self) -> str:
-        return json.dumps(self._parameters)
+        return _json(self._parameters)
 
     def trace(self) -> InferenceTrace:
         if self._trace is None:
@@ -290,7 +290,12 @@ class InferenceResponse:
         return self._error
 
     def parameters(self) -> str:
-        return json.dumps(self._parameters)
+        return _json(self._parameters)
+
+
+def _json(parameters: Any) -> str:
+    # As Triton writes it: some models compare the text.
+    return json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
 
 
 def received(

@@ -47,6 +47,7 @@ class Triton:
         self._log = directory / "triton.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._is_fresh = False
+        self._http_port = 0
         self._target: Target
 
     def play(self, case: Case) -> list[Any]:
@@ -68,6 +69,7 @@ class Triton:
         shutil.rmtree(self._models, ignore_errors=True)
         self._repository.write(self._models)
         http, grpc, metrics = free_ports(3)
+        self._http_port = http
         ports = [str(port) for port in (http, grpc, metrics)]
         with self._log.open("wb") as output:
             self._process = process = subprocess.Popen(
@@ -101,6 +103,9 @@ class Triton:
             self._process.kill()
             self._process.wait()
         self._process = None
+        # What a stub that died has left; the command names it for the port.
+        for segment in Path("/dev/shm").glob(f"*_{self._http_port}_*"):
+            segment.unlink(missing_ok=True)
 
 
 def _is_broken(answers: list[Any]) -> bool:

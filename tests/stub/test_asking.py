@@ -310,7 +310,7 @@ def test_an_iterator_begins_again_when_it_is_through(world: World) -> None:
 
     first, second = list(iterator), list(iterator)
 
-    assert ['{"text": "a"}', '{"text": "b"}'] == [response.parameters() for response in first]
+    assert ['{"text":"a"}', '{"text":"b"}'] == [response.parameters() for response in first]
     assert first == second
 
 

@@ -162,7 +162,7 @@ def test_a_response_has_outputs_and_parameters(asker: FakeAsker) -> None:
     response = _request().exec()
 
     assert ["OUT"] == [tensor.name() for tensor in response.output_tensors()]
-    assert '{"a": 1.5}' == response.parameters()
+    assert '{"a":1.5}' == response.parameters()
 
 
 @pytest.mark.parametrize("code", list(BY_CODE))

@@ -137,14 +137,14 @@ def _other_list(name: str, number: int, data: bytes) -> list[Any]:
     if number != BYTES:
         raise InvalidArgument(
             f"sending {BY_NUMBER[number].name} data via JSON is not supported. "
-            f"Please use the binary data format for output {name}"
+            "Please use the binary data format for output"
         )
     try:
         return [element.decode() for element in decode_bytes(data)]
     except UnicodeDecodeError:
         raise InvalidArgument(
             "sending BYTES data that is not UTF-8 via JSON is not supported. "
-            f"Please use the binary data format for output {name}"
+            "Please use the binary data format for output"
         ) from None
     except ValueError:
         raise InternalError(f"output '{name}' holds malformed BYTES") from None
