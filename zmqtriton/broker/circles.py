@@ -88,7 +88,7 @@ def _ways(request: Inflight) -> list[list[Inflight]]:
         if request.state is RequestState.QUEUED or request.instance.executes(request):
             return [list(request.instance.waits.values())]
         return [[]]  # it is in other hands than those of execute()
-    instances = request.generation.instances.values()
+    instances = [i for i in request.generation.instances.values() if not i.is_dying]
     if len(instances) < request.generation.expected:
         return [[]]  # the missing one may come
     return [list(instance.waits.values()) for instance in instances]

@@ -1,12 +1,13 @@
 """The stubs of a generation, as the broker sees them: who is idle, who executes what.
 
-    event           ABSENT   IDLE    BUSY     OVERDUE
-    arrived         IDLE                      OVERDUE
+    event           ABSENT   IDLE    BUSY     OVERDUE  DYING
+    arrived         IDLE                      OVERDUE  DYING
     dispatched               BUSY    BUSY
-    advanced                         BUSY     OVERDUE
-    executed                         IDLE     OVERDUE
+    advanced                         BUSY     OVERDUE  DYING
+    executed                         IDLE     OVERDUE  DYING
     ran out         OVERDUE          OVERDUE
-    died            GONE     GONE    GONE     GONE
+    parted          DYING    DYING   DYING    DYING
+    died            GONE     GONE    GONE     GONE     GONE
 
 Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
 """
@@ -26,6 +27,7 @@ class InstanceState(enum.Enum):
     IDLE = "idle"
     BUSY = "busy"
     OVERDUE = "overdue"  # executing for longer than its model allows; its end is on the way
+    DYING = "dying"  # its process is dead; what it has sent is still being read
     GONE = "gone"
 
 
@@ -35,6 +37,7 @@ class Event(enum.Enum):
     ADVANCED = "advanced"  # it has executed a batch, and has another one that was sent ahead
     EXECUTED = "executed"
     RAN_OUT = "ran out"
+    PARTED = "parted"
     DIED = "died"
 
 
@@ -51,6 +54,13 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
     (InstanceState.OVERDUE, Event.ARRIVED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
+    (InstanceState.ABSENT, Event.PARTED): InstanceState.DYING,
+    (InstanceState.IDLE, Event.PARTED): InstanceState.DYING,
+    (InstanceState.BUSY, Event.PARTED): InstanceState.DYING,
+    (InstanceState.OVERDUE, Event.PARTED): InstanceState.DYING,
+    (InstanceState.DYING, Event.ARRIVED): InstanceState.DYING,
+    (InstanceState.DYING, Event.ADVANCED): InstanceState.DYING,
+    (InstanceState.DYING, Event.EXECUTED): InstanceState.DYING,
     **{
         (state, Event.DIED): InstanceState.GONE
         for state in InstanceState
@@ -120,6 +130,10 @@ class Instance:
     @property
     def is_idle(self) -> bool:
         return self.state is InstanceState.IDLE
+
+    @property
+    def is_dying(self) -> bool:
+        return self.state is InstanceState.DYING
 
     def _enter(self, event: Event) -> None:
         state = TRANSITIONS.get((self.state, event))
@@ -199,6 +213,10 @@ class Instance:
 
     def run_out(self) -> None:
         self._enter(Event.RAN_OUT)
+
+    def part(self) -> None:
+        """Its process is dead: it is given nothing more."""
+        self._enter(Event.PARTED)
 
     def loss(self, reason: str) -> Unavailable:
         """What the requests that it has are answered when it dies."""

@@ -18,6 +18,7 @@ from typing import Any
 import zmq
 
 from zmqtriton.broker.core import Core
+from zmqtriton.broker.departures import Departures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.reports import Traffic
 from zmqtriton_floor import endpoints, wire
@@ -63,11 +64,11 @@ class _Router:
         if identity is not None:
             del self.serials[identity]
 
-    def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
-        """Drops what is for a peer that is gone: the supervisor tells of its death."""
+    def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
+        """Drops what is for a peer that is gone, False then: the supervisor tells of its death."""
         identity = self.identities.get(serial)
         if identity is None:
-            return
+            return False
         self.is_due = True
         try:
             frames = [identity, wire.encode(message), *bodies]
@@ -76,6 +77,13 @@ class _Router:
         except zmq.ZMQError as error:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            return False
+        return True
+
+    def has_all_of(self, serial: int) -> bool:
+        """Whether all that a dead peer has sent is here: libzmq takes nothing for it once it has
+        read its connection to the end, and the dead do not mind what they are asked."""
+        return not self.send(serial, wire.Abandon([]), [])
 
     def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
         for some in _cut(rows):
@@ -93,6 +101,7 @@ class Service:
         self._epoch = 0
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
+        self._departures = Departures()
         #: When releases that wait for company leave without; 0: there are none.
         self._release_at_ns = 0
         self._requests: _Router
@@ -113,14 +122,13 @@ class Service:
             self._wait()
             self._turn()
             if self._lifeline.ended:
-                self._bury()
+                self._end_all()
                 return 1
         return 0
 
     def _wait(self) -> None:
-        timer_ns, release_at_ns = self._core.next_timer_ns(), self._release_at_ns
-        if release_at_ns and (timer_ns is None or release_at_ns < timer_ns):
-            timer_ns = release_at_ns
+        times = (self._core.next_timer_ns(), self._release_at_ns, self._departures.next_ns)
+        timer_ns = min((at_ns for at_ns in times if at_ns), default=None)
         timeout_ms = None
         if timer_ns is not None:
             left_ns = max(0, timer_ns - time.monotonic_ns())
@@ -147,6 +155,8 @@ class Service:
         sent through is asked again after the last send, until it has nothing.
         """
         while True:
+            if self._departures:
+                self._part()  # before the reading: its sends may consume an edge
             took = self._read(self._workers)
             took = self._read(self._requests) or took
             self._core.tick(time.monotonic_ns())
@@ -245,7 +255,10 @@ class Service:
         elif kind is wire.Remove:
             core.remove(message, now_ns)
         elif kind is wire.Gone:
-            self._part(message, now_ns)
+            if core.part(message.serial):
+                self._departures.hold(message, now_ns)
+            else:
+                self._bury(message)
         elif kind is wire.Sync:
             core.recovery.begin()
             self._flush()
@@ -276,12 +289,16 @@ class Service:
             self._descriptors.append(router.descriptor)
             self._poller.register(router.descriptor, select.POLLIN)
 
-    def _part(self, message: wire.Gone, now_ns: int) -> None:
-        # What the dead one still sent is delivered first.
+    def _part(self) -> None:
+        """What the dead ones still sent is delivered first."""
+        for message in self._departures.take(self._workers.has_all_of, time.monotonic_ns()):
+            self._bury(message)
+
+    def _bury(self, message: wire.Gone) -> None:
         self._workers.is_due = True
         while self._read(self._workers):
             pass
-        self._core.gone(message, now_ns)
+        self._core.gone(message, time.monotonic_ns())
         self._groups.pop(message.serial, None)
         self._requests.forget(message.serial)
         self._workers.forget(message.serial)
@@ -366,7 +383,7 @@ class Service:
 
     # ------------------------------------------------------------------- end
 
-    def _bury(self) -> None:
+    def _end_all(self) -> None:
         """The supervisor is dead: nothing of the server may outlive it."""
         for pid in self._groups.values():
             try:

@@ -1,0 +1,82 @@
+"""What a stub has sent before it died is delivered, however late the broker comes to read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Begins, waits for the word, answers, and dies when the answer has long been sent.
+_LAST = """
+import os
+import pathlib
+import threading
+import time
+
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        tensor = pb_utils.get_input_tensor_by_name(requests[0], "DIRECTORY")
+        directory = pathlib.Path(tensor.as_numpy().ravel()[0].decode())
+        (directory / f"begun-{os.getpid()}").touch()
+        while not (directory / "answer").exists():
+            time.sleep(0.002)
+        threading.Timer(0.2, os._exit, [3]).start()
+        return [pb_utils.InferenceResponse(output_tensors=[tensor])]
+"""
+_CONFIG = """
+backend: "python"
+input [ { name: "DIRECTORY" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "DIRECTORY" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { count: 4 kind: KIND_CPU } ]
+"""
+
+
+def _ask(server: Server) -> tuple[int, str]:
+    tensor = {"name": "DIRECTORY", "datatype": "BYTES", "shape": [1], "data": [str(server.scratch)]}
+    request = urllib.request.Request(
+        f"{server.url}/v2/models/last/infer", json.dumps({"inputs": [tensor]}).encode()
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_what_stubs_sent_while_the_broker_slept_is_delivered(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s")
+    (server.repository / "last" / "1").mkdir(parents=True)
+    (server.repository / "last" / "config.pbtxt").write_text(_CONFIG)
+    (server.repository / "last" / "1" / "model.py").write_text(_LAST)
+    with server, ThreadPoolExecutor(4) as clients:
+        [broker] = server.pids()["broker"]
+        stubs = set(server.stubs("last"))
+        answers = [clients.submit(_ask, server) for _ in stubs]
+        eventually(lambda: len([*server.scratch.glob("begun-*")]) == len(stubs), 30, "executions")
+
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            (server.scratch / "answer").touch()
+            eventually(lambda: not stubs & set(server.stubs("last")), 30, "deaths of the stubs")
+        finally:
+            os.kill(broker, signal.SIGCONT)
+
+        assert [(200, True)] * 4 == [
+            (status, str(server.scratch) in text)
+            for status, text in (answer.result(60) for answer in answers)
+        ]
+        assert [broker] == server.pids()["broker"]
