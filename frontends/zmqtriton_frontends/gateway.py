@@ -151,7 +151,7 @@ class Gateway:
         """Sends it with the next message; its id."""
         if self.is_stopping:
             raise Unavailable("Server exiting")
-        model, body, admission, options, _ = request
+        model, body, admission, options, _, on_asked = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
             *(own_id, model.generation, "", -1, options.flags, options.priority),
@@ -160,6 +160,7 @@ class Gateway:
         )
         self._outgoing.requests.append(row)
         self._outgoing.bodies.append(wire.encode_body(body))
+        on_asked()
         self._flush_soon()
         return own_id
 

@@ -5,7 +5,7 @@ HTTP and gRPC both end here, so that no check can be missing from one of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.check import Admission
@@ -34,6 +34,9 @@ class CheckedRequest(NamedTuple):
     options: Options
     #: Outputs that are written to clients' shared memory.
     places: Mapping[str, Place] = NO_PLACES
+    #: Called when it has its place among those that go to the broker; room for large tensors may
+    #: have to be awaited before.
+    on_asked: Callable[[], None] = lambda: None
 
 
 def prepare(

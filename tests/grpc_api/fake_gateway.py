@@ -95,6 +95,8 @@ class FakeGateway(Gateway):
         self.gate: asyncio.Event | None = None
         #: The same for single requests, by their ids.
         self.gates: dict[str, asyncio.Event] = {}
+        #: And before the request has gone to the broker.
+        self.room: dict[str, asyncio.Event] = {}
         self.feeds = FakeStreams()
         self.requests: list[CheckedRequest] = []
         self.cancelled = 0
@@ -105,7 +107,11 @@ class FakeGateway(Gateway):
         self.asked: list[tuple[str, int]] = []
 
     async def infer(self, request: CheckedRequest) -> ResponseBody:
+        room = self.room.get(request.body.request_id)
+        if room is not None:
+            await room.wait()
         self.requests.append(request)
+        request.on_asked()
         gate = self.gates.get(request.body.request_id, self.gate)
         if gate is not None:
             try:

@@ -114,6 +114,51 @@ def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
     converse(test)
 
 
+def large(model: str, request_id: str) -> Any:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [50_000]}
+    return REQUEST(
+        model_name=model, id=request_id, inputs=[tensor], raw_input_contents=[bytes(200_000)]
+    )
+
+
+def asked(conversation: Conversation) -> list[str]:
+    return [request.body.request_id for request in conversation.gateway.requests]
+
+
+@pytest.mark.row("D31", "D38")
+def test_a_request_that_waits_for_memory_is_not_overtaken() -> None:
+    async def test(conversation: Conversation) -> None:
+        room = conversation.gateway.room["large"] = asyncio.Event()
+        conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
+        conversation.half_close()
+        answers = asyncio.ensure_future(conversation.get())
+        await settle()
+        assert [] == asked(conversation)
+
+        room.set()
+        await answers
+        conversation.gateway.feeds.put("next", final())
+        await conversation.rest()
+
+        assert ["large", "next", "last"] == asked(conversation)
+
+    converse(test)
+
+
+def test_a_large_request_that_is_never_asked_does_not_stop_the_others() -> None:
+    async def test(conversation: Conversation) -> None:
+        async def fail(request: CheckedRequest) -> ResponseBody:
+            raise Unavailable("no memory")
+
+        conversation.gateway.infer = fail  # type: ignore[method-assign]
+        conversation.send(large("m", "large"), large("m", "last"))
+        conversation.half_close()
+
+        assert ["no memory"] * 2 == [r.error_message for r in await conversation.rest()]
+
+    converse(test)
+
+
 def test_plain_requests_are_answered_in_their_order_whatever_finishes_first() -> None:
     async def test(conversation: Conversation) -> None:
         gates = conversation.gateway.gates

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
@@ -21,6 +22,7 @@ from zmqtriton_frontends.grpc_api.infer import check_request, parse_request
 from zmqtriton_frontends.grpc_api.outbox import Outbox
 from zmqtriton_frontends.grpc_api.response import StreamEncoder
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.payload import is_large
 from zmqtriton_frontends.streams import StreamItem
 
 _log = logging.getLogger(__name__)
@@ -74,6 +76,8 @@ class _Exchange:
         #: What answers each request under way, and the size of that request.
         self._answering: dict[asyncio.Task[None], int] = {}
         self._bytes = 0
+        #: Done when the latest request has gone to the broker, or will not; None: at once.
+        self._asked: asyncio.Future[None] | None = None
         #: Set when there is room for another request.
         self._room: asyncio.Future[None] | None = None
         #: Done when the latest request that keeps its turn is answered.
@@ -97,6 +101,9 @@ class _Exchange:
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         async for data in requests:
             self._begin(data)
+            if self._asked is not None:
+                # Room for its tensors may have to be made; what comes next must not overtake it.
+                await self._asked
             while len(self._answering) >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES:
                 self._room = self._loop.create_future()
                 await self._room
@@ -115,7 +122,9 @@ class _Exchange:
 
     def _begin(self, data: bytes) -> None:
         """Starts what will answer a request. Tasks begin in the order of their making, so requests
-        reach the broker in the order of the stream: a sequence stays in order."""
+        reach the broker in the order of the stream: a sequence stays in order. Only large
+        ones go later, see `_asked`."""
+        self._asked = None
         encoder = StreamEncoder("")
         try:
             request, raw = parse_request(data)
@@ -126,6 +135,9 @@ class _Exchange:
         except ZmqTritonError as error:
             answer = self._in_turn(self._refuse(encoder, error))
         else:
+            if is_large(checked.body):
+                self._asked = asked = self._loop.create_future()
+                checked = checked._replace(on_asked=partial(_settle, asked))
             encoder = StreamEncoder(request.id, found.name, found.version, request.model_version)
             if found.signature.is_decoupled:
                 wants_empty_final = (
@@ -139,11 +151,13 @@ class _Exchange:
         self._answering[answering] = len(data)
         self._bytes += len(data)
         answering.add_done_callback(self._have_answered)
+        if self._asked is not None:
+            answering.add_done_callback(partial(_settle, self._asked))
 
     def _have_answered(self, answering: asyncio.Task[None]) -> None:
         self._bytes -= self._answering.pop(answering)
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        if self._room is not None:
+            _settle(self._room)
         if not self._answering and self._reading.done():
             self._end()
 
@@ -181,8 +195,7 @@ class _Exchange:
             if message is not None:
                 await self.outbox.send(message)
         finally:
-            if not own.done():
-                own.set_result(None)
+            _settle(own)
 
     async def _infer(self, encoder: StreamEncoder, checked: CheckedRequest) -> bytes | None:
         try:
@@ -224,3 +237,9 @@ class _Exchange:
             self.outbox.end(error)
             return None
         return encoder.error(error.text, is_final=is_final)
+
+
+def _settle(waiting: asyncio.Future[None], *_: object) -> None:
+    """Nobody needs to wait for it any more."""
+    if not waiting.done():
+        waiting.set_result(None)
