@@ -61,11 +61,11 @@ class World:
         if isinstance(message, wire.MakeSegment):
             if self.refusal:
                 code = Unavailable.number
-                self.payload.hear(wire.SegmentMade(*message, code, self.refusal), [])
+                self.payload.hear(wire.SegmentMade(*message[:2], code, self.refusal), [])
                 return
             descriptor = memfd(message.size)
             self.seen.add(3, message.segment, os.dup(descriptor))
-            self.payload.hear(wire.SegmentMade(*message, 0, ""), [descriptor])
+            self.payload.hear(wire.SegmentMade(*message[:2], 0, ""), [descriptor])
         elif isinstance(message, wire.AskSegment):
             known = self.stub_segments.get(message.segment)
             given = wire.SegmentGiven(*message, 0 if known is None else os.fstat(known).st_size)

@@ -324,7 +324,7 @@ class Payload:
             else:
                 answer.set_result((message, descriptor))
             return
-        owner, segment, _ = message
+        owner, segment = message[:2]
         if descriptor is None:
             self.mappings.remove(owner, segment)
         else:

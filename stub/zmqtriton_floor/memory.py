@@ -1,6 +1,7 @@
 """The arena: the shared memory that one process owns and others read large tensors from.
 
 It is made of segments, memfds that the supervisor makes on request, cut into blocks of whole pages.
+Memory of GPUs, which a stub may add, is cut in the same way, and only its address is known here.
 A block is free again when each of its leases has ended. Owned by frontends and stubs; does not
 talk to anybody: when it is full it says which segment it wants, and the caller obtains it.
 """
@@ -20,6 +21,8 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import MAX_ROWS, Block, DropSegment, Held, MakeSegment, Reference
 
 PAGE = mmap.PAGESIZE
+#: In place of the number of a GPU.
+HOST = -1
 
 #: Tensors up to this size travel inside of messages: copying them costs less than mapping.
 INLINE_BYTES = 64 * 1024
@@ -65,7 +68,8 @@ def block_bytes(size: int) -> int:
 class Allocation(NamedTuple):
     """A block with one lease, to be written before anybody is told of it."""
 
-    view: memoryview
+    #: Or the address, where it is memory of a GPU.
+    view: Any
     reference: Reference
 
     @property
@@ -144,6 +148,8 @@ class Arena:
         self._step_bytes = step_bytes
         self._clock = clock
         self._segments: dict[int, _Segment] = {}
+        #: The same by GPU; these stay, since nobody says when the last reader has let go of one.
+        self._on_gpus: dict[int, dict[int, _Segment]] = {}
         #: Numbers of segments that are to be made, and whether for the pool.
         self._wanted: dict[int, bool] = {}
         self._used: dict[int, _Used] = {}
@@ -169,7 +175,7 @@ class Arena:
 
     # ---------------------------------------------------------------- blocks
 
-    def allocate(self, size: int) -> Allocation | None:
+    def allocate(self, size: int, gpu: int = HOST) -> Allocation | None:
         """None where there is no room: then it has to grow first."""
         with self._lock:
             if self._is_inside:  # a destructor, in the thread that is amid this very function
@@ -177,28 +183,34 @@ class Arena:
             self._is_inside = True
             try:
                 self._settle()
-                return self._allocate(size)
+                return self._allocate(size, self._those_of(gpu))
             finally:
                 self._is_inside = False
 
-    def _allocate(self, size: int) -> Allocation | None:
+    def _those_of(self, gpu: int) -> dict[int, _Segment]:
+        return self._segments if gpu == HOST else self._on_gpus.setdefault(gpu, {})
+
+    def _allocate(self, size: int, segments: dict[int, _Segment]) -> Allocation | None:
         room = block_bytes(size)
-        for segment in self._candidates(room):
+        for segment in self._candidates(room, segments.values()):
             offset = segment.cut(room)
             if offset is not None:
                 self._last_block = number = self._last_block + 1
                 self._used[number] = _Used(segment, offset, room)
                 self._leases[number] = 1
-                view = memoryview(segment.memory)[offset : offset + size]
+                memory = segment.memory
+                is_host = segments is self._segments
+                view = memoryview(memory)[offset : offset + size] if is_host else memory + offset
                 reference = Reference(self.owner, segment.number, number, offset, size)
                 return Allocation(view, reference)
         return None
 
-    def _candidates(self, room: int) -> Iterable[_Segment]:
+    @staticmethod
+    def _candidates(room: int, segments: Iterable[_Segment]) -> Iterable[_Segment]:
         if room <= LARGE_BYTES:
-            return [s for s in self._segments.values() if s.is_pool]
+            return [s for s in segments if s.is_pool]
         # The tightest first, and none that a much larger tensor may want soon.
-        large = [s for s in self._segments.values() if not s.is_pool]
+        large = [s for s in segments if not s.is_pool]
         return sorted((s for s in large if room <= s.size < 2 * room), key=lambda s: s.size)
 
     def lease(self, blocks: Iterable[int]) -> None:
@@ -285,14 +297,14 @@ class Arena:
 
     # -------------------------------------------------------------- segments
 
-    def wanted(self, size: int) -> MakeSegment:
+    def wanted(self, size: int, gpu: int = HOST) -> MakeSegment:
         """The segment that would give room to a block of this size."""
         room = block_bytes(size)
         with self._lock:
             self._last_segment = number = self._last_segment + 1
             self._wanted[number] = is_pool = room <= LARGE_BYTES
             if is_pool:
-                pool = sum(s.size for s in self._segments.values() if s.is_pool)
+                pool = sum(s.size for s in self._those_of(gpu).values() if s.is_pool)
                 step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
                 room = max(room, step if pool else self._first_bytes)
                 room = -(-room // PAGE) * PAGE
@@ -301,29 +313,32 @@ class Arena:
     def add(self, made: MakeSegment, descriptor: int) -> None:
         """Takes a segment that was wanted. Unavailable where the memory it stands for is not there.
         The descriptor is closed: the mapping is all that the owner needs."""
-        number, size = made
-        is_pool = self._wanted.pop(number)
+        size = made.size
         try:
             # Now, so that full memory is an error here and not the death of who writes into it.
             os.posix_fallocate(descriptor, 0, size)
             memory = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | _MAP_POPULATE)
             fcntl.fcntl(descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
         except (OSError, ValueError) as error:
-            raise self._refusal(size, getattr(error, "strerror", None) or str(error)) from None
+            raise self.refuse(made, getattr(error, "strerror", None) or str(error)) from None
         finally:
             os.close(descriptor)
-        segment = _Segment(number, size, memory, is_pool=is_pool, now_s=self._clock())
+        self.hold(made, memory)
+
+    def hold(self, made: MakeSegment, memory: Any, gpu: int = HOST) -> None:
+        """The same where the memory is there already: of a GPU by its address."""
+        number, now_s = made.segment, self._clock()
         with self._lock:
-            self._segments[number] = segment
+            is_pool = self._wanted.pop(number)
+            segment = _Segment(number, made.size, memory, is_pool=is_pool, now_s=now_s)
+            self._those_of(gpu)[number] = segment
 
     def refuse(self, made: MakeSegment, reason: str) -> Unavailable:
         """The error for a segment that was wanted and is not to be had."""
         self._wanted.pop(made.segment, None)
-        return self._refusal(made.size, reason)
-
-    def _refusal(self, size: int, reason: str) -> Unavailable:
+        size = self.bytes + made.size
         return Unavailable(
-            f"Failed to increase the shared memory pool size to {self.bytes + size} bytes. {reason}"
+            f"Failed to increase the shared memory pool size to {size} bytes. {reason}"
         )
 
     def trim(self, idle_s: float = IDLE_S) -> list[DropSegment]:
@@ -353,8 +368,11 @@ class Arena:
 
     @property
     def bytes(self) -> int:
-        """Of all segments."""
+        """Of all segments, but for those on GPUs."""
         return sum(segment.size for segment in list(self._segments.values()))
+
+    def bytes_on(self, gpu: int) -> int:
+        return sum(segment.size for segment in list(self._those_of(gpu).values()))
 
     @property
     def used(self) -> int:
@@ -365,7 +383,8 @@ class Arena:
     def unused_bytes(self) -> int:
         """Of all segments, what lies in no block."""
         with self._lock:
-            return self.bytes - sum(used.size for used in self._blocks().values())
+            used = [u.size for u in self._blocks().values() if u.segment.number in self._segments]
+            return self.bytes - sum(used)
 
     def _blocks(self) -> dict[int, _Used]:
         with self._lock:

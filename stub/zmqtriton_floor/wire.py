@@ -84,6 +84,7 @@ RESENT = 4  # an earlier broker may have known it
 ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
 UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
 WAITS = 32  # from a model: its process executes nothing else until this is answered
+ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they are
 #: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
@@ -100,7 +101,7 @@ class Request(NamedTuple):
     generation: Count  # which loading of a model it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
-    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS
+    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS, ON_GPU
     priority: Count  # 0: the model's default
     timeout_us: Count  # in the queue; 0: the model's default
     deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none
@@ -442,6 +443,7 @@ class MakeSegment(NamedTuple):
 
     segment: Count  # the owner's number for it
     size: Count
+    handle: Blob = b""  # of memory on a GPU, which is there already: what others open it by
 
 
 class SegmentMade(NamedTuple):
@@ -473,6 +475,7 @@ class SegmentGiven(NamedTuple):
     owner: Count
     segment: Count
     size: Count
+    handle: Blob = b""  # in place of a descriptor: the memory is on a GPU
 
 
 class NewEpoch(NamedTuple):
@@ -772,11 +775,8 @@ def _document(cls: type[Any], number: int | None) -> list[str]:
     title = f"### {cls.__name__}" + ("" if number is None else f" ({number})")
     lines = [title, "", " ".join((cls.__doc__ or "").split()), ""]
     form = _FORMS[cls.__name__]
-    if form.fields:
-        lines += ["| field | kind |", "|---|---|"]
-        lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]
-        lines.append("")
-    return lines
+    rows = [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]
+    return [*lines, "| field | kind |", "|---|---|", *rows, ""] if rows else lines
 
 
 def describe() -> str:
@@ -787,9 +787,7 @@ def describe() -> str:
     lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in _INTEGERS.items()]
     lines += [f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in _LENGTHS.items()]
     lines += ["| Correlation | an integer or a string of up to 1024 characters |", ""]
-    lines += ["## Rows", ""]
-    for cls in ROWS:
-        lines += _document(cls, None)
+    lines += ["## Rows", "", *(line for cls in ROWS for line in _document(cls, None))]
     lines += ["## Messages", ""]
     for number, cls in KINDS.items():
         lines += _document(cls, number)

@@ -370,3 +370,26 @@ def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int,
     assert total == sum(size for s in arena._segments.values() for _, size in s.holes)
     arena.trim(-1)
     assert 0 == arena.bytes
+
+
+def test_memory_of_a_gpu_is_cut_by_address_and_counted_apart() -> None:
+    arena = Arena(7)
+    wanted = arena.wanted(5000, gpu=1)
+    arena.hold(wanted, 1 << 32, gpu=1)
+
+    first = arena.allocate(5000, gpu=1)
+    second = arena.allocate(5000, gpu=1)
+
+    assert first is not None
+    assert second is not None
+    assert [1 << 32, (1 << 32) + 2 * PAGE] == [first.view, second.view]
+    assert (wanted.segment, 2 * PAGE) == (second.reference.segment, second.reference.offset)
+    assert arena.allocate(5000) is None
+    assert arena.allocate(5000, gpu=0) is None
+    assert (0, 0, wanted.size) == (arena.bytes, arena.unused_bytes, arena.bytes_on(1))
+    # Its leases are like all others, but the memory stays.
+    arena.free([first.block.block])
+    assert 1 == arena.used
+    arena.free([second.block.block])
+    assert [] == arena.trim(0)
+    assert arena.allocate(5000, gpu=1) is not None

@@ -62,12 +62,12 @@ class Supervisor:
 
     def _answer(self, message: Any) -> None:
         if isinstance(message, wire.MakeSegment) and self.refusal:
-            self.line.send(wire.SegmentMade(*message, Unavailable.number, self.refusal))
+            self.line.send(wire.SegmentMade(*message[:2], Unavailable.number, self.refusal))
         elif isinstance(message, wire.MakeSegment):
             descriptor = _memfd(message.size)
             self.own[message.segment] = os.dup(descriptor)
             self.seen.add(9, message.segment, os.dup(descriptor))
-            self.line.send(wire.SegmentMade(*message, 0, ""), descriptor)
+            self.line.send(wire.SegmentMade(*message[:2], 0, ""), descriptor)
             os.close(descriptor)
         elif isinstance(message, wire.AskSegment):
             known = self._segments.get(message.segment)

@@ -198,3 +198,26 @@ def test_available_memory_is_the_least_of_machine_and_groups(tmp_path: Path) -> 
 
 def test_a_machine_that_tells_nothing_has_something(tmp_path: Path) -> None:
     assert 1 << 30 == available_bytes(tmp_path, tmp_path)
+
+
+def test_memory_on_a_gpu_is_given_by_its_handle_and_takes_nothing_of_the_budget(
+    world: World,
+) -> None:
+    large = 1000 * MiB
+
+    made = world.tell(5, wire.MakeSegment(1, large, b"handle"))
+    given = world.tell(6, wire.AskSegment(5, 1))
+
+    assert (5, wire.SegmentMade(1, large, 0, ""), None) == made
+    assert (6, wire.SegmentGiven(5, 1, large, b"handle"), None) == given
+    assert {5: 0} == world.segments.bytes_by_owner
+    # And its end is told like that of any other.
+    world.segments.gone(5, 100.0)
+    world.segments.tick(106.0)
+    assert (6, wire.SegmentGiven(5, 1, 0), None) == world.sent[-1]
+
+
+def test_a_handle_of_any_length_is_not_kept(world: World) -> None:
+    _, made, _ = world.tell(5, wire.MakeSegment(1, MiB, bytes(257)))
+
+    assert (Unavailable.number, 0) == (made.code, world.segments.count)

@@ -25,6 +25,10 @@ SHARE = 1 / 4
 #: What a process has said before its death may still be on its way to who will ask for a segment.
 _LINGER_S = 5.0
 
+#: Bytes of what memory of a GPU is opened by.
+_MOST_HANDLE = 256
+_ODD = "The handle is none of memory on a GPU."
+
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
 _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
 
@@ -33,8 +37,10 @@ Send = Callable[[int, Any, int | None], None]
 
 
 class _Segment(NamedTuple):
+    #: -1 for memory on a GPU, which has a handle instead.
     descriptor: int
     size: int
+    handle: bytes
     #: Serial numbers of those who have it mapped, unless they are dead.
     readers: set[int]
 
@@ -53,7 +59,7 @@ class Segments:
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
         """By serial number."""
-        return {o: sum(s.size for s in own.values()) for o, own in self._segments.items()}
+        return {o: sum(map(_host_bytes, own.values())) for o, own in self._segments.items()}
 
     @property
     def count(self) -> int:
@@ -71,11 +77,13 @@ class Segments:
             self._drop(serial, message.segment)
 
     def _make(self, serial: int, wanted: wire.MakeSegment) -> None:
-        number, size = wanted
+        number, size, handle = wanted
         own = self._segments.setdefault(serial, {})
-        reason = self._refusal(own, number, size)
+        # What is on a GPU takes nothing of the budget.
+        is_odd = len(handle) > _MOST_HANDLE
+        reason = _ODD if is_odd else self._refusal(own, number, size, 0 if handle else size)
         descriptor = -1
-        if not reason:
+        if not (reason or handle):
             try:
                 descriptor = anonymous_memory(size)
             except OSError as error:
@@ -84,11 +92,11 @@ class Segments:
             code = Unavailable.number
             self._send(serial, wire.SegmentMade(number, size, code, reason), None)
             return
-        own[number] = _Segment(descriptor, size, set())
-        self._total += size
-        self._send(serial, wire.SegmentMade(number, size, 0, ""), descriptor)
+        own[number] = segment = _Segment(descriptor, size, handle, set())
+        self._total += _host_bytes(segment)
+        self._send(serial, wire.SegmentMade(number, size, 0, ""), None if handle else descriptor)
 
-    def _refusal(self, own: Mapping[int, _Segment], number: int, size: int) -> str:
+    def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
         """Why a process that has these may not have such a one; empty: it may.
 
         Nobody may have more than is then left for all others together. So one process alone gets
@@ -98,8 +106,8 @@ class Segments:
             return "The segment is not a new one."
         if self.count >= self._most:
             return f"The server has {self.count} segments already."
-        left = self._budget - self._total - size
-        if sum(s.size for s in own.values()) + size > left:
+        left = self._budget - self._total - host_bytes
+        if host_bytes and sum(map(_host_bytes, own.values())) + host_bytes > left:
             return (
                 f"Tensors have {self._total} bytes of memory by now, of {self._budget} in all, "
                 "and one process may not have more than would be left for the others."
@@ -112,13 +120,15 @@ class Segments:
             self._send(serial, wire.SegmentGiven(*asked, 0), None)
             return
         segment.readers.add(serial)
-        self._send(serial, wire.SegmentGiven(*asked, segment.size), segment.descriptor)
+        given = wire.SegmentGiven(*asked, segment.size, segment.handle)
+        self._send(serial, given, None if segment.handle else segment.descriptor)
 
     def _drop(self, owner: int, number: int) -> None:
         segment = self._segments.get(owner, {}).pop(number, None)
         if segment is not None:
-            self._total -= segment.size
-            os.close(segment.descriptor)
+            self._total -= _host_bytes(segment)
+            if segment.descriptor >= 0:
+                os.close(segment.descriptor)
             for reader in segment.readers:
                 self._send(reader, wire.SegmentGiven(owner, number, 0), None)
 
@@ -149,6 +159,10 @@ class Segments:
         for number in list(self._segments[owner]):
             self._drop(owner, number)
         del self._segments[owner]
+
+
+def _host_bytes(segment: _Segment) -> int:
+    return 0 if segment.handle else segment.size
 
 
 def anonymous_memory(size: int) -> int:
