@@ -33,6 +33,7 @@ from tests.server import free_ports
 from tests.waiting import eventually
 
 START_S = 120.0
+ATTEMPTS = 3
 
 
 class Triton:
@@ -46,21 +47,18 @@ class Triton:
         self._models = directory / "models"
         self._log = directory / "triton.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_fresh = False
         self._http_port = 0
         self._target: Target
 
     def play(self, case: Case) -> list[Any]:
-        """The answers to a case; asked again of a fresh server if the one before spoilt it."""
-        if self._process is None:
-            self._start()
-        answers = self._target.play(case)
-        if _is_broken(answers) and not self._is_fresh:
-            self.stop()
-            self._start()
+        """The answers to a case. Where Triton dies it is asked again, of a fresh server: it may be
+        the one before that spoilt it, and some deaths are races."""
+        for _ in range(ATTEMPTS):
+            if self._process is None:
+                self._start()
             answers = self._target.play(case)
-        self._is_fresh = False
-        if _is_broken(answers):
+            if not _is_broken(answers):
+                break
             self.stop()
         return answers
 
@@ -90,7 +88,6 @@ class Triton:
 
         eventually(is_up, START_S, "Triton is up")
         self._target = Target(http, grpc, str(self._models))
-        self._is_fresh = True
 
     def stop(self) -> None:
         if self._process is None:
