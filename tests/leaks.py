@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import secrets
 import signal
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ def leaks(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str
 
 def _differences(before: Belongings, mark: str) -> list[str]:
     found = [f"process {pid}: {_command(pid)}" for pid in _new_processes(before, mark)]
-    found += [f"/dev/shm/{name}" for name in sorted(_shared_memory() - before.shared_memory)]
+    new = _shared_memory() - before.shared_memory
+    found += [f"/dev/shm/{name}" for name in sorted(new - _used_by_others(mark) if new else new)]
     if _descriptors() > before.descriptors + _DESCRIPTOR_TOLERANCE:
         gc.collect()
         now = _descriptors()
@@ -127,6 +129,18 @@ def _command(pid: int) -> str:
 
 def _shared_memory() -> frozenset[str]:
     return frozenset(os.listdir("/dev/shm"))
+
+
+def _used_by_others(mark: str) -> frozenset[str]:
+    """What processes that are not this session's have mapped: theirs to remove."""
+    ours = {os.getpid(), *marked_processes(mark)}
+    used = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in ours:
+            with contextlib.suppress(OSError):
+                maps = Path(f"/proc/{name}/maps").read_text("utf-8", "replace")
+                used.update(re.findall(r" /dev/shm/(\S+)$", maps, re.MULTILINE))
+    return frozenset(used)
 
 
 def _descriptors() -> int:

@@ -82,6 +82,33 @@ def test_shared_memory_left_behind_is_named(session_mark: str) -> None:
     assert str(path) in found
 
 
+def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> None:
+    before = leaks.belongings(session_mark)
+    path = Path(f"/dev/shm/zmqtriton-test-{session_mark}")
+    path.write_bytes(b"theirs")
+    using = (
+        f"import mmap, time; file = open({str(path)!r});"
+        "used = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ);"
+        "print(flush=True); time.sleep(60)"
+    )
+    # Not marked, and nobody's child: as if it had been there all the time.
+    starting = (
+        "import subprocess, sys;"
+        f"user = subprocess.Popen([sys.executable, '-c', {using!r}], stdout=subprocess.PIPE);"
+        "user.stdout.readline(); print(user.pid)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", starting], check=True, stdout=subprocess.PIPE, env={}
+    )
+    try:
+        found = leaks.leaks(before, session_mark, within_s=0)
+    finally:
+        path.unlink()
+        os.kill(int(output.stdout), 9)
+
+    assert [] == found
+
+
 def test_descriptors_left_open_are_counted(session_mark: str) -> None:
     before = leaks.belongings(session_mark)
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(5)]

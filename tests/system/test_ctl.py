@@ -134,9 +134,17 @@ def test_logs_are_the_servers_and_those_of_a_model(server: Server, ctl: Ctl) -> 
     assert 1 == len(ctl.run("logs", "-n", "1").stdout.splitlines())
 
 
+def _can_be_interrupted() -> None:
+    """A shell in which the tests run in the background has all of them ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
     with subprocess.Popen(
-        [*ctl.command, "logs", "add_sub", "--follow", "--json"], stdout=subprocess.PIPE, text=True
+        [*ctl.command, "logs", "add_sub", "--follow", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=_can_be_interrupted,
     ) as following:
         assert following.stdout is not None
         try:
@@ -148,9 +156,10 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
                     break
             else:
                 pytest.fail("the death was not shown")
-        finally:
             following.send_signal(signal.SIGINT)
-        following.stdout.read()
+            following.communicate(timeout=30)
+        finally:
+            following.kill()
     assert 0 == following.returncode
 
     eventually(lambda: server.stubs("add_sub") not in ([], [pid]), 30, "a new stub")
