@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.catalogue import Catalogue
@@ -303,6 +303,8 @@ class Gateway:
                 self.catalogue.regions.add(message, descriptors.pop())
             elif type(message) in MESSAGES:
                 self.payload.hear(message, descriptors)
+            elif type(message) is wire.Logging:
+                self.settings.update(logs.change(logs.Wanted.of(json.loads(message.settings))))
             else:
                 self._hear(message)
             for unexpected in descriptors:

@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from typing import IO
+from typing import IO, Any, Mapping, NamedTuple
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -76,10 +76,54 @@ class Formatter(logging.Formatter):
         return whole if raw is None else f"{whole}\n{raw}"
 
 
-def configure(form: str = "default", verbose: int = 0, stream: IO[str] | None = None) -> None:
-    """Sends all of this process's records to the stream (stderr), VERBOSE ones if asked for."""
+class Wanted(NamedTuple):
+    """Which records are written, and how; as wire.Logging tells it."""
+
+    form: str = "default"
+    verbose: int = 0
+    info: int = 1
+    warning: int = 1
+    error: int = 1
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Wanted:
+        """What a birth says."""
+        numbers = (int(settings.get(f"log_{f}", cls._field_defaults[f])) for f in cls._fields[1:])
+        return cls(settings.get("log_format", "default"), *numbers)
+
+    def settings(self) -> dict[str, Any]:
+        """The same as a birth says it."""
+        return {"log_format": self.form, **{f"log_{f}": getattr(self, f) for f in self._fields[1:]}}
+
+    def has(self, level: str) -> bool:
+        """Whether records of this level (I W E V) are written."""
+        wanted = {"V": self.verbose, "I": self.info, "W": self.warning, "E": self.error}
+        return bool(wanted.get(level, True))
+
+
+class _Filter(logging.Filter):
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return self._wanted.has(_LEVELS.get(record.levelno, "I"))
+
+
+def configure(wanted: Wanted = Wanted(), stream: IO[str] | None = None) -> None:  # noqa: B008
+    """Sends this process's records to the stream (stderr), those that are wanted."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(Formatter(form))
+    handler.setFormatter(Formatter())
+    logging.getLogger().handlers[:] = [handler]
+    change(wanted)
+
+
+def change(wanted: Wanted) -> dict[str, Any]:
+    """The same stream, but from now on these records, and so. Returns the settings."""
     root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(logging.DEBUG if verbose else logging.INFO)
+    root.setLevel(logging.DEBUG if wanted.verbose else logging.INFO)
+    for handler in root.handlers:
+        if isinstance(handler.formatter, Formatter):
+            handler.formatter.form = wanted.form
+            handler.filters[:] = [_Filter(wanted)]
+    return wanted.settings()

@@ -493,6 +493,12 @@ class Region(NamedTuple):
     size: Count
 
 
+class Logging(NamedTuple):
+    """To everybody who writes records: log settings, as a Birth has them, that hold from now on."""
+
+    settings: Document
+
+
 class NoRegion(NamedTuple):
     """No new request may name it; say RegionLeft when the last that does is answered."""
 
@@ -570,7 +576,7 @@ KINDS: dict[int, type[Any]] = dict(
             *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
             *(Loaded, Failed, Said, Drained, Proved, Overdue),
             *(Consumed, Lease, Release, MakeSegment, SegmentMade, DropSegment, AskSegment),
-            *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held, Settled),
+            *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held, Settled, Logging),
         ),
         start=1,
     )
@@ -692,9 +698,7 @@ class _Form:
             try:
                 row[i] = [read(entry) for entry in row[i]]
             except TypeError:
-                raise ProtocolError(
-                    f"{self.cls.__name__}: {self.fields[i]} holds no rows"
-                ) from None
+                raise ProtocolError(f"{self.cls.__name__}: no rows in {self.fields[i]}") from None
 
 
 _FORMS: dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
@@ -735,9 +739,7 @@ def _tensors(rows: Any) -> list[Tensor]:
             data = _REFERENCE.read(data)
         elif type(data) is not bytes:
             raise ValueError
-        if type(name) is not str or type(datatype) is not int:
-            raise ValueError
-        if type(shape) is not list or len(shape) > 32:
+        if (type(name), type(datatype), type(shape)) != (str, int, list) or len(shape) > 32:
             raise ValueError
         for dim in shape:
             if type(dim) is not int or not 0 <= dim < 2**63:

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Collection
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import logs, wire
 from zmqtriton_floor.check import Signature
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import clip
@@ -79,10 +79,15 @@ class Instance:
         return f"Failed to process the request(s) for model '{self.name}', message: {text}"
 
     def say(self, level: str, text: str, depth: int = 1) -> None:
-        """One log line, with the place of the caller `depth` frames up."""
+        """One log line, with the place of the caller `depth` frames up; nothing if it is not
+        wanted."""
+        if not wanted.has(level):
+            return
         frame = sys._getframe(depth)
         file = os.path.basename(frame.f_code.co_filename)
         self.tell(wire.Said(level, clip(file)[:1024], frame.f_lineno, clip(text)))
 
 
 current: Instance | None = None
+#: Which lines the server writes at the moment.
+wanted = logs.Wanted()

@@ -8,6 +8,7 @@ the model to model.py, the socket to link.py and what requests are owed to respo
 from __future__ import annotations
 
 import gc
+import json
 import select
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any, NoReturn
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.logs import Wanted
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.asking import Asker, Duties
@@ -72,6 +74,7 @@ class Stub:
         """The exit status."""
         try:
             self._birth = self._await(wire.Birth)
+            this_process.wanted = Wanted.of(json.loads(self._birth.settings))
             self._memory.begin(self._birth)
             self._load(self._await(wire.Load))
             self._connect()
@@ -101,6 +104,8 @@ class Stub:
             raise _Finished
         if kind is wire.Sync:
             self._instance.tell(wire.Seen(message.number))
+        elif kind is wire.Logging:
+            this_process.wanted = Wanted.of(json.loads(message.settings))
         elif kind is wire.NewEpoch:
             self._birth = self._birth._replace(epoch=message.epoch)
             if self._epoch:

@@ -44,7 +44,7 @@ def test_a_record_may_tell_another_origin_and_raw_text() -> None:
     root = logging.getLogger()
     before = root.handlers[:], root.level
     try:
-        logs.configure("default", 0, stream)
+        logs.configure(stream=stream)
         logging.getLogger("x").info(
             "hi %d", 5, extra={"origin": (9, "model.py", 3), "raw": "+--+\n|  |"}
         )
@@ -55,3 +55,28 @@ def test_a_record_may_tell_another_origin_and_raw_text() -> None:
     first, *rest = stream.getvalue().splitlines()
     assert first.endswith(' 9 model.py:3] "hi 5"')
     assert ["+--+", "|  |"] == rest
+
+
+def test_what_is_not_wanted_is_not_written_and_that_may_change() -> None:
+    stream = io.StringIO()
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    try:
+        logs.configure(logs.Wanted(info=0, error=0), stream)
+        _say_all("first")
+        settings = logs.change(logs.Wanted("ISO8601", 1, warning=0))
+        _say_all("second")
+    finally:
+        root.handlers[:], root.level = before[0], before[1]
+
+    written = [
+        line.split("]")[0][0] + line.split("]")[1] for line in stream.getvalue().split("\n")[:-1]
+    ]
+    assert ['W "first"', '2 "second"', '2 "second"', '2 "second"'] == written
+    assert logs.Wanted.of(settings) == logs.Wanted("ISO8601", 1, warning=0)
+
+
+def _say_all(text: str) -> None:
+    log = logging.getLogger("x")
+    for say in (log.debug, log.info, log.warning, log.error):
+        say(text)

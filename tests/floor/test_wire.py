@@ -80,6 +80,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.RegionLeft(3),
     wire.Held([wire.Block(7, 1, 2)], 1),
     wire.Settled(),
+    wire.Logging("{}"),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

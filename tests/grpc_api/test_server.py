@@ -223,12 +223,6 @@ def test_details_are_cut_by_what_they_take_on_the_wire(text: str, expected: str)
             "ModelInfer RPC doesn't support models with decoupled transaction policy",
         ),
         (
-            "inference.GRPCInferenceService/TraceSetting",
-            b"",
-            grpc.StatusCode.UNIMPLEMENTED,
-            "Method not found!",
-        ),
-        (
             "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
             b"",
             grpc.StatusCode.UNIMPLEMENTED,

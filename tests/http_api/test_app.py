@@ -45,8 +45,8 @@ def test_every_route_has_a_category_and_stands_once() -> None:
         "/v2/models/a%2Fb/ready",
         "/v2/models/" + "x" * 256,
         "/v2/systemsharedmemory/region//status",
-        "/v2/trace/setting",
-        "/v2/logging",
+        "/v2/models/identity/versions/1/trace/setting",
+        "/v2/logging/x",
     ],
 )
 def test_an_unknown_path_is_not_found(path: str) -> None:

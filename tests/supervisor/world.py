@@ -21,6 +21,7 @@ from zmqtriton.supervisor.instance import Instance, Place
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
+from zmqtriton_floor.logs import Wanted
 
 ROLES = ("http-arbiter", "grpc", "metrics")
 HANGS, LOADS = "hangs", "loads"
@@ -65,6 +66,8 @@ class World:
         self.demands: dict[str, int] = {}
         self.alive: set[int] = set()
         self.log: list[str] = []
+        #: What the supervisor was to log from then on.
+        self.wanted: list[Wanted] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
         #: What the service manager has heard.
@@ -197,6 +200,8 @@ class World:
                 self.log.append(f"{level} {text}")
             case actions.ShowTables(rows):
                 self.tables.append(rows)
+            case actions.ChangeLog(wanted):
+                self.wanted.append(wanted)
             case actions.Notify(text):
                 self.notices.append(text)
             case actions.Complain(text):

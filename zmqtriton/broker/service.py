@@ -7,6 +7,7 @@ same destination travel together. The only file of the broker that knows ZeroMQ.
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import select
@@ -21,7 +22,7 @@ from zmqtriton.broker.core import Core
 from zmqtriton.broker.departures import Departures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.reports import Traffic
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
@@ -271,6 +272,8 @@ class Service:
             self._be_born(message)
         elif type(message) is wire.Stop:
             self._is_over = True
+        elif type(message) is wire.Logging:
+            logs.change(logs.Wanted.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
             offset_ns = time.time_ns() - time.monotonic_ns()
             self._core.ask_statistics(_SUPERVISOR, message, offset_ns)
@@ -279,6 +282,7 @@ class Service:
 
     def _be_born(self, birth: wire.Birth) -> None:
         self._directory, self._epoch = birth.directory, birth.epoch
+        logs.configure(logs.Wanted.of(json.loads(birth.settings)))
         self._core.begin(birth.epoch)
         context: Any = zmq.Context.instance()
         requests = endpoints.requests_address(birth.directory, birth.epoch)

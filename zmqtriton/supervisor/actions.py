@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton_floor.logs import Wanted
 
 
 class Spawn(NamedTuple):
@@ -32,6 +33,12 @@ class PrepareEnvironment(NamedTuple):
     serial: int
     model: str
     demand: Demand
+
+
+class ChangeLog(NamedTuple):
+    """Of the supervisor's own records."""
+
+    wanted: Wanted
 
 
 class Send(NamedTuple):
@@ -130,6 +137,7 @@ Action = (
     | PrepareToListen
     | Log
     | Notify
+    | ChangeLog
     | ShowTables
     | Complain
     | Exit

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 from zmqtriton.supervisor import regions
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.loading import Done
+from zmqtriton.supervisor.log_settings import LogSettings
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
 
@@ -44,6 +46,14 @@ class Served(Protocol):
         """The last lines of the log: (model or "", behind which number, how many)."""
 
     @property
+    def log_settings(self) -> LogSettings:
+        """What is logged."""
+
+    @property
+    def trace_settings(self) -> TraceSettings:
+        """What is traced."""
+
+    @property
     def regions(self) -> regions.Regions:
         """Clients' shared memory."""
 
@@ -66,8 +76,8 @@ class Control:
                 self._unload(caller, call.id, arguments)
             elif call.verb == "status":
                 self._served.status(self._answer(caller, call.id))
-            elif call.verb == "logs":
-                self._succeed(caller, call.id, self._served.log_lines(*_log_range(arguments)))
+            elif call.verb in _AT_ONCE:
+                self._succeed(caller, call.id, _AT_ONCE[call.verb](self._served, arguments))
             elif call.verb in regions.VERBS:
                 answer = self._answer(caller, call.id)
                 self._served.regions.handle(caller, call.verb, arguments, answer)
@@ -140,6 +150,20 @@ def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
     return model, after, lines
 
 
+def _name(arguments: dict[str, Any]) -> str:
+    name = arguments.get("model", "")
+    if type(name) is not str:
+        raise InvalidArgument("the name of a model must be a text")
+    return name
+
+
+def _changes(arguments: dict[str, Any]) -> dict[str, Any]:
+    changes = arguments.get("changes", {})
+    if type(changes) is not dict:
+        raise InvalidArgument("changes of settings must be an object")
+    return changes
+
+
 def _model_name(arguments: dict[str, Any]) -> str:
     name = arguments.get("model")
     if not isinstance(name, str) or not name:
@@ -167,3 +191,13 @@ def _override(parameters: Any) -> str | None:
     if override is not None and not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
     return override
+
+
+#: What is answered without waiting for anybody.
+_AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
+    "logs": lambda served, given: served.log_lines(*_log_range(given)),
+    "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
+    "trace.settings": lambda served, given: served.trace_settings.handle(
+        _name(given), _changes(given)
+    ),
+}

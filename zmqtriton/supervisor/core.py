@@ -23,6 +23,7 @@ from zmqtriton.supervisor.generation import Generation, stub_message
 from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions, Server
 from zmqtriton.supervisor.loading import Done
+from zmqtriton.supervisor.log_settings import LogSettings
 from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.peers import Peers
@@ -34,6 +35,7 @@ from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.status import describe
 from zmqtriton.supervisor.stopping import Stopping
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
+from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -106,6 +108,8 @@ class Core:
         self._notification = Notification(
             plan, policy.beat_s, self._probe_broker, self._describe_in_words
         )
+        self.log_settings = LogSettings(plan, self._introductions, server.settings)
+        self.trace_settings = TraceSettings(plan, server.settings)
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
@@ -265,6 +269,7 @@ class Core:
             for name in [n for n, m in self.models.items() if m.is_leaving and m.has_ended]:
                 del self.models[name]
                 self._peers.publish(wire.Forget(name))
+                self.trace_settings.forget(name)
 
     # ------------------------------------------------------ models, for others
 

@@ -6,7 +6,8 @@ next one is told here all that it must know, and everybody else of it. Does no I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import json
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
@@ -27,6 +28,8 @@ class Server(NamedTuple):
     #: JSON
     settings: str
     new_token: Callable[[], bytes]
+    #: What is told to one role alone, over the settings.
+    private: Mapping[str, Mapping[str, Any]] = {}
 
 
 class Introductions:
@@ -77,6 +80,13 @@ class Introductions:
 
     def _announce(self, epoch: int, roles: Collection[str]) -> None:
         self._plan.do(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
+
+    def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
+        """Who is born from now on is told these; who lives hears the message."""
+        settings = json.dumps({**json.loads(self._server.settings), **changes})
+        self._server = self._server._replace(settings=settings)
+        living = self._alive({_STUB, *_FRONTENDS})
+        self._plan.do(*(Send(serial, message) for serial in (self.broker, *living)))
 
     def _alive(self, roles: Collection[str]) -> list[int]:
         """Those that the broker knows."""
@@ -136,4 +146,7 @@ class Introductions:
 
     def _birth(self, serial: int, token: bytes, role: str) -> wire.Birth:
         server = self._server
-        return wire.Birth(serial, token, role, server.directory, self._epoch, server.settings)
+        settings, private = server.settings, server.private.get(role)
+        if private:
+            settings = json.dumps({**json.loads(settings), **private})
+        return wire.Birth(serial, token, role, server.directory, self._epoch, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import IO
 
@@ -13,13 +12,5 @@ from zmqtriton_floor import logs
 def set_up(options: Options) -> IO[str]:
     """The stream. Raises OSError where the log file cannot be opened."""
     stream = open(options.log_file, "a", encoding="utf-8") if options.log_file else sys.stderr  # noqa: SIM115
-    logs.configure(options.log_format, options.log_verbose, stream)
-    wanted = {
-        logging.DEBUG: True,
-        logging.INFO: options.log_info,
-        logging.WARNING: options.log_warning,
-        logging.ERROR: options.log_error,
-    }
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(lambda record: wanted.get(record.levelno, True))
+    logs.configure(logs.Wanted.of(vars(options)), stream)
     return stream

@@ -43,7 +43,7 @@ from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.segments import anonymous_memory
-from zmqtriton_floor import __version__, prctl, progress, wire
+from zmqtriton_floor import __version__, logs, prctl, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
@@ -279,6 +279,9 @@ class Service:
     def _write_log(self, action: actions.Log) -> None:
         _log.log(LEVEL_NUMBERS[action.level], "%s", action.text)
 
+    def _change_log(self, action: actions.ChangeLog) -> None:
+        logs.change(action.wanted)
+
     def _show_tables(self, action: actions.ShowTables) -> None:
         python = str(STUB)
         for table in tables.all_tables(
@@ -309,6 +312,7 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.PrepareToListen: Service._prepare_to_listen,
     actions.Log: Service._write_log,
     actions.Notify: Service._notify,
+    actions.ChangeLog: Service._change_log,
     actions.ShowTables: Service._show_tables,
     actions.Complain: Service._complain,
     actions.Exit: Service._exit,

@@ -17,9 +17,12 @@ EXTENSIONS = (
     "model_repository(unload_dependents)",
     "model_configuration",
     "system_shared_memory",
+    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
+    "logging",
 )
 
 

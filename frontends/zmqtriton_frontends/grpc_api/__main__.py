@@ -37,7 +37,7 @@ async def serve(gateway: Gateway) -> None:
     gateway.on_stop = lambda within_ms: _settle(stopped, within_ms)
     await gateway.start()
     settings = gateway.settings
-    logs.configure(settings["log_format"], settings["log_verbose"])
+    logs.configure(logs.Wanted.of(settings))
     await asyncio.wait((opened, stopped), return_when=asyncio.FIRST_COMPLETED)
     if stopped.done():
         return

@@ -15,6 +15,7 @@ from zmqtriton_frontends.grpc_api.health import Health
 from zmqtriton_frontends.grpc_api.infer import Inference
 from zmqtriton_frontends.grpc_api.models import Models
 from zmqtriton_frontends.grpc_api.repository import Repository
+from zmqtriton_frontends.grpc_api.settings import Settings
 from zmqtriton_frontends.grpc_api.shared_memory import SharedMemory
 from zmqtriton_frontends.grpc_api.stream import Streaming
 
@@ -44,6 +45,7 @@ class Rpc(NamedTuple):
 def table(gateway: Gateway) -> list[Rpc]:
     """All RPCs, answered through this gateway."""
     health, models = Health(gateway), Models(gateway)
+    settings = Settings(gateway)
     repository, inference, streaming = Repository(gateway), Inference(gateway), Streaming(gateway)
     return [
         Rpc(_INFERENCE, "ServerLive", "health", health.live),
@@ -64,6 +66,8 @@ def table(gateway: Gateway) -> list[Rpc]:
         Rpc(_INFERENCE, "RepositoryIndex", "model-repository", repository.index),
         Rpc(_INFERENCE, "RepositoryModelLoad", "model-repository", repository.load),
         Rpc(_INFERENCE, "RepositoryModelUnload", "model-repository", repository.unload),
+        Rpc(_INFERENCE, "TraceSetting", "trace", settings.trace),
+        Rpc(_INFERENCE, "LogSettings", "logging", settings.log),
         *_shared_memory(SharedMemory(gateway, "system"), "SystemSharedMemory"),
         *_shared_memory(SharedMemory(gateway, "cuda"), "CudaSharedMemory"),
         Rpc(_HEALTH, "Check", "health", health.check),

@@ -22,6 +22,7 @@ from zmqtriton_frontends.http_api.generate import Generate
 from zmqtriton_frontends.http_api.infer import Inference
 from zmqtriton_frontends.http_api.metadata import Metadata
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.http_api.settings import Settings
 from zmqtriton_frontends.http_api.shared_memory import SharedMemory
 
 _log = logging.getLogger(__name__)
@@ -43,12 +44,19 @@ class Route(NamedTuple):
 
 def routes(gateway: Gateway) -> list[Route]:
     inference, metadata, repository = Inference(gateway), Metadata(gateway), Repository(gateway)
-    generate = Generate(gateway)
+    generate, settings = Generate(gateway), Settings(gateway)
     fixed = [
         Route("GET", "/v2/health/live", "health", metadata.live),
         Route("GET", "/v2/health/ready", "health", metadata.ready),
         Route("GET", "/v2", "metadata", metadata.server),
         Route("GET", "/v2/models/stats", "statistics", metadata.statistics),
+        Route("GET", "/v2/logging", "logging", settings.log),
+        Route("POST", "/v2/logging", "logging", settings.change_log),
+        *(
+            Route(method, f"{prefix}/trace/setting", "trace", responder)
+            for prefix in ("/v2", "/v2/models/{model:name}")
+            for method, responder in (("GET", settings.trace), ("POST", settings.change_trace))
+        ),
         Route("POST", "/v2/repository/index", "model-repository", repository.index),
         Route("POST", "/v2/repository/{repository}/index", "model-repository", repository.index),
         *(

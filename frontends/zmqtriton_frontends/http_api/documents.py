@@ -30,7 +30,8 @@ def parse(text: bytes) -> Any:
         if "depth" in error.msg or "ecursion" in error.msg:  # the text has changed over time
             raise InvalidArgument(_TOO_DEEP) from None
         if not any(word in text for word in _NOT_FINITE):
-            raise _unparsable(error.msg, error.pos) from None
+            reason = error.msg if text.strip() else "The document is empty."
+            raise _unparsable(reason, error.pos if text.strip() else 0) from None
         document = _parse_with_nan(text)
     if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(document):
         raise InvalidArgument(_TOO_DEEP)

@@ -45,7 +45,7 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
         opened.cancel()
         return
     settings = gateway.settings
-    logs.configure(settings["log_format"], settings["log_verbose"])
+    logs.configure(logs.Wanted.of(settings))
     has_latencies = counts_latencies(settings["metrics_config"])
 
     async def scrape() -> str:

@@ -1,0 +1,80 @@
+"""Log settings as the supervisor keeps them: who is told, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import World, blueprint
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.logs import Wanted
+
+_FIRST = {
+    "log_file": "",
+    "log_info": True,
+    "log_warning": True,
+    "log_error": True,
+    "log_verbose_level": 0,
+    "log_format": "default",
+}
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(blueprint("m")).start()
+    world.branch()
+    return world
+
+
+def change(world: World, **changes: Any) -> Any:
+    return world.call_as(world.serial("http"), "log.settings", {"changes": changes})
+
+
+def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: World) -> None:
+    assert {**_FIRST, "log_info": False} == change(world, log_info=False).result
+
+    told = [wire.Logging(json.dumps(Wanted(info=0).settings()))]
+    for role in ("broker", "http", "grpc", "metrics", "stub"):
+        assert told == world.to(role, wire.Logging), role
+    assert [] == world.to("http-arbiter", wire.Logging)
+    assert [Wanted(info=0)] == world.wanted
+    assert {**_FIRST, "log_info": False} == change(world).result
+    assert 1 == len(world.wanted)
+
+
+def test_who_is_born_later_knows_it_from_its_birth(world: World) -> None:
+    change(world, log_verbose_level=2, log_format="ISO8601")
+
+    world.die(world.serial("grpc")).advance(10)
+
+    settings = json.loads(world.to("grpc", wire.Birth)[-1].settings)
+    assert ("ISO8601", 2) == (settings["log_format"], settings["log_verbose"])
+    assert Wanted("ISO8601", 2) == Wanted.of(settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"log_file": "/tmp/x"}, Unsupported.number),
+        ({"log_info": False, "log_file": None}, Unsupported.number),
+        ({"log_info": 1}, InvalidArgument.number),
+        ({"log_info": False, "log_error": "no"}, InvalidArgument.number),
+        ({"log_format": "x"}, InvalidArgument.number),
+        ({"log_verbose_level": -1}, InvalidArgument.number),
+        ({"log_verbose_level": 2**32}, InvalidArgument.number),
+        ({"log_verbose_level": True}, InvalidArgument.number),
+        ({"unknown": True}, InvalidArgument.number),
+    ],
+)
+def test_of_what_is_refused_nothing_holds(
+    world: World, changes: dict[str, Any], number: int
+) -> None:
+    call = change(world, **changes)
+
+    assert call.error is not None
+    assert number == call.error[0]
+    assert _FIRST == change(world).result
+    assert [] == world.wanted
