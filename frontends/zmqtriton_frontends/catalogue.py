@@ -72,6 +72,10 @@ class Catalogue:
         self._models.pop(name, None)
         self._newest.pop(name, None)
 
+    def newest(self) -> list[ModelVersion]:
+        """What requests that name no version go to, in the order of the models' names."""
+        return [self._newest[name] for name in sorted(self._newest)]
+
     def find(self, name: str, version: str = "") -> ModelVersion:
         """The version that requests to it go to.
 

@@ -30,6 +30,7 @@ SETTINGS: dict[str, Any] = {
     "http_max_input_size": 64 << 20,
     "http_header_forward_pattern": "",
     "metrics_config": [],
+    "allow_web_page": True,
 }
 
 Reply = Callable[[CheckedRequest], ResponseBody]

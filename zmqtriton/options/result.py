@@ -64,6 +64,7 @@ class Options:
     http_thread_count: int = 8
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
+    allow_web_page: bool = True
 
     # gRPC; times are milliseconds
     allow_grpc: bool = True

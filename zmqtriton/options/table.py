@@ -112,6 +112,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "http-max-input-size", "Bytes that one request's JSON or raw input may have."
         ),
         a.restriction("http-restricted-api", "api", "", _REFUSED),
+        a.boolean(
+            "allow-web-page", "Serve a page for people at /, /docs, and the API's description."
+        ),
     ),
     "GRPC": (
         a.boolean("allow-grpc", "Serve gRPC."),

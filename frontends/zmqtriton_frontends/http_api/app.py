@@ -1,14 +1,14 @@
 """The table of routes, and the Falcon application made of it.
 
-Every route names its category, by which an operator may restrict it. All errors leave here as
-`{"error": text}`. No middleware and no media handlers: they would cost each inference.
+Every route names the category by which an operator may restrict it; the pages have none. All
+errors leave here as `{"error": text}`. No middleware and no media handlers: they would cost each
+inference.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import falcon
 import falcon.asgi
@@ -18,28 +18,22 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.control import Repository
+from zmqtriton_frontends.http_api.description import Description
 from zmqtriton_frontends.http_api.generate import Generate
 from zmqtriton_frontends.http_api.infer import Inference
 from zmqtriton_frontends.http_api.metadata import Metadata
+from zmqtriton_frontends.http_api.pages import Pages
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.http_api.route import Route
 from zmqtriton_frontends.http_api.settings import Settings
 from zmqtriton_frontends.http_api.shared_memory import SharedMemory
 
 _log = logging.getLogger(__name__)
 
-Responder = Callable[..., Awaitable[None]]
-
 #: No directory, so no model, has a longer name.
 _MAX_MODEL_NAME_BYTES = 255
 #: A client's own names come back in the texts of its errors; a model's own texts are not cut.
 _MAX_CLIENT_ERROR = 3000
-
-
-class Route(NamedTuple):
-    method: str
-    path: str
-    category: str
-    responder: Responder
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -84,7 +78,7 @@ def routes(gateway: Gateway) -> list[Route]:
     ]
     fixed += _shared_memory(SharedMemory(gateway, "system"), "/v2/systemsharedmemory")
     fixed += _shared_memory(SharedMemory(gateway, "cuda"), "/v2/cudasharedmemory")
-    return fixed + [
+    table = fixed + [
         route._replace(path=prefix + route.path)
         for route in of_model
         for prefix in (
@@ -92,6 +86,11 @@ def routes(gateway: Gateway) -> list[Route]:
             "/v2/models/{model:name}/versions/{version:number}",
         )
     ]
+    if gateway.settings["allow_web_page"]:
+        description = Description(gateway, table)
+        table.append(Route("GET", "/openapi.json", "metadata", description.document))
+        table += Pages().routes()
+    return table
 
 
 def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:

@@ -1,0 +1,184 @@
+"""What the description of the API says of each responder: a summary, and the form of its bodies.
+
+Read by description.py. A responder that is missing here is described by its name alone, which a
+test does not let pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.datatypes import DATATYPES
+
+
+class Operation(NamedTuple):
+    summary: str
+    #: Names of schemas below.
+    request: str = ""
+    response: str = ""
+    #: Of the answer; empty where that has no body.
+    media: str = ""
+    is_body_required: bool = True
+
+
+def _answers(summary: str, response: str, request: str = "", **more: Any) -> Operation:
+    return Operation(summary, request, response, "application/json", **more)
+
+
+_HTML = "text/html"
+
+#: By the qualified name of the responder.
+OPERATIONS = {
+    "Metadata.live": Operation("Whether the server is alive: 200, or no answer"),
+    "Metadata.ready": Operation("Whether all models can execute: 200, else 400"),
+    "Metadata.model_ready": Operation("Whether a model can execute: 200, else 400"),
+    "Metadata.server": _answers("Name, version and extensions of the server", "Server"),
+    "Metadata.model": _answers("Versions, inputs and outputs of a model", "Model"),
+    "Metadata.config": _answers("The complete configuration of a model", "Configuration"),
+    "Metadata.statistics": _answers(
+        "Counts and durations since the model was loaded", "Statistics"
+    ),
+    "Repository.index": _answers(
+        "All models of the repository with their states",
+        "Index",
+        "IndexRequest",
+        is_body_required=False,
+    ),
+    "Repository.load": Operation(
+        "Load a model, or load it anew", "LoadRequest", is_body_required=False
+    ),
+    "Repository.unload": Operation("Unload a model", "UnloadRequest", is_body_required=False),
+    "Repository.named_repository": Operation("Answers 501: repositories have no names"),
+    "Inference.infer": _answers(
+        "Run a model; tensors may also be binary, after the JSON", "InferResponse", "InferRequest"
+    ),
+    "Generate.generate": _answers(
+        "Run a model with flat JSON; exactly one response", "Generated", "GenerateRequest"
+    ),
+    "Generate.generate_stream": Operation(
+        "Run a model with flat JSON; responses as server-sent events, as they come",
+        "GenerateRequest",
+        media="text/event-stream",
+    ),
+    "Settings.log": _answers("What is logged", "Settings"),
+    "Settings.change_log": _answers("Change what is logged", "Settings", "Settings"),
+    "Settings.trace": _answers("What is traced", "Settings"),
+    "Settings.change_trace": _answers("Change what is traced", "Settings", "Settings"),
+    "SharedMemory.status": _answers("The regions of shared memory that are registered", "Regions"),
+    "SharedMemory.register": Operation("Register a region of shared memory", "RegisterRequest"),
+    "SharedMemory.unregister": Operation("Forget one region of shared memory, or all"),
+    "Description.document": _answers("This description", "Description"),
+    "Pages.front": Operation("A page for people; 404 unless Accept names text/html", media=_HTML),
+    "Pages.docs": Operation("This description as a page", media=_HTML),
+    "Pages.asset": Operation("What the pages load", media="text/plain"),
+}
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        found["required"] = list(required)
+    return found
+
+
+def _array(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _schema(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+_STRING = {"type": "string"}
+_BOOLEAN = {"type": "boolean"}
+_COUNT = {"type": "integer", "minimum": 0}
+_SCALARS = {"type": ["string", "number", "boolean"]}
+_PARAMETERS = {"type": "object", "additionalProperties": _SCALARS}
+_DATATYPE = {"type": "string", "enum": [datatype.name for datatype in DATATYPES]}
+_DATA = {"type": "array", "description": "Elements in row-major order, nested or flat."}
+_TENSOR = {"name": _STRING, "datatype": _DATATYPE, "shape": _array(_COUNT), "data": _DATA}
+_DURATION = _object({"count": _COUNT, "ns": _COUNT}, "count", "ns")
+
+SCHEMAS: dict[str, Any] = {
+    "Error": _object({"error": _STRING}, "error"),
+    "Server": _object(
+        {"name": _STRING, "version": _STRING, "extensions": _array(_STRING)}, "name", "version"
+    ),
+    "TensorMetadata": _object(
+        {"name": _STRING, "datatype": _DATATYPE, "shape": _array({"type": "integer"})},
+        *("name", "datatype", "shape"),
+    ),
+    "Model": _object(
+        {
+            "name": _STRING,
+            "versions": _array(_STRING),
+            "platform": _STRING,
+            "inputs": _array(_schema("TensorMetadata")),
+            "outputs": _array(_schema("TensorMetadata")),
+        },
+        *("name", "versions", "platform", "inputs", "outputs"),
+    ),
+    "Configuration": {"type": "object", "description": "ModelConfig of Triton, as JSON."},
+    "Duration": _DURATION,
+    "ModelStatistics": _object(
+        {
+            "name": _STRING,
+            "version": _STRING,
+            "last_inference": {**_COUNT, "description": "Milliseconds since 1970."},
+            "inference_count": _COUNT,
+            "execution_count": _COUNT,
+            "inference_stats": {"type": "object", "additionalProperties": _schema("Duration")},
+        },
+        *("name", "version", "inference_count", "execution_count", "inference_stats"),
+    ),
+    "Statistics": _object({"model_stats": _array(_schema("ModelStatistics"))}, "model_stats"),
+    "IndexRequest": _object({"ready": {**_BOOLEAN, "description": "Only those that are ready."}}),
+    "Index": _array(
+        _object({"name": _STRING, "version": _STRING, "state": _STRING, "reason": _STRING}, "name")
+    ),
+    "LoadRequest": _object({"parameters": _object({"config": _STRING})}),
+    "UnloadRequest": _object({"parameters": _object({"unload_dependents": _BOOLEAN})}),
+    "InferRequest": _object(
+        {
+            "id": _STRING,
+            "parameters": _PARAMETERS,
+            "inputs": _array(
+                _object({**_TENSOR, "parameters": _PARAMETERS}, "name", "datatype", "shape")
+            ),
+            "outputs": _array(_object({"name": _STRING, "parameters": _PARAMETERS}, "name")),
+        },
+        "inputs",
+    ),
+    "InferResponse": _object(
+        {
+            "id": _STRING,
+            "model_name": _STRING,
+            "model_version": _STRING,
+            "parameters": _PARAMETERS,
+            "outputs": _array(_object(_TENSOR, "name", "datatype", "shape")),
+        },
+        *("model_name", "model_version", "outputs"),
+    ),
+    "GenerateRequest": {
+        "type": "object",
+        "description": "Inputs by their names; all other keys are parameters of the request.",
+    },
+    "Generated": {
+        "type": "object",
+        "properties": {"model_name": _STRING, "model_version": _STRING},
+        "description": "Outputs by their names, with the name and the version of the model.",
+    },
+    "RegisterRequest": _object(
+        {
+            "key": {**_STRING, "description": "Name of the shared memory, as shm_open takes it."},
+            "offset": _COUNT,
+            "byte_size": _COUNT,
+        },
+        "byte_size",
+    ),
+    "Regions": _array(
+        _object({"name": _STRING, "key": _STRING, "offset": _COUNT, "byte_size": _COUNT}, "name")
+    ),
+    "Settings": {"type": "object", "description": "Settings by their names."},
+    "Description": {"type": "object", "description": "OpenAPI 3.1."},
+}
