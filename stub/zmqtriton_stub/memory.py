@@ -46,6 +46,8 @@ class Memory:
         self.passing = Passing(self.mappings, self._lease_own)
         #: Messages that are the loop's.
         self.heard: deque[Any] = deque()
+        #: The descriptor that came with a Probe; -1: none has.
+        self.probe = -1
         #: What wakes the loop when another thread has heard one, and how a message gets out.
         self.wake: Callable[[], None] = lambda: None
         self.tell: Callable[[Any], None] = lifeline.send
@@ -236,6 +238,8 @@ class Memory:
             elif type(message) is wire.SegmentGiven:
                 self._take_given(message, descriptor)
             else:
+                if type(message) is wire.Probe:
+                    self.probe, descriptor = descriptor, self.probe
                 self.heard.append(message)
                 if descriptor >= 0:
                     os.close(descriptor)

@@ -37,6 +37,8 @@ class Model:
         self._class: Any = _import(load).TritonPythonModel
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
+        #: Whether it is ready, as it says itself; None: it does not say.
+        self.is_ready: Callable[[], Any] | None = None
         self._event_loop: AbstractEventLoop | None = None
         self._is_decoupled = False
         #: How many batches it executes at once: more than one only where execute() is a coroutine.
@@ -80,6 +82,7 @@ class Model:
             }
             self._instance.initialize(arguments)
         self._execute = getattr(self._instance, "execute", None)
+        self.is_ready = getattr(self._instance, "is_ready", None)
         if instance.max_inflight > 1:
             if inspect.iscoroutinefunction(self._execute):
                 self.slots = instance.max_inflight
