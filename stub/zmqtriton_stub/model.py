@@ -89,7 +89,7 @@ class Model:
             else:
                 instance.say("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
 
-    def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any]:
+    def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
         """The responses; or a task that goes on in the background, for `result_of`."""
         if self._execute is None:
             raise TritonModelException(
@@ -103,13 +103,13 @@ class Model:
             returned = self._run(returned)
         return self._checked(returned, count)
 
-    def result_of(self, task: Task[Any], count: int) -> Responses:
+    def result_of(self, task: Task[Any], count: int) -> Responses | None:
         """What a task has come to that answers so many requests."""
         return self._checked(task.result(), count)
 
-    def _checked(self, returned: Any, count: int) -> Responses:
+    def _checked(self, returned: Any, count: int) -> Responses | None:
         if returned is None:
-            return [None] * count
+            return None
         if self._is_decoupled:
             raise TritonModelException(self._must_return_none)
         _check_responses(returned, count)
