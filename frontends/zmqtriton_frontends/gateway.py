@@ -219,7 +219,7 @@ class Gateway:
         while socket is not None and endpoints.has_input(socket):
             header, *bodies = endpoints.receive(socket)
             try:
-                message = wire.decode(header)
+                message = wire.decode(header, wire.MAX_CONTROL_BYTES)  # statistics may be long
                 self._take(message, bodies)
             except ProtocolError as error:
                 self.malformed += 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import time
-from itertools import repeat
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -31,10 +30,6 @@ from zmqtriton_stub.responses import Answer, Pending
 _now_ns = time.monotonic_ns
 
 _CANCELLED = "request was cancelled"
-_NO_RESPONSE = (
-    "Expected an 'InferenceResponse' object in the execute function return list, found type "
-    f"'{type(None)}'."
-)
 _NOT_ITERATIVE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
     "configured to handle such a flag."
@@ -80,7 +75,7 @@ class Executions:
         try:
             returned = self._model.execute(requests) if requests else []
             requests = []
-            if returned is not None and type(returned) is not list:
+            if type(returned) is not list:
                 self._await(execution, returned)
                 return
             execution.executed_ns = _now_ns()
@@ -98,7 +93,7 @@ class Executions:
         """The batch ends when the task does."""
         if self._instance.is_decoupled:
             # From here on whoever lets go of a request ends it.
-            self._answer(execution, None)
+            self._answer(execution, [None] * len(execution.requests))
         if self._is_free_at_once:
             execution.executed_ns = _now_ns()
             self._leave(execution, [])
@@ -144,12 +139,11 @@ class Executions:
 
     # --------------------------------------------------------------- the end
 
-    def _answer(self, execution: Execution, responses: Responses | None) -> None:
-        """Adds the answers to what execute() returned; all or, with an exception, none of them.
-        None, in place of a list: all are the senders'."""
+    def _answer(self, execution: Execution, responses: Responses) -> None:
+        """Adds the answers to what execute() returned; all or, with an exception, none of them."""
         requests, execution.requests = execution.requests, []
         accepted = []
-        for request, response in zip(requests, repeat(None) if responses is None else responses):
+        for request, response in zip(requests, responses):
             pending = request._pending
             if pending is None or (pending.is_answered and response is None):
                 continue
@@ -159,8 +153,6 @@ class Executions:
                 pending.accept()
                 accepted.append((pending, response))
             elif not (pending.wants_again or pending.is_answered):
-                if responses is not None:
-                    pending.loss = _NO_RESPONSE
                 # Made now, so that its end says so if nobody keeps the request.
                 request.get_response_sender()
         execution.answers += _encode(accepted)
@@ -209,6 +201,7 @@ class Executions:
             execution.executed_ns - execution.ready_ns,
             done_ns - execution.executed_ns,
         )
+        self._instance.measures.flush()  # whoever has the answer finds them
         answers, execution.answers = execution.answers, []
         self.running -= 1
         self._send(answers, [executed], rescheduled)

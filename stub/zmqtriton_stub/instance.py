@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.check import Signature
+from zmqtriton_stub.measuring import Measures
 from zmqtriton_stub.outbox import Outbox
-from zmqtriton_stub.pb_errors import clip
+from zmqtriton_stub.pb_errors import TritonModelException, clip
 
 if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker
@@ -58,6 +59,10 @@ class Instance:
         self.signature: Signature | None = None
         #: The names of its outputs; none until then.
         self.outputs: Collection[str] = ()
+        #: Makes a control call, JSON arguments, and waits; None while this one may not.
+        self.call: Callable[[str, str], Any] | None = None
+        #: Its families and metrics.
+        self.measures = Measures(lambda text: self.say("E", text))
         self._outbox = Outbox(tell)
 
     def configure(self, config: str) -> None:
@@ -91,3 +96,11 @@ class Instance:
 current: Instance | None = None
 #: Which lines the server writes at the moment.
 wanted = logs.Wanted()
+
+
+def refusal(doing: str, text: str) -> TritonModelException:
+    """Triton's words for what the server does not do for a model."""
+    name = "" if current is None else current.name
+    return TritonModelException(
+        f"{doing}: Failed to process the request for model '{name}', message: {text}"
+    )

@@ -69,7 +69,8 @@ class Link:
     def connect(self, address: str, hello: wire.Hello) -> None:
         """Says hello to a broker, and what is here since the time of an earlier one. What was not
         begun is forgotten: whoever asked sends it again."""
-        with self._lock, state_lock:
+        measures = self.instance.measures
+        with measures.lock, self._lock, state_lock:
             if self._socket is not None:
                 self._socket.close()
             self.epoch = -1
@@ -80,6 +81,8 @@ class Link:
             endpoints.send(self._socket, self._introduction(hello))
             for message in self._held():
                 endpoints.send(self._socket, [wire.encode(message)])
+            for frames in measures.introduce(self):
+                endpoints.send(self._socket, frames)
         self.turn()
 
     def _forget_unbegun(self) -> None:
@@ -150,6 +153,10 @@ class Link:
     def send(self, message: list[bytes]) -> None:
         self._outgoing.append(message)
         self.turn()
+
+    def put(self, message: list[bytes]) -> None:
+        """It leaves with the next turn()."""
+        self._outgoing.append(message)
 
     def post(self, answer: Answer) -> None:
         """A response of a stream; it leaves with the next turn()."""
@@ -245,6 +252,8 @@ class Link:
                 stream = self.pending.get((grant.peer, grant.id))
                 if type(stream) is Stream:
                     stream.grant(grant.responses)
+        elif kind is wire.Answer:
+            self.instance.measures.answered(message)
         elif kind is wire.Welcome:
             self.epoch = message.epoch
         elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):

@@ -26,7 +26,6 @@ from zmqtriton_stub.link import Link
 from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import describe
-from zmqtriton_stub.readiness import Readiness
 
 _now_ns = time.monotonic_ns
 
@@ -63,8 +62,6 @@ class Stub:
         #: Of the broker that we are connected to; 0: none yet.
         self._epoch = 0
         self._executions: Executions
-        #: None where the model has no is_ready.
-        self._readiness: Readiness | None = None
         self._next_glance_ns = 0
         #: When idle, and responses are owed, garbage is looked for after so long.
         self._sweep_s = _SWEEP_S
@@ -128,6 +125,7 @@ class Stub:
             self._instance.tell(wire.Completed(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
+            self._instance.call = self._memory.call
             self._model.initialize(config, self._instance)
         except _Finished:
             raise
@@ -158,6 +156,7 @@ class Stub:
         self._instance.asker = self._asker
         memory.tell, memory.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
+        memory.glance, self._instance.measures.is_busy = self._glance, self._is_executing
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
         if self._instance.is_decoupled:
@@ -167,16 +166,7 @@ class Stub:
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:
             self._wait()
-        self._tell_loaded()
-
-    def _tell_loaded(self) -> None:
-        is_ready = self._model.is_ready
-        self._instance.tell(wire.Loaded(int(is_ready is not None)))
-        if is_ready is not None:
-            # Not later: from the first request on the lifeline may go unread for long.
-            self._await(wire.Probe)
-            line = Lifeline.inherited(self._memory.probe)
-            self._readiness = Readiness(self._instance, is_ready, line)
+        self._instance.tell(wire.Loaded())
 
     def _connect_broker(self) -> None:
         birth, link = self._birth, self._link
@@ -196,10 +186,8 @@ class Stub:
     def _finish(self) -> None:
         if not self._is_initialized:
             return
-        self._instance.asker = None
+        self._instance.asker = self._instance.call = None
         self._asker.close()
-        if self._readiness is not None:
-            self._readiness.close()
         try:
             self._model.finalize()
         except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well
@@ -252,6 +240,7 @@ class Stub:
             elif descriptor != link.descriptor:
                 self._lifeline.flush()
                 self._memory.receive()
+        self._instance.measures.flush()
         link.turn()
 
     def _duties(self) -> Duties:
@@ -279,10 +268,14 @@ class Stub:
         """A model sends or asks from within its execute(), which may take long: the broker may be
         another one by now."""
         now_ns = _now_ns()
-        is_main = threading.current_thread() is threading.main_thread()
-        if self._executions.running and now_ns >= self._next_glance_ns and is_main:
+        if now_ns >= self._next_glance_ns and self._is_executing():
             self._next_glance_ns = now_ns + _GLANCE_EVERY_NS
             self._attend()
+
+    def _is_executing(self) -> bool:
+        """In this thread."""
+        is_main = threading.current_thread() is threading.main_thread()
+        return is_main and self._executions.running > 0
 
     def _ready(self) -> list[tuple[int, int]]:
         """The descriptors that have something; the model's coroutines run meanwhile."""

@@ -6,6 +6,7 @@ lifeline, so all of it is read here; what is not about segments is put down for 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import threading
@@ -14,7 +15,7 @@ from collections import deque
 from typing import Any, Callable, Iterable, Tuple
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import INLINE_BYTES, Allocation, Arena, block_of
@@ -25,10 +26,16 @@ from zmqtriton_stub.passing import Found, Passing
 _PATIENCE_S = 1.0
 #: Other threads may take what was just made.
 _TRIES = 8
+#: While a call is waited for, the loop's duties are looked after so often.
+_GLANCE_S = 0.02
 
 _LATE = "The supervisor did not answer in time."
 #: The message and the descriptor; -1: none came along.
 _Answer = Tuple[Any, int]
+
+
+def _key_of_call(number: int) -> tuple[int, ...]:
+    return (0, 0, number)  # those of segments are shorter
 
 
 class _Question:
@@ -46,15 +53,16 @@ class Memory:
         self.passing = Passing(self.mappings, self._lease_own)
         #: Messages that are the loop's.
         self.heard: deque[Any] = deque()
-        #: The descriptor that came with a Probe; -1: none has.
-        self.probe = -1
         #: What wakes the loop when another thread has heard one, and how a message gets out.
         self.wake: Callable[[], None] = lambda: None
         self.tell: Callable[[Any], None] = lifeline.send
         self.release: Callable[[wire.Release], None] = lambda message: None
+        #: Called again and again while a call takes long: the loop's, if this thread is the loop's.
+        self.glance: Callable[[], None] = lambda: None
         self._lifeline = lifeline
         self._reading = threading.Lock()
         self._asked: dict[tuple[int, ...], list[_Question]] = {}
+        self._calls = itertools.count(1)
 
     def begin(self, birth: wire.Birth) -> None:
         """From here on others may be told of what is in the arena."""
@@ -203,6 +211,26 @@ class Memory:
             finally:
                 self._reading.release()
 
+    def call(self, verb: str, arguments: str) -> Any:
+        """What the supervisor answers to a control call, however long that takes; from any thread.
+        Raises its error."""
+        number = next(self._calls)
+        key, waiting = _key_of_call(number), _Question()
+        self._asked[key] = [waiting]
+        self.tell(wire.Call(number, verb, arguments))
+        while waiting.answer is None:
+            if self._reading.acquire(timeout=_GLANCE_S):
+                try:
+                    if waiting.answer is None and self._lifeline.wait(_GLANCE_S):
+                        self._receive()
+                finally:
+                    self._reading.release()
+            self.glance()
+        answer: wire.Answer = waiting.answer[0]
+        if answer.code:
+            raise from_number(answer.code, answer.text)
+        return json.loads(answer.result)
+
     def _ask(self, question: Any, key: tuple[int, ...]) -> _Answer | None:
         """What the supervisor answers; None if it takes too long."""
         waiting = _Question()
@@ -237,9 +265,9 @@ class Memory:
                 self._take_made(message, descriptor)
             elif type(message) is wire.SegmentGiven:
                 self._take_given(message, descriptor)
+            elif type(message) is wire.Answer:
+                self._settle(_key_of_call(message.id), (message, -1))
             else:
-                if type(message) is wire.Probe:
-                    self.probe, descriptor = descriptor, self.probe
                 self.heard.append(message)
                 if descriptor >= 0:
                     os.close(descriptor)

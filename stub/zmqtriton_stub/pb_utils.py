@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from zmqtriton_stub.pb_bls import ResponseIterator
 from zmqtriton_stub.pb_config import ModelConfig
+from zmqtriton_stub.pb_control import is_model_ready, load_model, unload_model
 from zmqtriton_stub.pb_errors import TritonError, TritonModelException
 from zmqtriton_stub.pb_functions import (
     TRITON_STRING_TO_NUMPY,
@@ -26,6 +27,7 @@ from zmqtriton_stub.pb_functions import (
     using_decoupled_model_transaction_policy,
 )
 from zmqtriton_stub.pb_log import Logger
+from zmqtriton_stub.pb_metrics import Metric, MetricFamily, MetricKind
 from zmqtriton_stub.pb_tensor import Tensor
 from zmqtriton_stub.pb_types import (
     TRITONSERVER_MEMORY_CPU,
@@ -55,6 +57,7 @@ __all__ = [
     "InferenceTrace",
     "Logger",
     "MemoryType",
+    "MetricFamily",
     "ModelConfig",
     "PreferredMemory",
     "ResponseIterator",
@@ -67,10 +70,13 @@ __all__ = [
     "get_model_dir",
     "get_output_config_by_name",
     "get_output_tensor_by_name",
+    "is_model_ready",
+    "load_model",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
+    "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
 
@@ -81,6 +87,9 @@ for _class in (
     InferenceResponseSender,
     InferenceTrace,
     Logger,
+    Metric,
+    MetricFamily,
+    MetricKind,
     PreferredMemory,
     ResponseIterator,
     Tensor,

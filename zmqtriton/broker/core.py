@@ -17,6 +17,7 @@ from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance
 from zmqtriton.broker.iterations import Iterations
+from zmqtriton.broker.measures import Measures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
@@ -48,6 +49,7 @@ class Core:
         self.traffic = Traffic()
         self.recovery = Recovery(self)
         self.ensembles = Ensembles(self)
+        self.measures = Measures(self.outbox)
         self._timers = Timers()
         self._dispatch = Dispatch(self.outbox, self._timers)
         self._iterations = Iterations(self)
@@ -150,6 +152,7 @@ class Core:
             self._put_back(generation, waiting, now_ns)
             self.recovery.proceed(now_ns)
             self._dispatch.proceed(now_ns)
+        self.measures.forget(message.serial)
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
@@ -390,5 +393,8 @@ class Core:
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
         own = {"malformed": self.malformed, "leases": self.blocks.leases.count}
-        answer = report(message, self.generations, own | vars(self.traffic), wall_offset_ns)
+        peer = self.peers.get(serial)
+        measures = self.measures if peer is not None and peer.role == "metrics" else None
+        own |= vars(self.traffic)
+        answer = report(message, self.generations, own, wall_offset_ns, measures)
         self.outbox.statistics.append((serial, answer))

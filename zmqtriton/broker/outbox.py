@@ -21,7 +21,13 @@ class Outbox:
         self.settled: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
         self.statistics: list[tuple[int, wire.Statistics]] = []
+        #: To stubs.
+        self.answers: list[tuple[int, wire.Answer]] = []
         self.supervisor: list[Any] = []
+
+    @property
+    def has_blocks(self) -> bool:
+        return bool(self.leases or self.releases or self.settled)
 
     def abandon(self, serial: int, route: tuple[int, int]) -> None:
         self.abandons.setdefault(serial, []).append(wire.Route(*route))

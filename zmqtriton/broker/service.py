@@ -208,6 +208,8 @@ class Service:
             self._core.blocks.borrow(serial, message.blocks)
         elif kind is wire.Held:
             self._core.recovery.hold(serial, message)
+        elif kind is wire.Call and router is self._workers:
+            self._core.measures.call(serial, message)
         elif kind is wire.Consumed and router is self._requests:
             self._core.consumed(serial, message)
         elif kind is wire.AskStatistics and router is self._requests:
@@ -316,9 +318,8 @@ class Service:
             messages, outbox.supervisor = outbox.supervisor, []
             for message in messages:
                 self._lifeline.send(message)
-        has_blocks = bool(outbox.leases or outbox.releases or outbox.settled)
-        has_blocks = has_blocks and self._flush_blocks(outbox)
-        has_work = bool(outbox.works or outbox.abandons or outbox.grants)
+        has_blocks = outbox.has_blocks and self._flush_blocks(outbox)
+        has_work = bool(outbox.works or outbox.abandons or outbox.grants or outbox.answers)
         if has_work:
             self._flush_workers(outbox)
         has_replies = bool(outbox.replies or outbox.statistics)
@@ -373,6 +374,8 @@ class Service:
         for serial, allowed in grants.items():
             for some in _cut(allowed):
                 self._workers.send(serial, wire.Consumed(some), [])
+        while outbox.answers:
+            self._workers.send(*outbox.answers.pop(0), [])
 
     def _flush_requests(self, outbox: Outbox) -> None:
         replies, outbox.replies = outbox.replies, {}

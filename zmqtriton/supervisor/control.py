@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqtriton.supervisor import readiness, regions
+from zmqtriton.supervisor import regions
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
+from zmqtriton.supervisor.nested_loads import NestedLoads
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
@@ -20,6 +21,8 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, Zm
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
+#: What code of a model may ask for.
+_FOR_MODELS = frozenset({"load", "unload", "ready"})
 
 
 class Served(Protocol):
@@ -28,6 +31,16 @@ class Served(Protocol):
     @property
     def is_stopping(self) -> bool:
         """Nothing new may begin."""
+
+    def is_stub(self, caller: int) -> bool:
+        """Whether it is a model that calls."""
+
+    def is_model_ready(self, model: str, version: int) -> bool:
+        """Whether it can execute now; version -1: any."""
+
+    @property
+    def nested(self) -> NestedLoads:
+        """Loads for which another load waits."""
 
     def load(self, model: str, override: str | None, done: Done) -> None:
         """`done` hears how it went."""
@@ -54,10 +67,6 @@ class Served(Protocol):
         """What is traced."""
 
     @property
-    def readiness(self) -> readiness.Readiness:
-        """What models say of themselves."""
-
-    @property
     def regions(self) -> regions.Regions:
         """Clients' shared memory."""
 
@@ -72,6 +81,8 @@ class Control:
         """Answers the caller, now or later, exactly once."""
         try:
             arguments = _parse(call.arguments)
+            if call.verb not in _FOR_MODELS and self._served.is_stub(caller):
+                raise InvalidArgument(f"a model may not call '{call.verb}'")
             if call.verb == "index":
                 self._index(caller, call.id, arguments)
             elif call.verb == "load":
@@ -82,8 +93,6 @@ class Control:
                 self._served.status(self._answer(caller, call.id))
             elif call.verb in _AT_ONCE:
                 self._succeed(caller, call.id, _AT_ONCE[call.verb](self._served, arguments))
-            elif call.verb == readiness.VERB:
-                self._served.readiness.handle(arguments, self._answer(caller, call.id))
             elif call.verb in regions.VERBS:
                 answer = self._answer(caller, call.id)
                 self._served.regions.handle(caller, call.verb, arguments, answer)
@@ -105,7 +114,8 @@ class Control:
         self._check_allowed()
         model = _model_name(arguments)
         override = _override(arguments.get("parameters") or {})
-        self._served.load(model, override, self._answer(caller, call_id))
+        done = self._served.nested.begin(caller, model, self._answer(caller, call_id))
+        self._served.load(model, override, done)
 
     def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
         self._check_allowed()
@@ -170,6 +180,13 @@ def _changes(arguments: dict[str, Any]) -> dict[str, Any]:
     return changes
 
 
+def _version(arguments: dict[str, Any]) -> int:
+    version = arguments.get("version", -1)
+    if type(version) is not int:
+        raise InvalidArgument("the version of a model must be a number")
+    return version
+
+
 def _model_name(arguments: dict[str, Any]) -> str:
     name = arguments.get("model")
     if not isinstance(name, str) or not name:
@@ -201,6 +218,7 @@ def _override(parameters: Any) -> str | None:
 
 #: What is answered without waiting for anybody.
 _AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
+    "ready": lambda served, given: served.is_model_ready(_name(given), _version(given)),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
     "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
     "trace.settings": lambda served, given: served.trace_settings.handle(

@@ -25,11 +25,11 @@ from zmqtriton.supervisor.introductions import Introductions, Server
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
 from zmqtriton.supervisor.model import Model
+from zmqtriton.supervisor.nested_loads import NestedLoads
 from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.preparations import Preparations
-from zmqtriton.supervisor.readiness import Readiness
 from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
@@ -111,7 +111,6 @@ class Core:
         )
         self.log_settings = LogSettings(plan, self._introductions, server.settings)
         self.trace_settings = TraceSettings(plan, server.settings)
-        self.readiness = Readiness(plan, self.generations)
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
@@ -127,6 +126,7 @@ class Core:
             preparations=self._preparations,
             retries=policy.load_retries,
         )
+        self.nested = NestedLoads(self.generations, self._around.slots)
 
     def actions(self) -> list[Action]:
         """What is to be done now, in this order."""
@@ -176,7 +176,6 @@ class Core:
             return
         self._started_s.pop(serial, None)
         self._preparations.ended(serial, reason, last_words)
-        self.readiness.gone(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words))
 
     def process_frozen(self, serial: int) -> None:
@@ -239,7 +238,7 @@ class Core:
         event = stub_message(message)
         if event is not None:
             self._tell_stub(serial, event)
-        elif isinstance(message, wire.Answer) and not self.readiness.answered(serial, message):
+        elif isinstance(message, wire.Answer):
             self._preparations.answered(serial, message)
 
     def _tell_stub(self, serial: int, event: states.Event) -> None:
@@ -283,6 +282,14 @@ class Core:
     def model(self, name: str) -> Model:
         """It, made known if it was not."""
         return self.models.setdefault(name, Model(name, self._around))
+
+    def is_stub(self, caller: int) -> bool:
+        return self._find_stub(caller)[1] is not None
+
+    def is_model_ready(self, model: str, version: int) -> bool:
+        known = self.models[model].versions if model in self.models else {}
+        numbers = known if version == -1 else {version} & set(known)
+        return any(known[number].shown[0] is states.ModelState.READY for number in numbers)
 
     def load(self, model: str, override: str | None, done: Done) -> None:
         self.model(model).load(done, override=override, again=True)

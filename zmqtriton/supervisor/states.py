@@ -72,12 +72,8 @@ class ConfigCompleted(Event):
     document: str
 
 
-@dataclass(frozen=True)
 class ModelLoaded(Event):
     """`initialize` has returned."""
-
-    #: The model has is_ready.
-    is_asked: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,5 +58,4 @@ class ModelVersion:
             served.ready_instances,
             served.finished.config,
             served.finished.proto,
-            int(bool(served.asked())),
         )

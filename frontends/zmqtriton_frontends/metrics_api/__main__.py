@@ -12,7 +12,7 @@ import sys
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition
+from zmqtriton_frontends.metrics_api import exposition, measures
 from zmqtriton_frontends.metrics_api.server import Page
 
 #: A scrape under way at the end is given so long, however long requests are given.
@@ -51,7 +51,8 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     async def scrape() -> str:
         found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
         text = exposition.render(found["model_stats"], has_latencies=has_latencies)
-        return text + exposition.render_own(found["zmqtriton"], status)
+        text += exposition.render_own(found["zmqtriton"], status)
+        return text + measures.render(found.get("measures", []))
 
     page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
     await page.start(listener)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from zmqtriton_frontends.metrics_api.measures import escape
+
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
 
@@ -141,8 +143,4 @@ def _failures(model_stats: list[ModelStat]) -> Iterator[str]:
 
 
 def _labels(**labels: str) -> str:
-    return "{" + ",".join(f'{key}="{_escape(value)}"' for key, value in labels.items()) + "}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in labels.items()) + "}"

@@ -1,0 +1,57 @@
+"""What models measure, as Prometheus text 0.0.4; families and series as the broker tells them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
+
+_KINDS = ("counter", "gauge", "histogram")
+
+
+def render(families: list[dict[str, Any]]) -> str:
+    """A family without series is left out."""
+    lines: list[str] = []
+    for family in families:
+        if family["series"]:
+            name, kind = family["name"], _KINDS[family["kind"]]
+            lines += [f"# HELP {name} {_help(family['description'])}", f"# TYPE {name} {kind}"]
+            for series in family["series"]:
+                lines += _histogram(name, series) if "counts" in series else _single(name, series)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
+    yield f"{name}{_labels(series['labels'])} {_number(series['value'])}"
+
+
+def _histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
+    labels, counts = series["labels"], list(accumulate(series["counts"]))
+    yield f"{name}_count{_labels(labels)} {counts[-1]}"
+    yield f"{name}_sum{_labels(labels)} {_number(series['value'])}"
+    for bound, count in zip([*series["buckets"], math.inf], counts, strict=True):
+        yield f"{name}_bucket{_labels({**labels, 'le': _number(bound)})} {count}"
+
+
+def _labels(labels: dict[str, str]) -> str:
+    pairs = ",".join(f'{key}="{escape(value)}"' for key, value in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
+
+
+def _number(value: float) -> str:
+    """As Prometheus reads it; whole numbers without a point, as Triton writes them."""
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if math.isnan(value):
+        return "NaN"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def escape(value: str) -> str:
+    """The value of a label."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,69 @@
+"""What a metric of a model may look like: kinds, names, labels, buckets, and how many there may be.
+
+Stubs ask here before they tell the broker, which asks again, because a model can make its stub say
+anything. Knows no series and no values.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, Unavailable
+
+COUNTER, GAUGE, HISTOGRAM = range(3)
+
+#: Families and metrics that one process may have at a time.
+MOST = 10_000
+MAX_NAME = 256
+MAX_DESCRIPTION = 1024
+MAX_LABELS = 64
+#: Characters of a metric's labels in all.
+MAX_LABEL_TEXT = 4096
+MAX_BUCKETS = 256
+
+_FAMILY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+#: Families of the server itself begin so; a second one of that name would spoil the whole page.
+_RESERVED = (
+    *("nv_inference_", "nv_model_", "nv_cache_", "nv_cpu_", "nv_gpu_", "nv_energy_", "nv_pinned_"),
+    "zmqtriton_",
+)
+
+
+def check_family(name: Any, description: Any, kind: Any) -> None:
+    """Raises a ZmqTritonError that says what is wrong."""
+    if type(name) is not str or len(name) > MAX_NAME or not _FAMILY.fullmatch(name):
+        raise InvalidArgument("Invalid metric name")
+    if name.startswith(_RESERVED):
+        raise AlreadyExists(f"Family name '{name}' is one of the server's own")
+    if type(description) is not str or len(description) > MAX_DESCRIPTION:
+        raise InvalidArgument(f"a description may have {MAX_DESCRIPTION} characters")
+    if type(kind) is not int or kind not in (COUNTER, GAUGE, HISTOGRAM):
+        raise InvalidArgument("Invalid metric kind")
+
+
+def check_metric(kind: int, labels: Any, buckets: Any) -> None:
+    """Likewise for one metric of a family of that kind."""
+    size = 0
+    for key, value in labels.items():
+        # A histogram has `le` for itself.
+        if type(key) is not str or not _LABEL.fullmatch(key) or (kind == HISTOGRAM and key == "le"):
+            raise InvalidArgument("Invalid label name")
+        if type(value) is not str:
+            raise InvalidArgument("attempt to access JSON non-string as string")
+        size += len(key) + len(value)
+    if len(labels) > MAX_LABELS or size > MAX_LABEL_TEXT:
+        text = f"a metric may have {MAX_LABELS} labels of {MAX_LABEL_TEXT} characters in all"
+        raise InvalidArgument(text)
+    if len(buckets) > MAX_BUCKETS:
+        raise InvalidArgument(f"a histogram may have {MAX_BUCKETS} buckets")
+    is_sorted = all(low < high for low, high in zip(buckets, buckets[1:]))
+    if not is_sorted or any(bound != bound for bound in buckets):  # NaN
+        raise InvalidArgument("Bucket Boundaries must be strictly sorted")
+
+
+def check_count(count: int) -> None:
+    """Before one more is made by a process that has so many."""
+    if count >= MOST:
+        raise Unavailable(f"a model instance may have {MOST} metrics and families at a time")

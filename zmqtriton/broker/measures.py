@@ -1,0 +1,253 @@
+"""What models measure: families and their series, shared by all instances that hold the same.
+
+A pure state machine. The service hands it what stubs say, the core tells of deaths, and the metrics
+process gets all of it with the statistics. A series is there as long as somebody holds it, and what
+one holder has added stays when that one goes.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton_floor import metrics, wire
+from zmqtriton_floor.errors import AlreadyExists, NotFound, ProtocolError, ZmqTritonError
+from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
+
+#: The label values of a series, by name in their order.
+Labels = tuple[tuple[str, str], ...]
+
+
+class Series:
+    """One line of the page, or the lines of one histogram."""
+
+    def __init__(self, labels: Labels, buckets: list[float]) -> None:
+        self.labels = labels
+        #: Upper bounds; the last bucket, which has none, is not among them.
+        self.buckets = buckets
+        self.holders: set[Holder] = set()
+        #: Of a counter the sum, of a histogram that of what was observed; of a gauge what was set.
+        self.value = 0.0
+        #: What was added to a gauge since.
+        self.more = 0.0
+        #: When a gauge was set, by the clock of the machine.
+        self.set_ns = 0
+        #: How many were observed in each bucket alone.
+        self.counts = [0] * (len(buckets) + 1)
+
+
+class Family:
+    def __init__(self, name: str, description: str, kind: int) -> None:
+        self.name = name
+        self.description = description
+        self.kind = kind
+        #: Objects of models, each a process and its number there.
+        self.holders: set[tuple[int, int]] = set()
+        self.series: dict[Labels, Series] = {}
+
+
+class Holder:
+    """A metric object of a model."""
+
+    def __init__(self, family: Family, series: Series, buckets: list[float]) -> None:
+        self.family = family
+        self.series = series
+        #: Which bucket of the series each of its own falls into.
+        self.places = [bisect_left(series.buckets, bound) for bound in [*buckets, inf]]
+
+
+class Process:
+    """What one stub has."""
+
+    def __init__(self) -> None:
+        self.families: dict[int, Family] = {}
+        self.metrics: dict[int, Holder] = {}
+
+
+class Measures:
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._families: dict[str, Family] = {}
+        self._processes: dict[int, Process] = {}
+        self._changes: dict[str, Callable[..., None]] = {
+            "family": self._add_family,
+            "metric": self._add_metric,
+            "add": self._add,
+            "set": self._set,
+            "was": self._was,
+            "observed": self._observed,
+            "drop": self._drop,
+        }
+
+    def call(self, serial: int, call: wire.Call) -> None:
+        """What a stub says or asks; what has a number is answered, the rest if it is refused."""
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            raise ProtocolError("Call: the arguments are no JSON") from None
+        error: ZmqTritonError | None = None
+        result = 0.0
+        try:
+            if call.verb == "measure":
+                error = self._take(serial, arguments)
+            elif call.verb == "value":
+                result = self._value(serial, arguments)
+            elif call.verb == "family":
+                self._require_family(serial, arguments)
+            else:
+                raise ProtocolError(f"Call: '{call.verb}' is nothing that a stub may ask")
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+            raise ProtocolError(f"Call: the arguments of '{call.verb}' make no sense") from None
+        except NotFound as refusal:
+            error = refusal
+        if call.id or error:
+            code, text = (error.number, error.text) if error else (0, "")
+            answer = wire.Answer(call.id, code, text, json.dumps(result))
+            self._outbox.answers.append((serial, answer))
+
+    def forget(self, serial: int) -> None:
+        """The process is dead."""
+        process = self._processes.pop(serial, None)
+        if process is not None:
+            for holder in process.metrics.values():
+                self._let_go(holder)
+            for number, family in process.families.items():
+                self._leave(family, (serial, number))
+
+    def page(self) -> list[dict[str, Any]]:
+        """All families in the order in which they came, for the metrics process."""
+        return [
+            {
+                "name": family.name,
+                "description": family.description,
+                "kind": family.kind,
+                "series": [_describe(family.kind, series) for series in family.series.values()],
+            }
+            for family in self._families.values()
+        ]
+
+    # ---------------------------------------------------------------- changes
+
+    def _take(self, serial: int, changes: Any) -> ZmqTritonError | None:
+        """The first refusal; the other changes hold."""
+        process = self._processes.setdefault(serial, Process())
+        refusal: ZmqTritonError | None = None
+        for verb, number, *details in changes:
+            if type(number) is not int:
+                raise ValueError("a change without a number")
+            try:
+                self._changes[verb](serial, process, number, *details)
+            except ZmqTritonError as error:
+                refusal = refusal or error
+        return refusal
+
+    def _add_family(
+        self, serial: int, process: Process, number: int, name: str, text: str, kind: int
+    ) -> None:
+        if number in process.families:
+            return
+        metrics.check_count(len(process.families) + len(process.metrics))
+        metrics.check_family(name, text, kind)
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = Family(name, text, kind)
+        elif family.kind != kind:
+            raise AlreadyExists("Family name already exists with different type")
+        family.holders.add((serial, number))
+        process.families[number] = family
+
+    def _add_metric(
+        self, _: int, process: Process, number: int, of: int, labels: dict[str, str], bounds: Any
+    ) -> None:
+        family = process.families.get(of)
+        if family is None or number in process.metrics:
+            return  # it was refused, which was said then
+        metrics.check_count(len(process.families) + len(process.metrics))
+        buckets = [float(bound) for bound in bounds]
+        metrics.check_metric(family.kind, labels, buckets)
+        key = tuple(sorted(labels.items()))
+        series = family.series.get(key)
+        if series is None:
+            # A second holder may have other buckets: those of the first one stay.
+            series = family.series[key] = Series(key, buckets)
+        holder = process.metrics[number] = Holder(family, series, buckets)
+        series.holders.add(holder)
+
+    def _add(self, _: int, process: Process, number: int, value: float) -> None:
+        holder = process.metrics.get(number)
+        if holder is not None and holder.family.kind == COUNTER:
+            series = holder.series
+            series.value += max(0.0, float(value)) if value == value else value
+        elif holder is not None and holder.family.kind == GAUGE:
+            holder.series.more += float(value)
+
+    def _set(self, _: int, process: Process, number: int, value: float, at_ns: int) -> None:
+        """Whoever comes last wins."""
+        holder = process.metrics.get(number)
+        if holder is not None and holder.family.kind == GAUGE:
+            series = holder.series
+            series.value, series.more, series.set_ns = float(value), 0.0, int(at_ns)
+
+    def _was(self, _: int, process: Process, number: int, value: float, at_ns: int) -> None:
+        """Told to a new broker: who set it last knows best; what others add counts all the same."""
+        holder = process.metrics.get(number)
+        if holder is not None and holder.family.kind == GAUGE and at_ns > holder.series.set_ns:
+            holder.series.value, holder.series.set_ns = float(value), int(at_ns)
+
+    def _observed(
+        self, _: int, process: Process, number: int, counts: list[int], total: float
+    ) -> None:
+        holder = process.metrics.get(number)
+        if holder is None or holder.family.kind != HISTOGRAM:
+            return
+        if len(counts) != len(holder.places) or any(type(c) is not int or c < 0 for c in counts):
+            raise ValueError("counts of other buckets")
+        for place, count in zip(holder.places, counts, strict=True):
+            holder.series.counts[place] += count
+        holder.series.value += float(total)
+
+    def _drop(self, serial: int, process: Process, number: int) -> None:
+        holder = process.metrics.pop(number, None)
+        if holder is not None:
+            self._let_go(holder)
+            return
+        family = process.families.pop(number, None)
+        if family is not None:
+            self._leave(family, (serial, number))
+
+    def _let_go(self, holder: Holder) -> None:
+        series = holder.series
+        series.holders.discard(holder)
+        if not series.holders:
+            holder.family.series.pop(series.labels, None)
+
+    def _leave(self, family: Family, holder: tuple[int, int]) -> None:
+        family.holders.discard(holder)
+        if not family.holders:
+            del self._families[family.name]
+
+    # --------------------------------------------------------------- questions
+
+    def _value(self, serial: int, number: int) -> float:
+        holder = self._process(serial).metrics.get(number)
+        if holder is None:
+            raise NotFound("the metric is unknown, since its family was refused")
+        return holder.series.value + holder.series.more
+
+    def _require_family(self, serial: int, number: int) -> None:
+        if number not in self._process(serial).families:
+            raise NotFound("Family name already exists with different type")
+
+    def _process(self, serial: int) -> Process:
+        return self._processes.get(serial) or Process()
+
+
+def _describe(kind: int, series: Series) -> dict[str, Any]:
+    described: dict[str, Any] = {"labels": dict(series.labels), "value": series.value + series.more}
+    if kind == HISTOGRAM:
+        described |= {"buckets": series.buckets, "counts": series.counts}
+    return described
