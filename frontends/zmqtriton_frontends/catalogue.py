@@ -29,6 +29,8 @@ class ModelVersion:
         self.state = news.state
         self.reason = news.reason
         self.ready_instances = news.ready_instances
+        #: Its model has a say in whether it is ready.
+        self.is_asked = bool(news.is_asked)
         self.config_text = news.config
         self.config_proto = news.config_proto
         self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
@@ -128,6 +130,15 @@ class Catalogue:
             newest = self._newest.get(name)
             return newest is not None and newest.is_ready and self.has_broker
         return self._version(name, version).is_ready and self.has_broker
+
+    def asked(self) -> set[int]:
+        """Generations whose models have a say in whether the server is ready."""
+        return {
+            version.generation
+            for versions in self._models.values()
+            for version in versions.values()
+            if version.is_asked and version.is_loaded and self.strict_readiness
+        }
 
     def is_ready(self) -> bool:
         """Strict: every version of every model can execute, or was unloaded on purpose."""

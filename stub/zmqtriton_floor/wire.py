@@ -25,14 +25,13 @@ Three conversations, frontend (F), broker (B), stub (S), supervisor (V):
     S ── Hello ──▶ B                                      V ── Answer ──▶ F
 
 What does not decode raises `ProtocolError` naming kind and field; whoever reads a socket counts
-that and drops the message, and lives on. `python -m zmqtriton_floor.wire` prints the tables as
-Markdown, which is docs/protocol.md.
+that and drops the message, and lives on. `python -m zmqtriton_floor.protocol_page` prints the
+tables as Markdown, which is docs/protocol.md.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
 from typing import Any, Callable, List, NamedTuple, Union
 
 import msgpack
@@ -63,13 +62,13 @@ Token = bytes  # exactly 16 bytes
 Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up to 1024 characters
 Ids = List[int]
 
-_INTEGERS = {
+INTEGERS = {
     "Count": (0, 2**63 - 1),
     "Number": (-(2**63), 2**63 - 1),
     "Code": (0, 99),
     "Flags": (0, 2**32 - 1),
 }
-_LENGTHS = {
+LENGTHS = {
     "Name": (str, 0, 1024),
     "Text": (str, 0, 1 << 16),
     "Document": (str, 0, MAX_DOCUMENT),
@@ -182,6 +181,15 @@ class Route(NamedTuple):
     id: Count
 
 
+class Await(NamedTuple):
+    """One request of a stub without whose next reply execute() of a batch does not go on; of
+    several for the same batch any one will do."""
+
+    batch: Count  # 0: any that this process is in
+    id: Count
+    received: Count  # replies to it that had come; with one more this does not hold any longer
+
+
 # ------------------------------------------------- messages to the broker
 
 
@@ -242,6 +250,12 @@ class Held(NamedTuple):
 
     blocks: list[Block]
     is_last: Flags  # 0: more of them follow
+
+
+class Waits(NamedTuple):
+    """From a stub that was asked: what its batches wait for. Asked by the broker with none."""
+
+    awaits: list[Await]
 
 
 class Settled(NamedTuple):
@@ -338,6 +352,11 @@ class Initialize(NamedTuple):
     config: Document
 
 
+class Probe(NamedTuple):
+    """To a Loaded that says is_asked: the lifeline that comes along is a thread's of its own, which
+    answers each Call there with what is_ready() says."""
+
+
 class Finish(NamedTuple):
     """Call finalize and exit."""
 
@@ -367,6 +386,7 @@ class News(NamedTuple):
     ready_instances: Count
     config: Document
     config_proto: Blob
+    is_asked: Flags = 0  # 1: whether it is ready is the model's to say; the supervisor asks it
 
 
 class Forget(NamedTuple):
@@ -533,6 +553,8 @@ class Completed(NamedTuple):
 class Loaded(NamedTuple):
     """initialize has returned."""
 
+    is_asked: Flags = 0  # 1: the model has is_ready; a Probe is awaited before any request
+
 
 class Failed(NamedTuple):
     """Import, auto_complete_config or initialize failed; the stub exits."""
@@ -577,12 +599,13 @@ KINDS: dict[int, type[Any]] = dict(
             *(Loaded, Failed, Said, Drained, Proved, Overdue),
             *(Consumed, Lease, Release, MakeSegment, SegmentMade, DropSegment, AskSegment),
             *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held, Settled, Logging),
+            *(Probe, Waits),
         ),
         start=1,
     )
 )
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
-ROWS: tuple[type[Any], ...] = (Request, Work, Block, Outcome, Grant, Executed, Reply, Route)
+ROWS: tuple[type[Any], ...] = (Request, Work, Block, Outcome, Grant, Executed, Reply, Route, Await)
 
 
 # ------------------------------------------------------------------- bodies
@@ -652,8 +675,8 @@ class _Form:
         self.types: frozenset[tuple[type, ...]] = frozenset(
             itertools.product(*(self._types(kind) for kind in self.kinds))
         )
-        self.integers = [(i, *_INTEGERS[k]) for i, k in enumerate(self.kinds) if k in _INTEGERS]
-        self.lengths = [(i, *_LENGTHS[k][1:]) for i, k in enumerate(self.kinds) if k in _LENGTHS]
+        self.integers = [(i, *INTEGERS[k]) for i, k in enumerate(self.kinds) if k in INTEGERS]
+        self.lengths = [(i, *LENGTHS[k][1:]) for i, k in enumerate(self.kinds) if k in LENGTHS]
         self.correlations = [i for i, k in enumerate(self.kinds) if k == "Correlation"]
         self.ids = [i for i, k in enumerate(self.kinds) if k == "Ids"]
         self.rows = [(i, k[5:-1]) for i, k in enumerate(self.kinds) if k.startswith("list[")]
@@ -661,10 +684,10 @@ class _Form:
 
     @staticmethod
     def _types(kind: str) -> tuple[type, ...]:
-        if kind in _INTEGERS:
+        if kind in INTEGERS:
             return (int,)
-        if kind in _LENGTHS:
-            return (_LENGTHS[kind][0],)
+        if kind in LENGTHS:
+            return (LENGTHS[kind][0],)
         return (int, str) if kind == "Correlation" else (list,)
 
     def read(self, row: list[Any]) -> Any:
@@ -694,15 +717,15 @@ class _Form:
         for i, name in self.rows:
             if len(row[i]) > MAX_ROWS:
                 raise ProtocolError(f"{self.cls.__name__}: too many {self.fields[i]}")
-            read = _FORMS[name].read
+            read = FORMS[name].read
             try:
                 row[i] = [read(entry) for entry in row[i]]
             except TypeError:
                 raise ProtocolError(f"{self.cls.__name__}: no rows in {self.fields[i]}") from None
 
 
-_FORMS: dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
-_BY_KIND: dict[int, _Form] = {number: _FORMS[cls.__name__] for number, cls in KINDS.items()}
+FORMS: dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
+_BY_KIND: dict[int, _Form] = {number: FORMS[cls.__name__] for number, cls in KINDS.items()}
 
 
 def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
@@ -768,33 +791,3 @@ def decode_response(body: bytes) -> ResponseBody:
         return ResponseBody(parameters, _tensors(outputs))
     except (ValueError, TypeError, RecursionError):
         raise ProtocolError("a body that is no response") from None
-
-
-# -------------------------------------------------------------------- docs
-
-
-def _document(cls: type[Any], number: int | None) -> list[str]:
-    title = f"### {cls.__name__}" + ("" if number is None else f" ({number})")
-    lines = [title, "", " ".join((cls.__doc__ or "").split()), ""]
-    form = _FORMS[cls.__name__]
-    rows = [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]
-    return [*lines, "| field | kind |", "|---|---|", *rows, ""] if rows else lines
-
-
-def describe() -> str:
-    """The whole protocol as Markdown."""
-    lines = ["# Protocol", "", "Written by `python -m zmqtriton_floor.wire`; edit that file.", ""]
-    lines += [f"Version {VERSION}.", "", "```text", (__doc__ or "").strip(), "```", ""]
-    lines += ["## Kinds of fields", "", "| kind | bound |", "|---|---|"]
-    lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in _INTEGERS.items()]
-    lines += [f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in _LENGTHS.items()]
-    lines += ["| Correlation | an integer or a string of up to 1024 characters |", ""]
-    lines += ["## Rows", "", *(line for cls in ROWS for line in _document(cls, None))]
-    lines += ["## Messages", ""]
-    for number, cls in KINDS.items():
-        lines += _document(cls, number)
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(describe())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
+from itertools import repeat
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -30,6 +31,10 @@ from zmqtriton_stub.responses import Answer, Pending
 _now_ns = time.monotonic_ns
 
 _CANCELLED = "request was cancelled"
+_NO_RESPONSE = (
+    "Expected an 'InferenceResponse' object in the execute function return list, found type "
+    f"'{type(None)}'."
+)
 _NOT_ITERATIVE = (
     "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
     "configured to handle such a flag."
@@ -75,7 +80,7 @@ class Executions:
         try:
             returned = self._model.execute(requests) if requests else []
             requests = []
-            if type(returned) is not list:
+            if returned is not None and type(returned) is not list:
                 self._await(execution, returned)
                 return
             execution.executed_ns = _now_ns()
@@ -93,7 +98,7 @@ class Executions:
         """The batch ends when the task does."""
         if self._instance.is_decoupled:
             # From here on whoever lets go of a request ends it.
-            self._answer(execution, [None] * len(execution.requests))
+            self._answer(execution, None)
         if self._is_free_at_once:
             execution.executed_ns = _now_ns()
             self._leave(execution, [])
@@ -139,11 +144,12 @@ class Executions:
 
     # --------------------------------------------------------------- the end
 
-    def _answer(self, execution: Execution, responses: Responses) -> None:
-        """Adds the answers to what execute() returned; all or, with an exception, none of them."""
+    def _answer(self, execution: Execution, responses: Responses | None) -> None:
+        """Adds the answers to what execute() returned; all or, with an exception, none of them.
+        None, in place of a list: all are the senders'."""
         requests, execution.requests = execution.requests, []
         accepted = []
-        for request, response in zip(requests, responses):
+        for request, response in zip(requests, repeat(None) if responses is None else responses):
             pending = request._pending
             if pending is None or (pending.is_answered and response is None):
                 continue
@@ -153,6 +159,8 @@ class Executions:
                 pending.accept()
                 accepted.append((pending, response))
             elif not (pending.wants_again or pending.is_answered):
+                if responses is not None:
+                    pending.loss = _NO_RESPONSE
                 # Made now, so that its end says so if nobody keeps the request.
                 request.get_response_sender()
         execution.answers += _encode(accepted)

@@ -26,6 +26,7 @@ from zmqtriton_stub.link import Link
 from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import describe
+from zmqtriton_stub.readiness import Readiness
 
 _now_ns = time.monotonic_ns
 
@@ -62,6 +63,8 @@ class Stub:
         #: Of the broker that we are connected to; 0: none yet.
         self._epoch = 0
         self._executions: Executions
+        #: None where the model has no is_ready.
+        self._readiness: Readiness | None = None
         self._next_glance_ns = 0
         #: When idle, and responses are owed, garbage is looked for after so long.
         self._sweep_s = _SWEEP_S
@@ -166,7 +169,16 @@ class Stub:
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:
             self._wait()
-        self._instance.tell(wire.Loaded())
+        self._tell_loaded()
+
+    def _tell_loaded(self) -> None:
+        is_ready = self._model.is_ready
+        self._instance.tell(wire.Loaded(int(is_ready is not None)))
+        if is_ready is not None:
+            # Not later: from the first request on the lifeline may go unread for long.
+            self._await(wire.Probe)
+            line = Lifeline.inherited(self._memory.probe)
+            self._readiness = Readiness(self._instance, is_ready, line)
 
     def _connect_broker(self) -> None:
         birth, link = self._birth, self._link
@@ -188,6 +200,8 @@ class Stub:
             return
         self._instance.asker = self._instance.call = None
         self._asker.close()
+        if self._readiness is not None:
+            self._readiness.close()
         try:
             self._model.finalize()
         except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well

@@ -53,6 +53,8 @@ class Memory:
         self.passing = Passing(self.mappings, self._lease_own)
         #: Messages that are the loop's.
         self.heard: deque[Any] = deque()
+        #: The descriptor that came with a Probe; -1: none has.
+        self.probe = -1
         #: What wakes the loop when another thread has heard one, and how a message gets out.
         self.wake: Callable[[], None] = lambda: None
         self.tell: Callable[[Any], None] = lifeline.send
@@ -268,6 +270,8 @@ class Memory:
             elif type(message) is wire.Answer:
                 self._settle(_key_of_call(message.id), (message, -1))
             else:
+                if type(message) is wire.Probe:
+                    self.probe, descriptor = descriptor, self.probe
                 self.heard.append(message)
                 if descriptor >= 0:
                     os.close(descriptor)

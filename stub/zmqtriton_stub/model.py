@@ -37,6 +37,8 @@ class Model:
         self._class: Any = _import(load).TritonPythonModel
         self._instance: Any = None
         self._execute: Callable[[list[InferenceRequest]], Any] | None = None
+        #: Whether it is ready, as it says itself; None: it does not say.
+        self.is_ready: Callable[[], Any] | None = None
         self._event_loop: AbstractEventLoop | None = None
         self._is_decoupled = False
         #: How many batches it executes at once: more than one only where execute() is a coroutine.
@@ -80,13 +82,14 @@ class Model:
             }
             self._instance.initialize(arguments)
         self._execute = getattr(self._instance, "execute", None)
+        self.is_ready = getattr(self._instance, "is_ready", None)
         if instance.max_inflight > 1:
             if inspect.iscoroutinefunction(self._execute):
                 self.slots = instance.max_inflight
             else:
                 instance.say("W", "MAX_INFLIGHT has no effect: execute() is not 'async def'")
 
-    def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any]:
+    def execute(self, requests: list[InferenceRequest]) -> Responses | Task[Any] | None:
         """The responses; or a task that goes on in the background, for `result_of`."""
         if self._execute is None:
             raise TritonModelException(
@@ -100,13 +103,13 @@ class Model:
             returned = self._run(returned)
         return self._checked(returned, count)
 
-    def result_of(self, task: Task[Any], count: int) -> Responses:
+    def result_of(self, task: Task[Any], count: int) -> Responses | None:
         """What a task has come to that answers so many requests."""
         return self._checked(task.result(), count)
 
-    def _checked(self, returned: Any, count: int) -> Responses:
+    def _checked(self, returned: Any, count: int) -> Responses | None:
         if returned is None:
-            return [None] * count
+            return None
         if self._is_decoupled:
             raise TritonModelException(self._must_return_none)
         _check_responses(returned, count)

@@ -29,6 +29,8 @@ Answer = Tuple[wire.Outcome, bytes]
 
 INTERNAL = ErrorCode.INTERNAL.number
 
+_LET_GO = "The model let go of a request without a response to it."
+
 # One for all requests: it is held for a few steps only. Reentrant, since a destructor that the
 # garbage collector runs amid them may need it; that is then about another request.
 state_lock = threading.RLock()
@@ -53,6 +55,7 @@ class Pending:
         "is_answered",
         "is_cancelled",
         "is_rescheduled",
+        "loss",
         "outputs",
         "release_flags",
         "route",
@@ -87,6 +90,8 @@ class Pending:
         #: It was executed, and waits at the broker to be executed again.
         self.is_rescheduled = False
         self.has_run = False
+        #: What is said where nobody is left who could answer.
+        self.loss = _LET_GO
 
     @property
     def wanted(self) -> Collection[str]:
@@ -266,7 +271,7 @@ class Pending:
             if self.is_answered or self._link.is_closed:
                 return
             instance = self._link.instance
-            text = instance.failure("The model let go of a request without a response to it.")
+            text = instance.failure(self.loss)
             for answer in self.fail(text):
                 self._send(answer)
         instance.say("W", text)

@@ -9,6 +9,7 @@ import pytest
 from zmqtriton.config.backends import complete_backend, find_model_file
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 def make_version(model: Path, *names: str, version: str = "1") -> Path:
@@ -124,7 +125,7 @@ def test_a_wrong_model_file_is_refused(tmp_path: Path, filename: str, expected: 
     model = make_version(tmp_path / "m", "model.py")
     config = parse_text(f'name: "m" backend: "python" default_model_filename: "{filename}"')
 
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(ZmqTritonError) as error:
         find_model_file(config, model, 1, [])
 
     assert expected.format(model=model) in error.value.text

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import protocol_page, wire
 from zmqtriton_floor.errors import ProtocolError
 
 _TOKEN = b"0123456789abcdef"
@@ -81,6 +81,8 @@ SAMPLES: tuple[Any, ...] = (
     wire.Held([wire.Block(7, 1, 2)], 1),
     wire.Settled(),
     wire.Logging("{}"),
+    wire.Probe(),
+    wire.Waits([wire.Await(0, 5, 2)]),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 
@@ -214,4 +216,4 @@ def test_what_is_no_request_is_refused(body: Any) -> None:
 def test_the_documentation_is_what_the_protocol_says() -> None:
     page = Path(__file__).parents[2] / "docs" / "protocol.md"
 
-    assert wire.describe() == page.read_text()
+    assert protocol_page.describe() == page.read_text()

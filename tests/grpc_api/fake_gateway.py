@@ -70,6 +70,7 @@ def news(name: str, version: int = 1, **fields: Any) -> News:
         ready_instances=fields.pop("ready_instances", 1),
         config=json.dumps(config),
         config_proto=proto.SerializeToString(),
+        is_asked=fields.pop("is_asked", 0),
     )
 
 

@@ -107,6 +107,24 @@ def test_a_watcher_is_told_the_status_and_each_change() -> None:
     assert asyncio.run(scenario()) == [SERVING, NOT_SERVING, SERVING]
 
 
+@pytest.mark.row("A28")
+def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ASK_S", 0.001)
+
+    async def scenario() -> list[int]:
+        gateway = FakeGateway(news("m", is_asked=1), news("n"))
+        told = []
+        watcher = Watcher(Health(gateway))
+        for is_ready in (False, True, False):
+            gateway.answers["is_ready"] = is_ready
+            told.append(await watcher.next())
+        await watcher.leave()
+        assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
+        return told
+
+    assert asyncio.run(scenario()) == [NOT_SERVING, SERVING, NOT_SERVING]
+
+
 def test_a_watch_ends_when_the_server_stops() -> None:
     async def scenario() -> None:
         gateway = FakeGateway(news("m"))

@@ -87,6 +87,7 @@ class FakeGateway:
     def __init__(self, **settings: Any) -> None:
         self.settings = {**SETTINGS, **settings}
         self.catalogue = Catalogue()
+        self.is_stopping = False
         for message in MODELS:
             self.catalogue.update(message)
         self.reply: Reply = echo

@@ -154,7 +154,12 @@ def test_a_request_that_the_model_forgets_gets_an_error(is_in_list: bool) -> Non
 
     batches.run(body(), body())
 
-    text = _PREFIX + "The model let go of a request without a response to it."
+    text = _PREFIX + (
+        "Expected an 'InferenceResponse' object in the execute function return list, found type "
+        "'<class 'NoneType'>'."
+        if is_in_list
+        else "The model let go of a request without a response to it."
+    )
     assert sorted(batches.texts()) == [(0, text), (1, "" if is_in_list else text)]
 
 

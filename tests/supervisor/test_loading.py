@@ -429,3 +429,18 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, most: in
     world.receive(first, wire.Loaded())
 
     assert most == len(world.living("stub")) - 1
+
+
+def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
+    world = explicit("m")
+    world.models["m"] = blueprint("m", versions=())
+
+    call = world.call("load", LOAD_M)
+
+    text = "at least one version must be available under the version policy of model 'm'"
+    assert (InvalidArgument.number, f"load failed for model 'm': {text}\n") == call.error
+    assert "UNAVAILABLE" == world.news("m", 0).state
+
+    world.call("unload", {"model": "m"})
+
+    assert [wire.Forget("m")] == world.to("grpc", wire.Forget)

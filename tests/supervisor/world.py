@@ -59,6 +59,8 @@ class World:
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
         self.stubs: dict[str, str] = {}
+        #: Models that have is_ready.
+        self.asked: set[str] = set()
         self.now_s = 0.0
         self.roles: dict[int, str] = {}
         self.stub_names: dict[int, str] = {}
@@ -295,7 +297,7 @@ class World:
             self._reply(serial, wire.Failed(does))
             self._later(lambda: self._end(serial, "exited with status 1"))
         elif isinstance(message, wire.Initialize):
-            self._reply(serial, wire.Loaded())
+            self._reply(serial, wire.Loaded(int(model in self.asked)))
 
     def _reply(self, serial: int, message: Any) -> None:
         self._later(lambda: self.core.received(serial, message) if serial in self.alive else None)

@@ -14,6 +14,7 @@ from typing import Any
 
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import file_inside
+from zmqtriton_floor.errors import InternalError
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"
@@ -167,7 +168,8 @@ def _is_plain_name(name: str) -> bool:
 def _own_file(config: Any, model_dir: Path, version: int) -> Path:
     filename = config.default_model_filename or PYTHON_FILE
     if not filename.endswith(".py"):
-        raise ConfigError(f"Model name must end with '.py'. Model name is \"{filename}\".")
+        # Not the configuration's error: in Triton it is the stub that finds it.
+        raise InternalError(f"Model name must end with '.py'. Model name is \"{filename}\".")
     # Models of one repository may share a file by a link, so its root is a boundary too.
     path = file_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
     if path is None:

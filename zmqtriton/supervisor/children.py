@@ -23,6 +23,7 @@ from zmqtriton.supervisor import commands, processes
 from zmqtriton.supervisor.births import Births, Order
 from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.output import Output
+from zmqtriton.supervisor.probe_lines import ProbeLines
 from zmqtriton.supervisor.processes import Process
 from zmqtriton.supervisor.segments import MESSAGES, Segments
 from zmqtriton_floor import wire
@@ -108,6 +109,7 @@ class Children:
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
         self.births = Births(self)
+        self._probes = ProbeLines(selector, listener.received)
         #: Called with the serial of each that is dead, before the listener is.
         self.on_end: Callable[[int], None] = lambda serial: None
 
@@ -211,6 +213,14 @@ class Children:
     def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
         """Lost if the process is dead; that is told separately. Copies the descriptor."""
         child = self._children.get(serial)
+        if child is not None and child.page is not None and type(message) is wire.Call:
+            self._probes.send(serial, message)
+            return
+        if child is not None and type(message) is wire.Probe:
+            end = self._probes.open(serial)
+            child.line.send(message, end)
+            os.close(end)
+            return
         if type(message) is wire.Attach:  # the broker reads there what the stub has begun
             stub = self._children.get(message.serial)
             descriptor = stub.page if stub is not None else None
@@ -325,6 +335,7 @@ class Children:
         self.segments.gone(child.serial, time.monotonic())
         self._unregister(child.line)
         child.line.close()
+        self._probes.close(child.serial)
         words = ""
         if child.output is not None:
             self._unregister(child.output)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqtriton.supervisor import regions
+from zmqtriton.supervisor import readiness, regions
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
@@ -67,6 +67,10 @@ class Served(Protocol):
         """What is traced."""
 
     @property
+    def readiness(self) -> readiness.Readiness:
+        """What models say of themselves."""
+
+    @property
     def regions(self) -> regions.Regions:
         """Clients' shared memory."""
 
@@ -93,6 +97,8 @@ class Control:
                 self._served.status(self._answer(caller, call.id))
             elif call.verb in _AT_ONCE:
                 self._succeed(caller, call.id, _AT_ONCE[call.verb](self._served, arguments))
+            elif call.verb == readiness.VERB:
+                self._served.readiness.handle(arguments, self._answer(caller, call.id))
             elif call.verb in regions.VERBS:
                 answer = self._answer(caller, call.id)
                 self._served.regions.handle(caller, call.verb, arguments, answer)

@@ -30,6 +30,7 @@ from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.preparations import Preparations
+from zmqtriton.supervisor.readiness import Readiness
 from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
@@ -111,6 +112,7 @@ class Core:
         )
         self.log_settings = LogSettings(plan, self._introductions, server.settings)
         self.trace_settings = TraceSettings(plan, server.settings)
+        self.readiness = Readiness(plan, self.generations)
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
@@ -176,6 +178,7 @@ class Core:
             return
         self._started_s.pop(serial, None)
         self._preparations.ended(serial, reason, last_words)
+        self.readiness.gone(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words))
 
     def process_frozen(self, serial: int) -> None:
@@ -238,7 +241,7 @@ class Core:
         event = stub_message(message)
         if event is not None:
             self._tell_stub(serial, event)
-        elif isinstance(message, wire.Answer):
+        elif isinstance(message, wire.Answer) and not self.readiness.answered(serial, message):
             self._preparations.answered(serial, message)
 
     def _tell_stub(self, serial: int, event: states.Event) -> None:

@@ -14,6 +14,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished
 from zmqtriton.supervisor.failures import shorten
 from zmqtriton.supervisor.generation import Generation, Owner
+from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
@@ -107,6 +108,15 @@ class Members:
         generation = version.generation if version else None
         return generation.ready_instances if generation else 0
 
+    def asked(self, ensemble: Ensemble) -> list[Instance]:
+        """All of the steps' instances whose models have to be asked."""
+        found: dict[int, Instance] = {}
+        for model, number in ensemble.steps:
+            version = self._serving(model, number)
+            if version is not None and version.generation is not None:
+                found.update((one.serial, one) for one in version.generation.asked())
+        return list(found.values())
+
     def trouble(self, ensemble: Ensemble) -> str:
         """Why the first step that cannot be executed now cannot, or ""."""
         for model, number in ensemble.steps:
@@ -168,6 +178,9 @@ class EnsembleGeneration(Generation):
     @property
     def ready_instances(self) -> int:
         return self._members.ready_instances(self._ensemble)
+
+    def asked(self) -> list[Instance]:
+        return self._members.asked(self._ensemble)
 
     @property
     def is_given_up(self) -> bool:

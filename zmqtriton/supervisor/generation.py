@@ -72,6 +72,11 @@ class Generation:
     def ready_instances(self) -> int:
         return sum(instance.state is InstanceState.READY for instance in self.instances)
 
+    def asked(self) -> list[Instance]:
+        """Those that are ready as far as we know, and whose model has to be asked."""
+        ready = InstanceState.READY
+        return [i for i in self.instances if i.is_asked and i.state is ready]
+
     @property
     def is_given_up(self) -> bool:
         states_now = {instance.state for instance in self.instances}
@@ -306,7 +311,7 @@ def stub_message(message: Any) -> states.Event | None:
     if isinstance(message, wire.Completed):
         return states.ConfigCompleted(message.config)
     if isinstance(message, wire.Loaded):
-        return states.ModelLoaded()
+        return states.ModelLoaded(bool(message.is_asked))
     if isinstance(message, wire.Failed):
         return states.LoadFailed(message.text)
     return None

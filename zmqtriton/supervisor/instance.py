@@ -56,6 +56,8 @@ class Instance:
         self.has_said_why = False
         #: False until it was loaded once: a first load that fails is the load's failure.
         self.may_restart = False
+        #: Its model says itself whether it is ready.
+        self.is_asked = False
         self._plan = plan
         self._model = model
         self._environment = environment
@@ -126,8 +128,11 @@ class Instance:
         if self.state is InstanceState.STOPPING:
             self._kill()
 
-    def _take_loaded(self, _: states.ModelLoaded) -> None:
+    def _take_loaded(self, event: states.ModelLoaded) -> None:
         if self.state is InstanceState.READY:
+            self.is_asked = event.is_asked
+            if self.is_asked:
+                self._plan.do(Send(self.serial, wire.Probe()))
             self.may_restart = True
             self._ready_at_s = self._plan.now_s
 

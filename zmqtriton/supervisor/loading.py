@@ -20,6 +20,7 @@ from zmqtriton.supervisor.generation import Generation, Owner
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.surroundings import Surroundings
 from zmqtriton.supervisor.version import UNLOADED, ModelVersion
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -58,6 +59,9 @@ class Loader(Owner, Protocol):
 
     def publish(self, version: ModelVersion) -> None:
         """Tells the frontends of a version."""
+
+    def news(self) -> list[wire.News]:
+        """All that frontends must know of it."""
 
     def loading_ended(self, loading: Loading) -> None:
         """The next one may begin."""
@@ -161,13 +165,7 @@ class Loading:
         for warning in blueprint.warnings:
             self._around.plan.log("W", warning)
         if not blueprint.versions:
-            # Triton's words for it; the table has others.
-            self._end(
-                InvalidArgument(
-                    f"load failed for model '{blueprint.name}': at least one version must be "
-                    f"available under the version policy of model '{blueprint.name}'\n"
-                )
-            )
+            self._refuse_all(blueprint.name)
             return
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
@@ -182,6 +180,17 @@ class Loading:
             self._preparing = prepare(blueprint.name, demand, self._prepared)
         else:
             self._start_all()
+
+    def _refuse_all(self, name: str) -> None:
+        """There is no version. The model is known from now on, also to frontends."""
+        # Triton's words for it; the table has others.
+        error = InvalidArgument(
+            f"load failed for model '{name}': at least one version must be available under the "
+            f"version policy of model '{name}'\n"
+        )
+        for news in self._model.news():
+            self._around.publish(news)
+        self._around.acknowledgements.ask(self._around.frontends(), lambda: self._end(error))
 
     def _prepared(self, found: Environment | ZmqTritonError) -> None:
         self._environment = found

@@ -96,6 +96,9 @@ class Model:
         for version in self.versions.values():
             self._unload(version)
         around = self._around
+        if self._has_no_version and not self.versions:
+            self._has_no_version = False
+            around.publish(wire.Forget(self.name))
         peers = {around.introductions.broker, *around.frontends()} - {0}
         around.acknowledgements.ask(peers, lambda: done(None))
 
@@ -240,7 +243,7 @@ class Model:
         )
 
     def news(self) -> list[wire.News]:
-        """All that a new frontend must know of it."""
+        """All that frontends must know of it."""
         if self._has_no_version and not self.versions:
             state = ModelState.UNAVAILABLE.value
             return [wire.News(0, self.name, 0, state, NO_VERSION, 0, "", b"")]

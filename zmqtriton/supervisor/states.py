@@ -72,8 +72,12 @@ class ConfigCompleted(Event):
     document: str
 
 
+@dataclass(frozen=True)
 class ModelLoaded(Event):
     """`initialize` has returned."""
+
+    #: The model has is_ready.
+    is_asked: bool = False
 
 
 @dataclass(frozen=True)

@@ -58,4 +58,5 @@ class ModelVersion:
             served.ready_instances,
             served.finished.config,
             served.finished.proto,
+            int(bool(served.asked())),
         )

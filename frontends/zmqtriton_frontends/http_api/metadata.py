@@ -10,27 +10,30 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.readiness import Readiness
 
 _MAX_VERSION_DIGITS = 18
 
 
 class Metadata:
-    """Responders that read what the gateway knows; only statistics go further than this process."""
+    """Responders that read what the gateway knows; only statistics go further than this process,
+    and the readiness of models that have a say in it."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._readiness = Readiness(gateway)
 
     async def live(self, req: Request, resp: falcon.asgi.Response) -> None:
         """That this answers is the answer."""
 
     async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
-        if not self._gateway.catalogue.is_ready():
+        if not await self._readiness.of_server():
             resp.status = falcon.HTTP_400
 
     async def model_ready(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        if not self._gateway.catalogue.is_model_ready(model, version):
+        if not await self._readiness.of_model(model, version):
             raise InvalidArgument("Model version not ready")
 
     async def server(self, req: Request, resp: falcon.asgi.Response) -> None:

@@ -1,0 +1,41 @@
+"""Prints the protocol as Markdown, which is docs/protocol.md; what it says stands in wire.py."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from zmqtriton_floor import wire
+
+
+def _document(cls: type[Any], number: int | None) -> list[str]:
+    title = f"### {cls.__name__}" + ("" if number is None else f" ({number})")
+    lines = [title, "", " ".join((cls.__doc__ or "").split()), ""]
+    form = wire.FORMS[cls.__name__]
+    if form.fields:
+        lines += ["| field | kind |", "|---|---|"]
+        lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]
+        lines.append("")
+    return lines
+
+
+def describe() -> str:
+    """The whole protocol as Markdown."""
+    lines = ["# Protocol", "", "Written by `python -m zmqtriton_floor.protocol_page` from wire.py;"]
+    lines += ["edit that file.", "", f"Version {wire.VERSION}.", "", "```text"]
+    lines += [(wire.__doc__ or "").strip(), "```", ""]
+    lines += ["## Kinds of fields", "", "| kind | bound |", "|---|---|"]
+    lines += [f"| {kind} | {low} … {high} |" for kind, (low, high) in wire.INTEGERS.items()]
+    lines += [f"| {kind} | {low} … {high} long |" for kind, (_, low, high) in wire.LENGTHS.items()]
+    lines += ["| Correlation | an integer or a string of up to 1024 characters |", ""]
+    lines += ["## Rows", ""]
+    for cls in wire.ROWS:
+        lines += _document(cls, None)
+    lines += ["## Messages", ""]
+    for number, cls in wire.KINDS.items():
+        lines += _document(cls, number)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(describe())

@@ -1,0 +1,77 @@
+"""Asks the model's is_ready(), where it has one, while the main thread may be within execute().
+
+A thread of its own answers what comes over a lifeline of its own, one question at a time; the
+supervisor decides how long it waits. Made by the loop. Must not touch anything else of the stub: it
+has the model's method and the log.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import Any, Callable
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.pb_errors import TritonModelException, describe
+
+_NO_BOOLEAN = "is_ready() must return a boolean value"
+
+
+class Readiness:
+    """One model's, from its initialize to its finalize."""
+
+    def __init__(self, instance: Instance, is_ready: Callable[[], Any], line: Lifeline) -> None:
+        self._instance = instance
+        self._is_ready = is_ready
+        self._line = line
+        #: What was logged last: why it is not ready, or "".
+        self._trouble = ""
+        self._is_over = False
+        #: Not waited for at the end: the model may hang.
+        self._thread = threading.Thread(target=self._run, name="is_ready", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """No call begins any more; one that is under way may go on until the process ends."""
+        self._is_over = True
+
+    def _run(self) -> None:
+        while not self._line.ended:
+            self._line.wait()
+            for message, _ in self._line.receive():
+                if type(message) is wire.Call and not self._is_over:
+                    self._line.send(self._answer(message.id))
+
+    def _answer(self, number: int) -> wire.Answer:
+        try:
+            is_ready = self._ask()
+        except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+            self._log("E", describe(error))
+            return wire.Answer(number, InternalError.number, "is_ready() has failed", "false")
+        self._log("W", "" if is_ready else "is_ready() says False")
+        return wire.Answer(number, 0, "", "true" if is_ready else "false")
+
+    def _ask(self) -> bool:
+        answer = self._is_ready()
+        if inspect.isawaitable(answer):
+            import asyncio  # most models do without, and it takes long to import
+
+            answer = asyncio.run(_await(answer))
+        if type(answer) is not bool:
+            raise TritonModelException(_NO_BOOLEAN)
+        return answer
+
+    def _log(self, level: str, trouble: str) -> None:
+        """Each change, not each question."""
+        if trouble == self._trouble:
+            return
+        self._trouble = trouble
+        name = self._instance.name
+        self._instance.say(level if trouble else "I", f"'{name}': {trouble or 'is ready again'}")
+
+
+async def _await(answer: Any) -> Any:
+    return await answer

@@ -1,0 +1,56 @@
+"""The second lifelines of stubs whose models have is_ready: what is asked there is answered by a
+thread, while the main one may be within execute().
+
+Owned by the children. One question at a time, so that nothing ever waits to be written.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+
+
+class ProbeLines:
+    def __init__(
+        self, selector: selectors.BaseSelector, received: Callable[[int, wire.Answer], None]
+    ) -> None:
+        self._selector = selector
+        self._received = received
+        self._lines: dict[int, Lifeline] = {}
+
+    def open(self, serial: int) -> int:
+        """A descriptor for this stub, which the caller closes."""
+        self.close(serial)
+        ours, theirs = pair()
+        self._lines[serial] = line = Lifeline(ours)
+        self._selector.register(line, selectors.EVENT_READ, lambda: self._attend(serial, line))
+        return theirs.detach()
+
+    def send(self, serial: int, message: Any) -> None:
+        """Lost if it has none; who asks is patient."""
+        line = self._lines.get(serial)
+        if line is not None:
+            line.send(message)
+
+    def _attend(self, serial: int, line: Lifeline) -> None:
+        if self._lines.get(serial) is not line:
+            return
+        for message, descriptors in line.receive():
+            for unexpected in descriptors:
+                os.close(unexpected)
+            if isinstance(message, wire.Answer):
+                self._received(serial, message)
+        if line.ended:
+            self.close(serial)
+
+    def close(self, serial: int) -> None:
+        """The stub is dead, or has closed its end."""
+        line = self._lines.pop(serial, None)
+        if line is not None:
+            self._selector.unregister(line)
+            line.close()
