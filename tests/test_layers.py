@@ -132,8 +132,8 @@ LAYERS = (
 
 #: Modules of broker and supervisor that decide; beside them stands a service that acts.
 BRAINS = frozenset(
-    "batching core dispatch ensembles inflight instance instances queues runs sequences states "
-    "statistics steps".split()
+    "batching core departures dispatch ensembles inflight instance instances queues runs "
+    "sequences states statistics steps".split()
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 
@@ -349,5 +349,17 @@ def test_functions_take_few_parameters_by_position() -> None:
                     f"{source.path.relative_to(ROOT)}:{function.lineno} {function.name} "
                     f"takes {count} parameters by position"
                 )
+
+    assert [] == every(faults)
+
+
+def test_an_error_that_is_kept_is_not_raised() -> None:
+    """Each raise would add frames to its traceback, which would keep what those refer to."""
+
+    def faults(source: Source) -> Iterator[str]:
+        for node in ast.walk(source.tree):
+            raised = node.exc if isinstance(node, ast.Raise) else None
+            if isinstance(raised, ast.Name) and raised.id.isupper():
+                yield f"{source.path.relative_to(ROOT)}:{raised.lineno} raises {raised.id}"
 
     assert [] == every(faults)

@@ -35,7 +35,7 @@ _PATIENCE_S = 10.0
 #: Another thread may take the message that a waiting one is waiting for.
 _LOOK_MS = 5
 
-_LATE = Unavailable("the server did not answer in time")
+_LATE = "the server did not answer in time"
 
 
 class Measured:
@@ -345,7 +345,7 @@ class Measures:
             if answer is not None:
                 break
             if time.monotonic() >= deadline_s or link.is_closed:
-                raise _LATE
+                raise Unavailable(_LATE)
             link.glance()
             if question.answer is None:
                 link.wait(_LOOK_MS)

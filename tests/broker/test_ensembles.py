@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.ensembles import Pipeline, ensemble, model, step, tensor
 from tests.broker.world import request
+from zmqtriton.broker import ensembles
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 
@@ -310,6 +311,8 @@ def test_an_ensemble_of_the_time_of_another_broker_is_not_begun_again() -> None:
 
     assert set() == world.busy()
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    # The same error each time; with a traceback it would keep all of these requests.
+    assert ensembles._LOST.__traceback__ is None
 
 
 def test_statistics_count_the_ensemble_and_each_step() -> None:

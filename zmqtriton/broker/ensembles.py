@@ -49,9 +49,11 @@ class Ensembles:
         plan = request.generation.plan
         assert plan is not None
         data = request.begin(now_ns)
+        if request.row.flags & wire.RESENT:
+            # Not raised: an error that is kept would keep the frames of each time, too.
+            self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
+            return
         try:
-            if request.row.flags & wire.RESENT:
-                raise _LOST
             body = wire.decode_request(data)
             for name in body.outputs:
                 if name not in plan.outputs:
