@@ -34,6 +34,8 @@ class ModelVersion:
         self.config_text = news.config
         self.config_proto = news.config_proto
         self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
+        #: Output -> the names of its classes.
+        self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
         self.signature = Signature(self.config or {"name": news.model})
 
     @property

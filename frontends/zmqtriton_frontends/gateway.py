@@ -151,7 +151,7 @@ class Gateway:
         """Sends it with the next message; its id."""
         if self.is_stopping:
             raise Unavailable("Server exiting")
-        model, body, admission, options, _, on_asked = request
+        model, body, admission, options, _, on_asked, _ = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
             *(own_id, model.generation, "", -1, options.flags, options.priority),

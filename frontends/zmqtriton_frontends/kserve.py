@@ -12,6 +12,7 @@ from zmqtriton_floor.check import Admission
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.regions import NO_PLACES, Place
 
 
@@ -37,6 +38,8 @@ class CheckedRequest(NamedTuple):
     #: Called when it has its place among those that go to the broker; room for large tensors may
     #: have to be awaited before.
     on_asked: Callable[[], None] = lambda: None
+    #: Outputs of which the client wants classes only.
+    classes: Classes = NO_CLASSES
 
 
 def prepare(

@@ -387,6 +387,7 @@ class News(NamedTuple):
     config: Document
     config_proto: Blob
     is_asked: Flags = 0  # 1: whether it is ready is the model's to say; the supervisor asks it
+    labels: Document = ""  # output -> names of its classes, as JSON; "": there are none
 
 
 class Forget(NamedTuple):

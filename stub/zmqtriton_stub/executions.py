@@ -245,6 +245,8 @@ def _requests(
                 body = body._replace(inputs=inputs)
             if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
                 _check(body, instance.signature)
+            if instance.reshaping is not None:
+                body = body._replace(inputs=instance.reshaping.given(body.inputs))
         except ZmqTritonError as error:
             answers += pending.fail(error.text, error.number)
             continue

@@ -16,6 +16,7 @@ from zmqtriton_floor.check import Signature
 from zmqtriton_stub.measuring import Measures
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import TritonModelException, clip
+from zmqtriton_stub.reshaping import Reshaping
 
 if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker
@@ -63,6 +64,8 @@ class Instance:
         self.call: Callable[[str, str], Any] | None = None
         #: Its families and metrics.
         self.measures = Measures(lambda text: self.say("E", text))
+        #: None where the model sees all tensors as those do who ask.
+        self.reshaping: Reshaping | None = None
         self._outbox = Outbox(tell)
 
     def configure(self, config: str) -> None:
@@ -70,6 +73,7 @@ class Instance:
         document = json.loads(config)
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
+        self.reshaping = Reshaping(document) or None
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))

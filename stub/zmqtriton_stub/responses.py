@@ -178,11 +178,14 @@ class Pending:
         if error is not None:
             number = error.code().number
             return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
-        wanted, memory = self.wanted, self._link.instance.memory
+        wanted, instance = self.wanted, self._link.instance
+        memory = instance.memory
         outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
         tensors = [packed(tensor) for tensor in outputs]
         blocks: list[wire.Block] = []
         try:
+            if instance.reshaping is not None:
+                tensors = instance.reshaping.sent(tensors)
             if memory is not None and self._passes_on:
                 tensors, blocks = memory.place(tensors, self._find)
             elif memory is not None:

@@ -46,7 +46,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Initialize("{}"),
     wire.Finish(),
     wire.Birth(7, _TOKEN, "stub", "/run", 1, "{}"),
-    wire.News(7, "m", 1, "READY", "", 1, "{}", b"\x08"),
+    wire.News(7, "m", 1, "READY", "", 1, "{}", b"\x08", 1, '{"O":["a"]}'),
     wire.Forget("m"),
     wire.Sync(9),
     wire.Welcome(1),

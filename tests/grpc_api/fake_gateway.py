@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     "log_verbose": 0,
     "grpc_address": "127.0.0.1",
     "grpc_port": 0,
+    "grpc_header_forward_pattern": "",
     "grpc_keepalive_time": 7_200_000,
     "grpc_keepalive_timeout": 20_000,
     "grpc_keepalive_permit_without_calls": False,

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zmqtriton_floor.datatypes import BY_NAME
-from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody
 from zmqtriton_frontends.grpc_api.convert import (
     parse,
     read_body,
     read_contents,
     read_options,
-    read_places,
+    read_wishes,
 )
 from zmqtriton_frontends.kserve import Options
 from zmqtriton_frontends.regions import Place
@@ -256,11 +256,6 @@ def test_more_raw_contents_than_inputs_are_refused() -> None:
             InvalidArgument,
             "output can't set both 'shared_memory_region' and 'classification'",
         ),
-        (
-            {"classification": {"int64_param": 1}},
-            Unsupported,
-            "classification of output 'O' is not supported",
-        ),
     ],
 )
 def test_outputs_asked_for_in_another_form_are_refused(
@@ -269,9 +264,20 @@ def test_outputs_asked_for_in_another_form_are_refused(
     request = request_of(outputs=[{"name": "O", "parameters": parameters}])
 
     with pytest.raises(error) as caught:
-        read_places(request)
+        read_wishes(request)
 
     assert (type(caught.value), caught.value.text) == (error, text)
+
+
+def test_classes_may_be_wanted_of_some_outputs() -> None:
+    request = request_of(
+        outputs=[
+            {"name": "O", "parameters": {"classification": {"int64_param": 3}}},
+            {"name": "P"},
+        ]
+    )
+
+    assert ({}, {"O": 3}) == read_wishes(request)
 
 
 def test_tensors_in_shared_memory_are_places_until_they_are_read() -> None:
@@ -284,7 +290,7 @@ def test_tensors_in_shared_memory_are_places_until_they_are_read() -> None:
         outputs=[{"name": "O", "parameters": behind}, {"name": "P"}],
     )
 
-    body, places = body_of(request), read_places(request)
+    body, (places, _) = body_of(request), read_wishes(request)
 
     assert [Place("r", 0, 4), b"a"] == [tensor.data for tensor in body.inputs]
     assert ["O", "P"] == body.outputs

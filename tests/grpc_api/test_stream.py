@@ -11,9 +11,10 @@ import pytest
 from tests.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, news
 from tests.streams import failure, final, item
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.stream import Streaming
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.streams import StreamItem
 from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
@@ -63,7 +64,8 @@ def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: 
     """Runs the test with a gateway of two plain models and a decoupled one."""
 
     async def run() -> FakeGateway:
-        gateway = FakeGateway(news("m"), news("n", 3), news("d", decoupled=True))
+        models = (news("m"), news("n", 3), news("d", decoupled=True))
+        gateway = FakeGateway(*models, settings=call.get("settings"))
         told = FakeCall()
         told.metadata = call.get("metadata", [])
         conversation = Conversation(gateway, told)
@@ -535,3 +537,34 @@ def test_a_transport_that_breaks_ends_the_stream() -> None:
             await anext(responses)
 
     asyncio.run(check())
+
+
+@pytest.mark.row("D45")
+def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(request("m", "1"), request("m", "2"))
+        conversation.half_close()
+        await conversation.rest()
+
+    gateway = converse(
+        test,
+        metadata=[("x-key", "v"), ("other", "w")],
+        settings={"grpc_header_forward_pattern": "^x-"},
+    )
+
+    assert [{"x-key": "v"}, {"x-key": "v"}] == [asked.body.parameters for asked in gateway.requests]
+
+
+@pytest.mark.row("C55")
+def test_outputs_of_a_stream_may_become_classes() -> None:
+    async def test(conversation: Conversation) -> None:
+        wanted = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
+        conversation.send(request("m", "", outputs=[wanted], raw_input_contents=[bytes(4)]))
+        conversation.send(request("d", "", outputs=[wanted], raw_input_contents=[bytes(4)]))
+
+        assert b"0.000000:0" == text(await conversation.get())
+        number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
+        conversation.gateway.feeds.put("", number, number._replace(is_final=True))
+        assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
+
+    converse(test)

@@ -53,6 +53,7 @@ class Party:
         for level in ("debug", "info", "warning", "error", "exception"):
             setattr(log, level, getattr(logging.getLogger(__name__), level))
         owner = SimpleNamespace(
+            keeps_spelling=False,
             cfg=cfg, log=log, asgi=self.application, loop=loop, nr_conns=0, nr=0,
             max_requests=2**31, alive=True, state={},
         )  # fmt: skip

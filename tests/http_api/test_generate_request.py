@@ -88,10 +88,10 @@ def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: li
     assert text == "The schema can not convert input 'X' to tensor with proper shape"
 
 
-def test_an_empty_array_has_no_shape_and_no_data() -> None:
+def test_an_empty_array_is_a_dimension_of_nothing() -> None:
     wanted = inputs(tensor_config("X", "FP32", [-1]))
 
-    assert read({"X": []}, wanted).inputs == [Tensor("X", FP32, [], b"")]
+    assert read({"X": []}, wanted).inputs == [Tensor("X", FP32, [0], b"")]
 
 
 def test_numbers_become_bytes_of_the_inputs_datatype() -> None:

@@ -172,7 +172,7 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
         ("a", "Unable to parse 'inputs': attempt to access non-existing object member"),
         ({}, "Unable to parse 'inputs': attempt to access non-existing object member"),
         ({"inputs": {}}, "Unable to parse 'inputs': attempt to access JSON non-array as array"),
-        ({"inputs": [1]}, "Unable to parse 'name': attempt to access non-existing"),
+        ({"inputs": [1]}, "Input must set only one of the following fields: 'data'"),
         (document(described(name=...)), "Unable to parse 'name': attempt to access non-existing"),
         (document(described(name=1)), "Unable to parse 'name': attempt to access JSON non-string"),
         (document(described(name="x" * 1025)), "Unable to parse 'name': longer than 1024"),
@@ -258,9 +258,10 @@ def test_a_parameter_of_the_wrong_kind_is_refused(parameters: Any, said: str) ->
 
 
 @pytest.mark.parametrize(
-    ("classes", "status"), [(0, 200), (-1, 400), (2**31, 400), (1.5, 400), (2, 501)]
+    ("classes", "status"),
+    [(0, 200), (-1, 400), (1.5, 400), ("1", 400), (True, 400), (2**64, 400), (2, 200)],
 )
-def test_classification_is_checked_and_not_offered(classes: Any, status: int) -> None:
+def test_the_number_of_classes_is_a_count(classes: Any, status: int) -> None:
     outputs = [{"name": "OUTPUT0", "parameters": {"classification": classes}}]
 
     assert infer(FakeGateway(), document(outputs=outputs)).status_code == status

@@ -6,10 +6,16 @@ the test, because a link is as good as `..` for leaving the repository.
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from zmqtriton.config.errors import ConfigError
+from zmqtriton_floor.errors import InternalError
+
+#: More than any set of classes has, and it is sent to every frontend.
+_MAX_LABEL_BYTES = 8 << 20
 
 
 def file_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
@@ -46,6 +52,27 @@ def check_paths(config: Any, model_dir: Path) -> None:
                 f"data file path '{name}' in model '{config.name}' is outside the directory "
                 f"'{folder}' of the model"
             )
+
+
+def read_labels(config: Any, model_dir: Path) -> str:
+    """The names of the classes of each output that has some, as JSON; "" where none has. Raises
+    InternalError for a file that cannot be read, ConfigError for one that is too large."""
+    found: dict[str, list[str]] = {}
+    for output in config.output:
+        path = model_dir / output.label_filename
+        if not output.label_filename:
+            continue
+        try:
+            with path.open("rb") as file:
+                data = file.read(_MAX_LABEL_BYTES + 1)
+        except OSError as error:
+            raise InternalError(
+                f"failed to open text file for read {path}: {os.strerror(error.errno or 0)}"
+            ) from None
+        if len(data) > _MAX_LABEL_BYTES:
+            raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
+        found[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
+    return json.dumps(found) if found else ""
 
 
 def _data_files(config: Any) -> list[tuple[str, str]]:

@@ -105,6 +105,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "http-header-forward-pattern",
             "Headers that match this expression become parameters of the request.",
+            read=read.expression("--http-header-forward-pattern"),
         ),
         a.integer("http-workers", "Processes that serve HTTP; 0 is by the number of cores."),
         a.integer("http-thread-count", "Triton's threads; here no request waits for one.", _INERT),
@@ -126,7 +127,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "grpc-header-forward-pattern",
             "Metadata that matches this expression becomes parameters of the request.",
-            _PENDING,
+            read=read.expression("--grpc-header-forward-pattern"),
         ),
         a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
         a.integer(

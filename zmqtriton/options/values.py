@@ -113,6 +113,19 @@ def number(value: str) -> float:
     return float(found.group(1))
 
 
+def expression(option: str) -> Callable[[str], str]:
+    """A regular expression; one that begins with (?-i) heeds case."""
+
+    def read(value: str) -> str:
+        try:
+            re.compile(value.removeprefix("(?-i)"))
+        except re.error as error:
+            raise BadValue(f"invalid argument for {option}. {error}: '{value}'") from None
+        return value
+
+    return read
+
+
 def integer_between(least: int, most: int, message: str) -> Callable[[str], int]:
     def read(value: str) -> int:
         found = integer(value)

@@ -20,6 +20,8 @@ class Finished:
     config: str
     proto: bytes
     places: tuple[Place, ...]
+    #: The names of classes, for frontends.
+    labels: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from zmqtriton.config.backends import find_model_file
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.files import read_labels
 from zmqtriton.config.instances import apply_group_defaults, instance_names
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, load_config, merge_completion
@@ -113,12 +114,14 @@ class Repository:
         versions, warnings = self._versions(config, scanned)
         if (scanned.path / _OWN_STUB).exists():
             warnings = (*warnings, f"ignore {scanned.path / _OWN_STUB}: {_WHY_NO_OWN_STUB}")
+        labels = ""
         environment: Environment | Demand = SERVERS_OWN
         ensemble = None
         if config.HasField("ensemble_scheduling"):
             ensemble = Ensemble(tuple(member_steps(config)), partial(_finish_ensemble, config))
         else:
             try:
+                labels = read_labels(config, scanned.path)
                 check_settings(self._python_settings)
                 _check_parameters(config)
                 environment = find_demand(
@@ -136,8 +139,8 @@ class Repository:
             config=to_json(config),
             first=_first(config, self._host),
             versions=versions,
-            finished=None if ensemble or self._auto_complete else _finished(config),
-            finish=partial(_finish, config, self._host),
+            finished=None if ensemble or self._auto_complete else _finished(config, labels),
+            finish=partial(_finish, config, self._host, labels),
             warnings=(*scanned.warnings, *warnings),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
@@ -196,12 +199,12 @@ def _first(config: Any, host: Host) -> Place:
     return places[0] if places else Place(f"{config.name}_0", "CPU", 0)
 
 
-def _finished(config: Any) -> Finished:
-    return Finished(to_json(config), config.SerializeToString(), _places(config))
+def _finished(config: Any, labels: str = "") -> Finished:
+    return Finished(to_json(config), config.SerializeToString(), _places(config), labels)
 
 
-def _finish(config: Any, host: Host, reply: str) -> Finished:
-    return _finished(merge_completion(config, reply, host=host))
+def _finish(config: Any, host: Host, labels: str, reply: str) -> Finished:
+    return _finished(merge_completion(config, reply, host=host), labels)
 
 
 def _finish_ensemble(config: Any, members: Mapping[str, bytes]) -> Finished:

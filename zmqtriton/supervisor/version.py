@@ -59,4 +59,5 @@ class ModelVersion:
             served.finished.config,
             served.finished.proto,
             int(bool(served.asked())),
+            served.finished.labels,
         )

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 
 from zmqtriton_floor.datatypes import DATATYPES
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
+from zmqtriton_frontends.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.kserve import Options
 from zmqtriton_frontends.regions import NO_PLACES, Place
 
@@ -149,10 +150,11 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
     return RequestBody(request.id, parameters, outputs, inputs)
 
 
-def read_places(request: Any) -> Mapping[str, Place]:
-    """The outputs that are to be written to shared memory; InvalidArgument where what is asked of
-    an output makes no sense."""
+def read_wishes(request: Any) -> tuple[Mapping[str, Place], Classes]:
+    """The outputs that are to be written to shared memory, and those of which classes are wanted;
+    InvalidArgument where what is asked of an output makes no sense."""
     places: dict[str, Place] = {}
+    wanted: dict[str, int] = {}
     for output in request.outputs:
         if not output.parameters:
             continue
@@ -165,8 +167,8 @@ def read_places(request: Any) -> Mapping[str, Place]:
         if place is not None:
             places[output.name] = place
         if classes:
-            raise Unsupported(f"classification of output '{output.name}' is not supported")
-    return places or NO_PLACES
+            wanted[output.name] = classes
+    return places or NO_PLACES, wanted or NO_CLASSES
 
 
 def _read_classification(output: Any) -> int:

@@ -6,14 +6,16 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_frontends.catalogue import Catalogue
+from zmqtriton_frontends.classification import NO_CLASSES, classify
+from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options, read_places
+from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options, read_wishes
 from zmqtriton_frontends.grpc_api.raw import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.response import encode_response
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
@@ -28,11 +30,14 @@ class Inference:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
 
     async def infer(self, data: bytes, call: Call) -> bytes:
         checked = self._read(data, call)
         response = await self._gateway.infer(checked)
         model = checked.model
+        if checked.classes:
+            response = classify(model, response, checked.classes)
         return encode_response(model.name, model.version, checked.body.request_id, response)
 
     def _read(self, data: bytes, call: Call) -> CheckedRequest:
@@ -45,7 +50,10 @@ class Inference:
             raise Unsupported(
                 "ModelInfer RPC doesn't support models with decoupled transaction policy"
             )
-        return check_request(catalogue, request, raw, call.deadline_ns)
+        forwarded: dict[str, Any] = {}
+        if self._forwarding:
+            self._forwarding.add(forwarded, call.metadata)
+        return check_request(catalogue, request, raw, forwarded, call.deadline_ns)
 
 
 def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
@@ -59,10 +67,18 @@ def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
 
 
 def check_request(
-    catalogue: Catalogue, request: Any, raw: Sequence[Any], deadline_ns: int
+    catalogue: Catalogue,
+    request: Any,
+    raw: Sequence[Any],
+    forwarded: Mapping[str, str],
+    deadline_ns: int,
 ) -> CheckedRequest:
-    """Raises what is wrong with a request to a model that exists."""
+    """Raises what is wrong with a request to a model that exists; `forwarded` is what of the call's
+    metadata becomes parameters."""
     parameters, options = read_options(request, deadline_ns)
+    parameters.update(forwarded)
     body = read_body(request, raw, parameters)
-    places = read_places(request) if request.outputs else NO_PLACES
-    return prepare(catalogue, request.model_name, request.model_version, body, options, places)
+    places, classes = read_wishes(request) if request.outputs else (NO_PLACES, NO_CLASSES)
+    model, version = request.model_name, request.model_version
+    checked = prepare(catalogue, model, version, body, options, places)
+    return checked._replace(classes=classes) if classes else checked

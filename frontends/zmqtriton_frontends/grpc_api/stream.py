@@ -16,6 +16,8 @@ from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_frontends.classification import classify
+from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
 from zmqtriton_frontends.grpc_api.infer import check_request, parse_request
@@ -40,6 +42,7 @@ class Streaming:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
         self._open: set[_Exchange] = set()
 
     async def infer(
@@ -47,7 +50,7 @@ class Streaming:
     ) -> AsyncGenerator[bytes, None]:
         """Ends when the requests have ended and all are answered. Raises the first error where the
         client wants that, and Unavailable where the server stops first."""
-        exchange = _Exchange(self._gateway, call)
+        exchange = _Exchange(self._gateway, call, self._forwarding)
         self._open.add(exchange)
         try:
             exchange.start(requests)
@@ -66,12 +69,16 @@ class Streaming:
 class _Exchange:
     """One stream."""
 
-    def __init__(self, gateway: Gateway, call: Call) -> None:
+    def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
+        """Raises InvalidArgument where metadata are not to be forwarded."""
         self.outbox = Outbox()
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
+        #: Parameters that every request gets from the metadata of the call.
+        self._forwarded: dict[str, Any] = {}
+        forwarding.add(self._forwarded, call.metadata)
         self._reading: asyncio.Task[None]
         #: What answers each request under way, and the size of that request.
         self._answering: dict[asyncio.Task[None], int] = {}
@@ -131,7 +138,7 @@ class _Exchange:
             encoder = StreamEncoder(request.id)
             catalogue = self._gateway.catalogue
             found = catalogue.find(request.model_name, request.model_version)
-            checked = check_request(catalogue, request, raw, self._deadline_ns)
+            checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
         except ZmqTritonError as error:
             answer = self._in_turn(self._refuse(encoder, error))
         else:
@@ -200,6 +207,8 @@ class _Exchange:
     async def _infer(self, encoder: StreamEncoder, checked: CheckedRequest) -> bytes | None:
         try:
             response = await self._gateway.infer(checked)
+            if checked.classes:
+                response = classify(checked.model, response, checked.classes)
             return encoder.response(response, is_final=True)
         except ZmqTritonError as error:
             return self._error_message(encoder, error)
@@ -212,6 +221,8 @@ class _Exchange:
     ) -> None:
         async with aclosing(self._gateway.stream(checked)) as items:
             async for item in items:
+                if checked.classes and item.body is not None:
+                    item = _classified(checked, item)
                 message = self._encode(encoder, item, wants_empty_final)
                 if message is not None:
                     # While this waits nothing more of the model's stream is taken.
@@ -243,3 +254,11 @@ def _settle(waiting: asyncio.Future[None], *_: object) -> None:
     """Nobody needs to wait for it any more."""
     if not waiting.done():
         waiting.set_result(None)
+
+
+def _classified(checked: CheckedRequest, item: StreamItem) -> StreamItem:
+    assert item.body is not None
+    try:
+        return item._replace(body=classify(checked.model, item.body, checked.classes))
+    except ZmqTritonError as unordered:
+        return item._replace(body=None, error=unordered)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from gunicorn.asgi import protocol
@@ -17,6 +18,7 @@ from gunicorn.asgi.parser import PythonProtocol
 from zmqtriton_frontends.http_api.filling import Filling
 from zmqtriton_frontends.http_api.outgoing import View
 from zmqtriton_frontends.http_api.request import CONNECTION
+from zmqtriton_frontends.http_api.spelling import Spelling
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._received = 0
         self._progress = (0, -1)
         self._progress_at = 0.0
+        self._spelling = Spelling() if owner.keeps_spelling else None
         #: Takes what arrives, from the first large body on.
         self._filling: Filling | None = None
 
@@ -57,6 +60,22 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def _on_body(self, chunk: bytes) -> None:
         self._received += len(chunk)
         super()._on_body(chunk)
+
+    def _feed_callback_parser(self, data: bytes) -> Any:
+        if self._spelling is not None:
+            self._spelling.feed(self._callback_parser, data)
+        return super()._feed_callback_parser(data)
+
+    def _on_headers_complete(self) -> Any:
+        if self._spelling is not None:
+            self._spelling.end(self._callback_parser)
+        return super()._on_headers_complete()
+
+    @property
+    def spellings(self) -> Mapping[bytes, bytes]:
+        """The names of the request's headers as the client wrote them, by those in lower case; only
+        where the process keeps them."""
+        return self._spelling.names if self._spelling is not None else {}
 
     def _build_http_scope(self, *request: Any) -> dict[str, Any]:
         scope: dict[str, Any] = super()._build_http_scope(*request)

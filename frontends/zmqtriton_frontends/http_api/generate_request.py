@@ -80,9 +80,6 @@ def _take(
 def _tensor(wanted: Input, value: Any) -> Tensor:
     name, datatype = wanted.name, BY_NUMBER[wanted.datatype]
     elements = value if type(value) is list else [value]
-    if not elements:
-        # Triton guesses no shape here either, so most models refuse it.
-        return Tensor(name, datatype.number, [], b"")
     shape = _shape(name, wanted.dims, len(elements))
     data = to_bytes(name, datatype, count_elements(shape), elements)
     return Tensor(name, datatype.number, shape, data)

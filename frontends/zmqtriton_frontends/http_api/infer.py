@@ -6,16 +6,16 @@ away has gunicorn cancel the task, and the gateway then cancels the request.
 
 from __future__ import annotations
 
-import re
 import time
-from typing import Any
 
 import falcon.asgi
 
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.catalogue import ModelVersion
+from zmqtriton_frontends.classification import classify
+from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import (
     binary,
@@ -33,14 +33,6 @@ from zmqtriton_frontends.payload import Gathered
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview
 
-#: Names that mean something to the server as parameters, so a header may not set them.
-_RESERVED_HEADERS = frozenset(
-    (
-        *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
-        *("headers", "binary_data_output"),
-    )
-)
-
 
 class Inference:
     """The responder and what it needs of the settings."""
@@ -48,8 +40,7 @@ class Inference:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._max_input_size: int = gateway.settings["http_max_input_size"]
-        pattern: str = gateway.settings["http_header_forward_pattern"]
-        self._forwarded = re.compile(pattern, re.IGNORECASE) if pattern else None
+        self._forwarding = Forwarding(gateway.settings["http_header_forward_pattern"])
 
     async def infer(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
@@ -90,8 +81,8 @@ class Inference:
             parsed = infer_request.read(documents.parse(bytes(body)), None)
         else:
             parsed = self._read_binary(found, body, length)
-        if self._forwarded is not None:
-            self._forward_headers(req, parsed.body.parameters)
+        if self._forwarding:
+            self._forwarding.add(parsed.body.parameters, req.spelled_headers())
 
         checked = kserve.prepare(
             self._gateway.catalogue,
@@ -102,6 +93,8 @@ class Inference:
             parsed.form.places,
         )
         response = await self._gateway.infer(checked)
+        if parsed.form.classes:
+            response = classify(checked.model, response, parsed.form.classes)
         written = write(checked.model, parsed.body.request_id, response, parsed.form)
         _answer(req, resp, written)
 
@@ -123,18 +116,6 @@ class Inference:
             raise too_large("JSON", length, self._max_input_size)
         tail = binary.Tail(memoryview(body)[length:], model.name)
         return infer_request.read(documents.parse(bytes(body[:length])), tail)
-
-    def _forward_headers(self, req: Request, parameters: dict[str, Any]) -> None:
-        assert self._forwarded is not None
-        for name, value in req.headers.items():
-            key = name.lower()
-            if not self._forwarded.search(key):
-                continue
-            if key in _RESERVED_HEADERS or key.startswith("triton_"):
-                raise InvalidArgument(
-                    f"Header '{key}' is reserved for Triton usage and cannot be forwarded."
-                )
-            parameters[key] = value
 
 
 def _answer(req: Request, resp: falcon.asgi.Response, written: WrittenResponse) -> None:

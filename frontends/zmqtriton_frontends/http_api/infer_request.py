@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.datatypes import BY_NAME, count_elements
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
+from zmqtriton_frontends.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.http_api.binary import Tail
 from zmqtriton_frontends.http_api.json_tensors import to_bytes
 from zmqtriton_frontends.kserve import Options
@@ -37,6 +38,8 @@ class OutputForm(NamedTuple):
     #: All others.
     default: bool
     places: Mapping[str, Place] = NO_PLACES
+    #: Of those that become classes.
+    classes: Classes = NO_CLASSES
 
 
 class InferRequest(NamedTuple):
@@ -62,14 +65,17 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
         parameters, options, default_binary = _parameters(given)
 
     entries = _array(document, "inputs")
-    listed, places = _outputs(document) if "outputs" in document else ({}, NO_PLACES)
-    if len(entries) + len(listed) > MAX_TENSORS:
+    form = OutputForm({}, default_binary)
+    if "outputs" in document:
+        form = _outputs(document, default_binary)
+    if len(entries) + len(form.listed) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     inputs = [_input(entry, tail) for entry in entries]
     if tail is not None:
         tail.end()
-    body = RequestBody(request_id, parameters, list(listed), inputs)
-    return InferRequest(body, options, OutputForm(listed, default_binary, places))
+    return InferRequest(
+        RequestBody(request_id, parameters, list(form.listed), inputs), options, form
+    )
 
 
 def _mismatch(key: str, kind: str, actual: str = "") -> InvalidArgument:
@@ -108,13 +114,15 @@ def _name(entry: Any, key: str = "name") -> str:
 
 
 def _input(entry: Any, tail: Tail | None) -> Tensor:
+    if type(entry) is not dict:
+        raise _other_than_one_source([])
     name = _name(entry)
     kind = _name(entry, "datatype")
     datatype = BY_NAME.get(kind)
     if datatype is None:
         raise InvalidArgument(f"invalid datatype for input {name}")
     shape = _shape(entry)
-    parameters = entry.get("parameters")
+    parameters: Any = entry.get("parameters")
     if parameters is None and "data" in entry:
         data = to_bytes(name, datatype, count_elements(shape), entry["data"])
         return Tensor(name, datatype.number, shape, data)
@@ -151,10 +159,14 @@ def _source(entry: dict[str, Any], parameters: Any) -> str:
         found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
     if len(found) == 1:
         return found[0]
+    raise _other_than_one_source(found)
+
+
+def _other_than_one_source(found: list[str]) -> InvalidArgument:
     said = "But no field is set"
     if found:
         said = "But set " + " ".join(f"'{key}'" for key in found)
-    raise InvalidArgument(
+    return InvalidArgument(
         "Input must set only one of the following fields: 'data', 'binary_data_size' in "
         f"'parameters', 'shared_memory_region' in 'parameters'. {said}"
     )
@@ -174,37 +186,41 @@ def _place(parameters: dict[str, Any]) -> Place:
 # ------------------------------------------------------------------ outputs
 
 
-def _outputs(document: dict[str, Any]) -> tuple[dict[str, bool], dict[str, Place]]:
-    """Which of those that are listed go out as binary, and where those lie that don't go out."""
+def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
     entries = _array(document, "outputs")
     if len(entries) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     listed: dict[str, bool] = {}
     places: dict[str, Place] = {}
+    classes: dict[str, int] = {}
     for entry in entries:
         name = _name(entry)
         is_binary = False
         parameters = entry.get("parameters")
         if type(parameters) is dict:
-            is_binary = _output_form(parameters)
+            is_binary = parameters.get("binary_data", False)
+            if type(is_binary) is not bool:
+                raise _mismatch("binary_data", "boolean")
+            if "classification" in parameters:
+                classes[name] = _class_count(parameters)
             if "shared_memory_region" in parameters:
                 places[name] = _place(parameters)
         listed[name] = is_binary
-    return listed, places
+    wanted = {name: count for name, count in classes.items() if count}
+    return OutputForm(listed, default_binary, places, wanted or NO_CLASSES)
 
 
-def _output_form(parameters: dict[str, Any]) -> bool:
-    classes = parameters.get("classification", 0)
-    if type(classes) is not int or not 0 <= classes < 2**31:
-        raise _mismatch("classification", "unsigned-integer")
-    if classes and "shared_memory_region" in parameters:
+def _class_count(parameters: dict[str, Any]) -> int:
+    """0: the output itself."""
+    count = parameters["classification"]
+    if type(count) is not int or not 0 <= count <= _MAX_COUNT:
+        raise InvalidArgument(
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as "
+            "unsigned-integer"
+        )
+    if count and "shared_memory_region" in parameters:
         raise InvalidArgument("Output can't set both 'shared_memory_region' and 'classification'")
-    if classes:
-        raise Unsupported("the classification extension is not supported")
-    is_binary = parameters.get("binary_data", False)
-    if type(is_binary) is not bool:
-        raise _mismatch("binary_data", "boolean")
-    return is_binary
+    return count
 
 
 # --------------------------------------------------------------- parameters

@@ -60,15 +60,21 @@ def to_bytes(name: str, datatype: Datatype, count: int, data: Any) -> bytes:
     try:
         return array(code, data).tobytes()
     except TypeError:
-        wanted = _WANTED[number]
-        actual = "double" if wanted == "number" else wanted
-        raise InvalidArgument(
-            f"Unable to parse 'data': attempt to access JSON non-{wanted} as {actual}"
-        ) from None
+        raise _other_kind(number) from None
     except OverflowError:
+        if _WANTED[number] == "unsigned-integer" and min(data) < 0:
+            raise _other_kind(number) from None
         raise InvalidArgument(
             f"Unable to parse 'data': a number is out of range for {datatype.name}"
         ) from None
+
+
+def _other_kind(number: int) -> InvalidArgument:
+    wanted = _WANTED[number]
+    actual = "double" if wanted == "number" else wanted
+    return InvalidArgument(
+        f"Unable to parse 'data': attempt to access JSON non-{wanted} as {actual}"
+    )
 
 
 def _flatten(data: list[Any]) -> list[Any]:

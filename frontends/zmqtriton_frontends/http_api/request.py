@@ -4,6 +4,7 @@ a body that is whole or an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import falcon
@@ -78,6 +79,12 @@ class Request(falcon.asgi.Request):
             read.has_more = False
         if len(read.pieces) > MAX_PIECES:
             raise InvalidArgument(f"request body has more than {MAX_PIECES} chunks")
+
+    def spelled_headers(self) -> Iterator[tuple[str, bytes]]:
+        """All of them, their names as the client wrote them as far as that is known."""
+        spellings = self.connection.spellings if self.connection is not None else {}
+        for name, value in self._asgi_headers.items():
+            yield spellings.get(name, name).decode("latin-1"), value
 
     @property
     def connection(self) -> Any:

@@ -69,6 +69,8 @@ class Server(BaseApplication):  # type: ignore[misc]
             "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
             "keepalive": 75,
             "backlog": 2048,
+            # Names with `_` too; they become no variables here, so that none can pose as another.
+            "header_map": "dangerous",
             "limit_request_line": 8190,
             "limit_request_fields": 100,
             "limit_request_field_size": 8190,
@@ -105,6 +107,8 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         keep_freed_memory()
         self._lifeline = branch(self.app.lifeline)
         self._stopping = asyncio.Event()
+        #: Whether models see names of headers as clients write them.
+        self.keeps_spelling = bool(self.app.settings["http_header_forward_pattern"])
         super().init_process()
 
     def load_wsgi(self) -> None:

@@ -15,6 +15,7 @@ from tests.conformance.tables import (
     loading,
     requests,
     senders,
+    shapes,
     tensors,
 )
 
@@ -31,6 +32,7 @@ TABLES: dict[str, ModuleType] = {
         loading,
         http_infer,
         http_server,
+        shapes,
     )
 }
 
@@ -56,5 +58,6 @@ REPOSITORIES = {
             _ALL,
         ),
         Repository("loading", loading.MODELS, ("--model-control-mode=explicit",)),
+        Repository("shapes", shapes.MODELS, shapes.OPTIONS),
     )
 }

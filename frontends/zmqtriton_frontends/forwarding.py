@@ -1,0 +1,56 @@
+"""Headers and metadata of clients that become parameters of their requests.
+
+Made by both protocols of their option; false where nothing is forwarded. Texts are Triton's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from zmqtriton_floor.errors import InvalidArgument
+
+#: Names that mean something to the server as parameters, so a client's header may not set them.
+_RESERVED = frozenset(
+    (
+        *("sequence_id", "sequence_start", "sequence_end", "priority", "timeout"),
+        *("headers", "binary_data_output"),
+    )
+)
+#: How the language of Triton's expressions says that case counts.
+_CASE_COUNTS = "(?-i)"
+
+
+class Forwarding:
+    """Which are forwarded."""
+
+    def __init__(self, pattern: str) -> None:
+        flags = "" if pattern.startswith(_CASE_COUNTS) else "(?i)"
+        pattern = pattern.removeprefix(_CASE_COUNTS)
+        self._pattern = re.compile(flags + pattern) if pattern else None
+
+    def __bool__(self) -> bool:
+        return self._pattern is not None
+
+    def add(self, parameters: dict[str, Any], headers: Iterable[tuple[str, str | bytes]]) -> None:
+        """Adds those that match, wherever in their name. Raises InvalidArgument for one whose name
+        is the server's."""
+        if self._pattern is None:
+            return
+        for name, value in headers:
+            if not self._pattern.search(name):
+                continue
+            key = name.lower()
+            if key in _RESERVED or key.startswith("triton_"):
+                raise InvalidArgument(
+                    f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
+                )
+            parameters[name] = value if isinstance(value, str) else _text(value)
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

@@ -1,0 +1,70 @@
+"""Tensors whose shape is another for the model than for those who ask, by the option `reshape`.
+
+Called where requests reach the model and where its responses leave. Requests were checked against
+the shapes of those who ask; only shapes change here, never data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, NamedTuple, Sequence
+
+from zmqtriton_floor.datatypes import count_elements
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.wire import Tensor
+
+
+class _Change(NamedTuple):
+    """Of the dimensions behind that of a batch; -1: any length."""
+
+    before: Sequence[int]
+    after: Sequence[int]
+
+
+class Reshaping:
+    """One model's; false where it has none."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._batch_dims = 1 if config.get("max_batch_size", 0) else 0
+        self._inputs = {
+            entry["name"]: _Change(entry["dims"], entry["reshape"].get("shape") or [])
+            for entry in config.get("input", [])
+            if entry.get("reshape") is not None
+        }
+        self._outputs = {
+            entry["name"]: _Change(entry["reshape"].get("shape") or [], entry["dims"])
+            for entry in config.get("output", [])
+            if entry.get("reshape") is not None
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._inputs or self._outputs)
+
+    def given(self, inputs: Sequence[Tensor]) -> List[Tensor]:
+        """The inputs as the model sees them."""
+        return [self._apply(self._inputs, tensor) for tensor in inputs]
+
+    def sent(self, outputs: Sequence[Tensor]) -> List[Tensor]:
+        """The outputs as those who asked see them; InternalError where a model's tensor has another
+        number of elements."""
+        changed = [self._apply(self._outputs, tensor) for tensor in outputs]
+        for before, after in zip(outputs, changed):
+            if count_elements(before.shape) != count_elements(after.shape):
+                raise InternalError(
+                    f"output tensor shape does not match size of output for '{after.name}'"
+                )
+        return changed
+
+    def _apply(self, changes: dict[str, _Change], tensor: Tensor) -> Tensor:
+        change = changes.get(tensor.name)
+        if change is None:
+            return tensor
+        batch, shape = tensor.shape[: self._batch_dims], tensor.shape[self._batch_dims :]
+        free = [size for size, dim in zip(shape, change.before) if dim == -1]
+        wanted = change.after
+        if len(free) == sum(dim == -1 for dim in wanted):
+            sizes = iter(free)
+            return tensor._replace(
+                shape=[*batch, *(next(sizes) if dim == -1 else dim for dim in wanted)]
+            )
+        # The model made another number of dimensions, which cannot be right.
+        return tensor._replace(shape=[0])
