@@ -58,6 +58,12 @@ LAYERS = (
         "runs in the model's interpreter, which has nothing else",
     ),
     Layer(
+        "zmqtriton_stub.gpu_cuda",
+        (_FLOOR, "zmqtriton_stub.gpu"),
+        ("cupy", "numpy"),
+        "is imported where a tensor on a GPU is met, and nowhere else",
+    ),
+    Layer(
         "zmqtriton_stub.backends",
         (),
         ("*",),

@@ -44,6 +44,13 @@ def _list(dims: Sequence[int]) -> str:
     return "[" + ",".join(map(str, dims)) + "]"
 
 
+def takes_gpu(config: dict[str, Any]) -> bool:
+    """Whether inputs of this model may lie on a GPU."""
+    parameters = config.get("parameters") or {}
+    only_cpu = parameters.get("FORCE_CPU_ONLY_INPUT_TENSORS") or {}
+    return bool(only_cpu.get("string_value") == "no")
+
+
 class Signature:
     """One model's inputs and outputs, ready for checking; made of its configuration as JSON."""
 

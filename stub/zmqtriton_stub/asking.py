@@ -344,7 +344,7 @@ class Asker:
                     self.malformed += 1
                 else:
                     self._take_reply(question, row, body)
-        elif type(message) is not wire.Welcome:
+        elif type(message) is not wire.Welcome and not self._memory.hear_of_blocks(message):
             self.malformed += 1
 
     def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:

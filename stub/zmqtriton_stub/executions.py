@@ -241,7 +241,9 @@ def _requests(
         try:
             body = wire.decode_request(pending.body)
             if instance.memory is not None:
-                inputs, pending.blocks = instance.memory.open(body.inputs, is_leased=False)
+                inputs, pending.blocks = instance.memory.open(
+                    body.inputs, is_leased=False, takes_gpu=instance.takes_gpu
+                )
                 body = body._replace(inputs=inputs)
             if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
                 _check(body, instance.signature)

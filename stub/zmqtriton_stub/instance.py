@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import logs, wire
-from zmqtriton_floor.check import Signature
+from zmqtriton_floor.check import Signature, takes_gpu
 from zmqtriton_stub.measuring import Measures
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import TritonModelException, clip
@@ -52,6 +52,8 @@ class Instance:
         self.is_iterative = False
         #: Batches that an async execute() may be given at once; 0: the model does not say.
         self.max_inflight = 0
+        #: Its inputs may lie on a GPU.
+        self.takes_gpu = False
         #: Asks other models; None while this one may not, that is outside of execute().
         self.asker: Asker | None = None
         #: Where large tensors lie; None: all of them travel in messages.
@@ -78,6 +80,7 @@ class Instance:
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))
         self.max_inflight = _max_inflight(document.get("parameters") or {})
+        self.takes_gpu = takes_gpu(document)
 
     def tell(self, message: Any) -> None:
         """Sends the supervisor a message; from any thread."""

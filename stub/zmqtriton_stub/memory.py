@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Callable, Iterable, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
@@ -20,7 +20,12 @@ from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import INLINE_BYTES, Allocation, Arena, block_of
 from zmqtriton_floor.wire import Block, Reference, Tensor
+from zmqtriton_stub import gpu
+from zmqtriton_stub.gpu import Span
 from zmqtriton_stub.passing import Found, Passing
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.gpu_memory import OnGpus
 
 #: So long the supervisor may take to answer.
 _PATIENCE_S = 1.0
@@ -28,6 +33,9 @@ _PATIENCE_S = 1.0
 _TRIES = 8
 #: While a call is waited for, the loop's duties are looked after so often.
 _GLANCE_S = 0.02
+
+#: Models are seldom loaded anew, and one that takes no GPU's tensor then copies it itself.
+_KNOWN_S = 1.0
 
 _LATE = "The supervisor did not answer in time."
 #: The message and the descriptor; -1: none came along.
@@ -62,9 +70,13 @@ class Memory:
         #: Called again and again while a call takes long: the loop's, if this thread is the loop's.
         self.glance: Callable[[], None] = lambda: None
         self._lifeline = lifeline
+        #: From the first tensor on that comes or goes on a GPU.
+        self._gpus: OnGpus | None = None
         self._reading = threading.Lock()
         self._asked: dict[tuple[int, ...], list[_Question]] = {}
         self._calls = itertools.count(1)
+        #: Whether a model takes tensors on GPUs, and since when that is known.
+        self._takers: dict[tuple[str, int], tuple[float, bool]] = {}
 
     def begin(self, birth: wire.Birth) -> None:
         """From here on others may be told of what is in the arena."""
@@ -73,30 +85,69 @@ class Memory:
     # ------------------------------------------------------------------ arena
 
     def place(
-        self, rows: list[Tensor], find: Callable[[Any], Found | None] = lambda data: None
+        self,
+        rows: list[Tensor],
+        find: Callable[[Any], Found | None] = lambda data: None,
+        flags: int = 0,
     ) -> tuple[list[Tensor], list[Block]]:
         """The tensors with references for the data of large ones, and the blocks, each with one
-        lease. What `find` finds need not be copied. Unavailable where memory is short; nothing is
-        leased then."""
+        lease. What `find` finds need not be copied. What is on a GPU stays there with the flag
+        ON_GPU. Unavailable where memory is short; nothing is leased then."""
         placed: list[Tensor] = []
         blocks: list[Block] = []
         try:
             for row in rows:
-                if len(row.data) > INLINE_BYTES:
-                    found = find(row.data) if type(row.data) is memoryview else None
-                    if found is not None:
-                        placed.append(row._replace(data=found[0]))
-                        blocks += found[1]
-                        continue
-                    allocation = self._allocate(len(row.data))
-                    allocation.view[:] = row.data
-                    blocks.append(allocation.block)
-                    row = row._replace(data=allocation.reference)
+                if len(row.data) > INLINE_BYTES or type(row.data) is Span:
+                    data, named = self._place(row.data, find, flags)
+                    blocks += named
+                    row = row._replace(data=data)
                 placed.append(row)
         except BaseException:
             self.free(blocks)
             raise
         return placed, blocks
+
+    def _place(
+        self, data: Any, find: Callable[[Any], Found | None], flags: int
+    ) -> tuple[Any, list[Block]]:
+        is_on_gpu = type(data) is Span
+        if is_on_gpu and flags & wire.ON_GPU:
+            return self._on_gpus().lent.place(data)
+        if is_on_gpu and len(data) <= INLINE_BYTES:
+            return gpu.downloaded(data), []
+        found = find(data) if type(data) is memoryview else None
+        if found is not None:
+            return found
+        allocation = self._allocate(len(data))
+        try:
+            if is_on_gpu:
+                gpu.driver().to_host(allocation.view, data)
+            else:
+                allocation.view[:] = data
+        except BaseException:
+            self.free([allocation.block])
+            raise
+        return allocation.reference, [allocation.block]
+
+    def _on_gpus(self) -> OnGpus:
+        if self._gpus is None:
+            from zmqtriton_stub.gpu_memory import OnGpus  # most stubs never meet such tensors
+
+            self._gpus = OnGpus(self.arena, self._register, self._released)
+        return self._gpus
+
+    def takes_gpu(self, model: str, version: int) -> bool:
+        """Whether inputs for another model may lie on a GPU."""
+        known_s, takes = self._takers.get((model, version), (0.0, False))
+        if time.monotonic() - known_s > _KNOWN_S:
+            takes = self.call("takes_gpu", json.dumps({"model": model, "version": version}))
+            self._takers[model, version] = time.monotonic(), takes
+        return takes
+
+    def _register(self, made: wire.MakeSegment) -> str:
+        """Tells the supervisor of memory on a GPU; why not, or ""."""
+        answer = self._ask(made, (made.segment,))
+        return _LATE if answer is None else answer[0].text
 
     def own(self, blocks: Iterable[Block]) -> list[int]:
         """Those that lie in our arena."""
@@ -115,9 +166,16 @@ class Memory:
         if released:
             self._released(released)
 
+    def leave(self, inputs: list[Block]) -> list[Block]:
+        """A request is about to be answered. Returns those of its inputs that are still needed, as
+        often as they have to be leased before."""
+        leased = self.passing.leave(inputs)
+        return leased if self._gpus is None else leased + self._gpus.borrowed.leave(inputs)
+
     def held(self) -> list[Block]:
         """Leases of others' blocks that this process has."""
-        return self.mappings.leased() + self.passing.leased()
+        on_gpus = [] if self._gpus is None else self._gpus.borrowed.leased()
+        return self.mappings.leased() + self.passing.leased() + on_gpus
 
     def hear_of_blocks(self, message: Any) -> bool:
         """The broker tells who holds what of ours; False for anything else."""
@@ -172,10 +230,12 @@ class Memory:
 
     # --------------------------------------------------------------- mappings
 
-    def open(self, rows: list[Tensor], *, is_leased: bool) -> tuple[list[Tensor], list[Block]]:
+    def open(
+        self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool = False
+    ) -> tuple[list[Tensor], list[Block]]:
         """The tensors with views for their references, and the blocks that those are in. Leased
         ones are released when nothing reads them any more, also if this raises: Unavailable where
-        their memory is gone."""
+        their memory is gone. What lies on a GPU is copied to the CPU unless that is taken."""
         references = [row.data for row in rows if type(row.data) is Reference]
         if not references:
             return rows, []
@@ -183,6 +243,9 @@ class Memory:
         try:
             for owner, segment in self.mappings.missing(references):
                 self._map(owner, segment)
+            if self._gpus is not None:
+                rows = self._gpus.open(rows, is_leased=is_leased, takes_gpu=takes_gpu)
+                references = [row.data for row in rows if type(row.data) is Reference]
             arrays = iter(self.mappings.open(references, is_leased=is_leased))
         except BaseException:
             if is_leased:
@@ -194,11 +257,15 @@ class Memory:
         ], blocks
 
     def _map(self, owner: int, segment: int) -> None:
+        if self._gpus is not None and self._gpus.borrowed.has(owner, segment):
+            return
         answer = self._ask(wire.AskSegment(owner, segment), (owner, segment))
         if answer is None:
             raise Unavailable(f"a tensor cannot be read: {_LATE}")
         if not answer[0].size:
             raise Unavailable("a tensor cannot be read: the process that sent it is gone")
+        if answer[0].handle:
+            self._on_gpus().borrowed.add(owner, segment, answer[0].handle, answer[0].size)
 
     def _released(self, blocks: list[Block]) -> None:
         self.release(wire.Release(blocks))
@@ -289,8 +356,13 @@ class Memory:
 
     def _take_given(self, message: wire.SegmentGiven, descriptor: int) -> None:
         key = (message.owner, message.segment)
+        if message.handle:
+            self._settle(key, (message, descriptor))
+            return
         if descriptor < 0:
             self.mappings.remove(*key)
+            if self._gpus is not None:
+                self._gpus.borrowed.remove(*key)
         else:
             try:
                 self.mappings.add(*key, descriptor)

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.check import batch_key
+from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
-from zmqtriton_stub import instance
+from zmqtriton_stub import gpu, instance
 from zmqtriton_stub.pb_errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.pb_tensor import packed
 from zmqtriton_stub.pb_tensor import received as received_tensor
-from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
+from zmqtriton_stub.pb_types import (
+    TRITONSERVER_MEMORY_GPU,
+    InferenceRequest,
+    InferenceResponse,
+    MemoryType,
+    PreferredMemory,
+)
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -32,9 +39,12 @@ class ResponseIterator:
     The last one may be empty, where a decoupled model has said FINAL without a response.
     """
 
-    def __init__(self, asker: Asker, question: Question) -> None:
+    def __init__(
+        self, asker: Asker, question: Question, preferred: PreferredMemory | None = None
+    ) -> None:
         self._asker = asker
         self._question = question
+        self._preferred = preferred
         #: One thread at a time takes the next.
         self._lock = threading.Lock()
         self._responses: list[InferenceResponse] = []
@@ -53,7 +63,7 @@ class ResponseIterator:
                     raise StopIteration("Iteration is done for the responses.")
                 reply = self._asker.wait(self._question)
                 self._is_finished = bool(reply[0].flags & wire.FINAL)
-                self._responses.append(_response(reply))
+                self._responses.append(_response(reply, self._preferred))
             response = self._responses[self._position]
             self._position += 1
             return response
@@ -73,12 +83,13 @@ def ask(request: InferenceRequest) -> InferenceResponse:
     # Whoever waits in the main thread executes nothing meanwhile.
     is_main = threading.current_thread() is threading.main_thread()
     flags = wire.ONE_RESPONSE | wire.WAITS if is_main else wire.ONE_RESPONSE
-    return _only_response(asker.wait(_ask(asker, request, flags)))
+    answered = asker.wait(_ask(asker, request, flags))
+    return _only_response(answered, request._preferred_memory)
 
 
 def ask_stream(request: InferenceRequest) -> ResponseIterator:
     asker = _asker()
-    return ResponseIterator(asker, _ask(asker, request, 0))
+    return ResponseIterator(asker, _ask(asker, request, 0), request._preferred_memory)
 
 
 def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
@@ -89,16 +100,17 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
     loop = asyncio.get_running_loop()
     asker = _asker()
     future: Future[Any] = loop.create_future()
+    preferred = request._preferred_memory
 
     def settle(question: Question) -> None:
         if future.done():
             return
         if is_stream:
-            future.set_result(ResponseIterator(asker, question))
+            future.set_result(ResponseIterator(asker, question, preferred))
         else:
             answered = question.inbox.get()
             assert answered is not None  # no thread waits for it
-            future.set_result(_only_response(answered))
+            future.set_result(_only_response(answered, preferred))
 
     def notify(question: Question) -> None:
         question.notify = None
@@ -130,6 +142,8 @@ def _asker() -> Asker:
 
 def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
     inputs = [packed(tensor) for tensor in request._inputs]
+    if _takes_gpu(request._preferred_memory):
+        flags |= wire.ON_GPU
     blocks: list[wire.Block] = []
     held: list[Any] = []
     #: Others', which this model was given with a request of its own.
@@ -140,7 +154,9 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
         if memory is not None:
             passing = memory.passing
             inputs, blocks = memory.place(
-                inputs, lambda data: passing.to_model(data, held, borrowed)
+                inputs,
+                lambda data: passing.to_model(data, held, borrowed),
+                _placing(memory, request, inputs),
             )
         body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
         data = wire.encode_body(body)
@@ -151,6 +167,33 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
             error = InvalidArgument(str(error))
         return asker.refused(error, notify)
     return asker.ask(row, data, blocks + borrowed, notify, held)
+
+
+def _takes_gpu(preferred: PreferredMemory | None) -> bool:
+    """Whether the outputs may stay on a GPU. Models that know nothing of GPUs get theirs on the
+    CPU, unless they prefer something."""
+    if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
+        return instance.current is not None and instance.current.takes_gpu
+    return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
+
+
+def _placing(memory: Memory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
+    """ON_GPU where some of the inputs lie on one and the other model takes them so."""
+    for row in inputs:
+        if type(row.data) is gpu.Span:
+            takes = memory.takes_gpu(request._model_name, request._model_version)
+            return wire.ON_GPU if takes else 0
+    return 0
+
+
+def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
+    """The tensor where it was preferred; strings, and all without a GPU, stay on the CPU."""
+    data = row.data
+    if type(data) is gpu.Span:
+        return row if data.gpu == number else row._replace(data=gpu.copied(data, number))
+    if row.datatype == BYTES or not len(data) or not gpu.is_usable():
+        return row
+    return row._replace(data=gpu.uploaded(number, data))
 
 
 def _memory() -> Memory | None:
@@ -182,14 +225,14 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     return row
 
 
-def _only_response(answered: Answered) -> InferenceResponse:
+def _only_response(answered: Answered, preferred: PreferredMemory | None) -> InferenceResponse:
     row, body = answered
     if not row.code and not body:
         return _failure(InternalError.number, "Unexpected empty response.")
-    return _response(answered)
+    return _response(answered, preferred)
 
 
-def _response(answered: Answered) -> InferenceResponse:
+def _response(answered: Answered, preferred: PreferredMemory | None) -> InferenceResponse:
     row, body = answered
     if row.code:
         return _failure(row.code, row.text)
@@ -199,7 +242,9 @@ def _response(answered: Answered) -> InferenceResponse:
     try:
         parameters, outputs = wire.decode_response(body)
         if memory is not None:
-            outputs, _ = memory.open(outputs, is_leased=True)
+            outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=True)
+        if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
+            outputs = [_on_gpu(row, preferred.device_id) for row in outputs]
     except ZmqTritonError as error:
         return _failure(error.number, error.text)
     finally:

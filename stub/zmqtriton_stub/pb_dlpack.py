@@ -3,23 +3,27 @@
 What is given away is given by numpy and renamed to its true datatype: whoever takes it may delete
 it amid an exception or at exit, where functions of C may run and ours may not. A numpy older than
 1.22 gives nothing; there a capsule owns a copy. What is taken is read here, since numpy refuses
-bfloat16. Knows nothing of GPUs but their numbers.
+bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 import numpy as np
 
-from zmqtriton_floor.datatypes import BF16, BY_NAME, BYTES, DATATYPES, count_elements
+from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, DATATYPES, count_elements
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_stub import gpu
+from zmqtriton_stub.gpu import Span
 from zmqtriton_stub.pb_errors import TritonModelException
 
 CPU = 1
+GPU = 2
 CUDA_HOST = 3
-#: Memory of a GPU, as CUDA and as its unified memory.
-_ON_GPU = (2, 13)
+#: Memory of a GPU, as CUDA's own and as its unified memory.
+_ON_GPU = (GPU, 13)
 
 _UNSUPPORTED = (
     "Provided tensor is not supported. Tensor must be a DLPack capsule         or have "
@@ -126,10 +130,12 @@ _new = _function(
 
 
 class Taken(NamedTuple):
-    """What was in a capsule. The array is one of uint16 if the datatype is BF16."""
+    """What was in a capsule. The array is one of uint16 if the datatype is BF16, and a Span if it
+    lies on a GPU."""
 
     datatype: int
     array: Any
+    shape: List[int]
 
 
 class _Owner:
@@ -153,8 +159,12 @@ def take(source: Any) -> Taken:
     if type(source).__name__ != "PyCapsule":
         if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
             raise TritonModelException(_UNSUPPORTED)
-        _check_device(int(source.__dlpack_device__()[0]))
-        source = _ask(source)
+        device, number = map(int, source.__dlpack_device__())
+        _check_device(device)
+        source = _driver().ask(source, number) if device in _ON_GPU else _ask(source)
+    elif _is_on_gpu(source):
+        # Who has made it is not here to be asked what is still being written.
+        _driver().settle(_tensor_of(source).device_id)
     kind = _kind_of(source)
     managed = kind.structure.from_address(_pointer(source, kind.name))
     tensor = managed.tensor
@@ -166,15 +176,38 @@ def take(source: Any) -> Taken:
     _rename(source, ctypes.addressof(kind.used_name))
     owner = _Owner(managed)
     if not count_elements(shape):
-        return Taken(datatype, np.empty(shape, dtype))
+        return Taken(datatype, np.empty(shape, dtype), shape)
+    address = (tensor.data or 0) + tensor.byte_offset
+    if tensor.device_type in _ON_GPU:
+        size = count_elements(shape) * dtype.itemsize
+        return Taken(datatype, Span(tensor.device_id, address, size, owner), shape)
     is_read_only = kind.structure is _Versioned and bool(managed.flags & _READ_ONLY)
     owner.__array_interface__ = {
         "version": 3,
         "typestr": dtype.str,
         "shape": tuple(shape),
-        "data": ((tensor.data or 0) + tensor.byte_offset, is_read_only),
+        "data": (address, is_read_only),
     }
-    return Taken(datatype, np.asarray(owner))
+    return Taken(datatype, np.asarray(owner), shape)
+
+
+def _tensor_of(capsule: Any) -> Any:
+    kind = _kind_of(capsule)
+    return kind.structure.from_address(_pointer(capsule, kind.name)).tensor
+
+
+def _is_on_gpu(capsule: Any) -> bool:
+    return _tensor_of(capsule).device_type in _ON_GPU
+
+
+def _driver() -> gpu.Driver:
+    try:
+        return gpu.driver()
+    except Unavailable as error:
+        raise TritonModelException(
+            "DLPack tensor is stored in GPU, which this model instance has no access to "
+            f"({error.text}). Copy it to the CPU first."
+        ) from None
 
 
 def _ask(source: Any) -> Any:
@@ -202,12 +235,7 @@ def _kind_of(capsule: Any) -> _Kind:
 
 
 def _check_device(device_type: int) -> None:
-    if device_type in _ON_GPU:
-        raise TritonModelException(
-            "DLPack tensor is stored in GPU, which this model instance has no access to. Copy it "
-            "to the CPU first."
-        )
-    if device_type not in (CPU, CUDA_HOST):
+    if device_type not in (CPU, CUDA_HOST, *_ON_GPU):
         raise TritonModelException(f"DLDevice type {device_type} is not support by Python backend.")
 
 
@@ -241,10 +269,19 @@ def give(array: Any, datatype: int, max_version: Any = None) -> Any:
         capsule = _give_shared(array, max_version)
     else:
         capsule = _give_copy(array)
+    return _unmasked(capsule, datatype)
+
+
+def give_span(span: Span, datatype: int, shape: Sequence[int], max_version: Any = None) -> Any:
+    """The same over memory of a GPU."""
+    masks: dict[int, Any] = {BF16: np.uint16, _BOOL: np.uint8}
+    dtype = np.dtype(masks.get(datatype) or BY_NUMBER[datatype].numpy)
+    return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
+
+
+def _unmasked(capsule: Any, datatype: int) -> Any:
     if datatype in _DISGUISED:
-        kind = _kind_of(capsule)
-        managed = kind.structure.from_address(_pointer(capsule, kind.name))
-        managed.tensor.datatype.code = _DISGUISED[datatype]
+        _tensor_of(capsule).datatype.code = _DISGUISED[datatype]
     return capsule
 
 

@@ -1,7 +1,7 @@
-"""The Tensor of models, on the CPU.
+"""The Tensor of models.
 
 A tensor that arrived keeps its bytes and becomes an array when asked; one that a model made keeps
-the array and becomes bytes when sent.
+the array and becomes bytes when sent. One that lies on a GPU has a span in place of bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import numpy as np
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BF16, BYTES
 from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
-from zmqtriton_stub import pb_dlpack
+from zmqtriton_stub import gpu, pb_dlpack
+from zmqtriton_stub.gpu import Span
 from zmqtriton_stub.pb_errors import TritonModelException
 
 
 class Tensor:
-    """A named tensor; its data are in the memory of the CPU."""
+    """A named tensor; its data are in the memory of the CPU, or of a GPU."""
 
     __slots__ = ("__weakref__", "_array", "_data", "_datatype", "_name", "_shape")
 
@@ -32,7 +33,7 @@ class Tensor:
             raise TritonModelException("NumPy dtype is not supported.") from None
         self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._shape: list[int] = list(array.shape)
-        #: bytes, or a view of shared memory.
+        #: bytes, a view of shared memory, or a Span of a GPU's.
         self._data: Any = None
 
     def name(self) -> str:
@@ -45,12 +46,16 @@ class Tensor:
         return self._datatype
 
     def is_cpu(self) -> bool:
-        return True
+        return type(self._data) is not Span
 
     def as_numpy(self) -> Any:
         """The array, the same at each call; the model may write into it."""
         array = self._array
         if array is None:
+            if type(self._data) is Span:
+                raise TritonModelException(
+                    "Tensor is stored in GPU and cannot be converted to NumPy."
+                )
             if self._datatype == BF16:
                 raise TritonModelException(
                     f"Tensor '{self._name}' is of type BF16, which NumPy does not have."
@@ -65,6 +70,8 @@ class Tensor:
         """A tensor that shares the memory of a DLPack capsule or of an object that gives one."""
         name = _checked(name)
         taken = pb_dlpack.take(tensor)
+        if type(taken.array) is Span:
+            return received(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
         if taken.datatype != BF16:
             return Tensor(name, taken.array)
         flat: Any = taken.array.reshape(-1).view(np.uint8)
@@ -85,7 +92,11 @@ class Tensor:
         if self._datatype == BYTES:
             raise TritonModelException("DLPack does not have support for string tensors.")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError("A Tensor gives its memory where it is: on the CPU.")
+            raise BufferError("A Tensor gives its memory where it is.")
+        if type(self._data) is Span:
+            # All that was written there is there, so there is nothing that a stream must wait for.
+            span = gpu.copied(self._data, self._data.gpu) if copy else self._data
+            return pb_dlpack.give_span(span, self._datatype, self._shape, max_version)
         array = self._bfloat16() if self._datatype == BF16 else self.as_numpy()
         if copy:
             array = array.copy()
@@ -94,7 +105,8 @@ class Tensor:
         return pb_dlpack.give(array, self._datatype, max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return pb_dlpack.CPU, 0
+        data = self._data
+        return (pb_dlpack.GPU, data.gpu) if type(data) is Span else (pb_dlpack.CPU, 0)
 
     def _bfloat16(self) -> Any:
         """What numpy cannot name, as numbers of its size."""

@@ -187,9 +187,9 @@ class Pending:
             if instance.reshaping is not None:
                 tensors = instance.reshaping.sent(tensors)
             if memory is not None and self._passes_on:
-                tensors, blocks = memory.place(tensors, self._find)
+                tensors, blocks = memory.place(tensors, self._find, self.work.flags)
             elif memory is not None:
-                tensors, blocks = memory.place(tensors)
+                tensors, blocks = memory.place(tensors, flags=self.work.flags)
         except ZmqTritonError as full:
             return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
         answer = wire.Outcome(peer, own_id, 0, "", flags, 0, blocks)
@@ -219,7 +219,7 @@ class Pending:
         blocks, memory = self.blocks, self._link.instance.memory
         if blocks and memory is not None:
             self.blocks = []
-            leased = memory.passing.leave(blocks)
+            leased = memory.leave(blocks)
             if leased:
                 self._link.send([wire.encode(wire.Lease(leased))])
             if self.holds_inputs:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.broker.world import World, request
@@ -102,6 +104,24 @@ def test_a_block_that_is_passed_on_is_leased_once_more(world: World) -> None:
     _answer(world, A, other)
 
     assert {S2: [other]} == world.core.outbox.leases
+
+
+def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_goes(
+    world: World,
+) -> None:
+    other = Block(F, 5, 5)
+    told: list[tuple[int, Any]] = []
+
+    def send(owner: int, message: Any, bodies: list[bytes]) -> bool:
+        told.append((owner, message))
+        return owner == S
+
+    world.core.blocks.lend(F, [A, other], send)
+
+    assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == told
+    # Whoever has no such connection hears of it on the other one.
+    assert {F: [other]} == world.core.outbox.leases
+    assert 2 == world.core.blocks.leases.count
 
 
 def test_a_readers_grants_reach_the_stub_of_its_request(world: World) -> None:

@@ -65,9 +65,16 @@ class FakeMemory:
     def __init__(self) -> None:
         self.freed: list[wire.Block] = []
         self.released: list[wire.Block] = []
+        #: What was heard and freed, in order.
+        self.heard: list[Any] = []
 
     def answered(self, blocks: list[wire.Block]) -> None:
         self.freed += blocks
+        self.heard.append(blocks)
+
+    def hear_of_blocks(self, message: Any) -> bool:
+        self.heard.append(message)
+        return type(message) is wire.Lease
 
     def release(self, message: wire.Release) -> None:
         self.released += message.blocks
@@ -225,6 +232,21 @@ def test_an_error_is_a_reply_too(world: World) -> None:
     world.broker.reply(question.row.id, code=InternalError.number)
 
     assert InternalError.number == world.asker.wait(question)[0].code
+
+
+def test_a_lease_that_comes_before_the_reply_is_heard_before_blocks_are_freed(
+    world: World,
+) -> None:
+    block = wire.Block(9, 1, 1)
+    question = world.asker.ask(_ROW, b"", [block])
+    world.broker.hear_all(wire.Infer, 1)
+    lease = wire.Lease([block])
+    world.broker.socket.send_multipart([world.broker._identity, wire.encode(lease)])
+    world.broker.reply(question.row.id)
+
+    world.asker.wait(question)
+
+    assert [lease, [block]] == world.memory.heard
 
 
 def test_what_makes_no_sense_is_counted(world: World) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.runs import block_of
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import Block, Outcome, Tensor, decode_request
+from zmqtriton_floor.wire import Block, Lease, Outcome, Tensor, decode_request
 
 
 class Blocks:
@@ -38,6 +38,17 @@ class Blocks:
         for block in known:
             self._outbox.leases.setdefault(block.owner, []).append(block)
         self.leases.lease(holder, known)
+
+    def lend(
+        self, holder: int, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
+    ) -> None:
+        """The same before the holder answers the request that they came with. `send` goes the way
+        of the answer: by another the owner might hear of this after it has taken them back."""
+        for block in blocks:
+            if block.owner in self._living and send(block.owner, Lease([block]), []):
+                self.leases.lease(holder, [block])
+            else:
+                self.borrow(holder, [block])
 
     def discard(self, source: int, outcome: Outcome) -> None:
         """Nobody gets an outcome that a stub has sent."""

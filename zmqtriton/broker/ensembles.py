@@ -138,11 +138,27 @@ class Ensembles:
             # Unlike those of peers its numbers must not be those of an earlier broker.
             self._last_id = own_id = max(self._last_id + 1, now_ns)
             row, body = _request(run, wave, step, generation, own_id)
+            if core.generations.any_takes_gpu and self._may_stay(run, step):
+                row = row._replace(flags=row.flags | wire.ON_GPU)
             member = Inflight(BROKER, row, body, generation, now_ns)
             member.call = Call(run, wave, step)
             run.open[own_id] = member
             wave.holds += 1
             core.submit(member, now_ns)
+
+    def _may_stay(self, run: Run, step: Step) -> bool:
+        """Whether what it makes may stay on a GPU: each tensor has one reader, which could write
+        there, and which takes it so."""
+        newest = self._core.generations.newest
+        for name in run.selection.wanted[step.number]:
+            tensor = step.outputs[name]
+            readers = run.selection.readers.get(tensor, [])
+            if run.selection.uses(tensor) != 1 or not readers:
+                return False
+            reader = newest(readers[0].model, readers[0].version)
+            if reader is None or not reader.takes_gpu:
+                return False
+        return True
 
     def _take_response(
         self, call: Call, member: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int

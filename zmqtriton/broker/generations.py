@@ -13,6 +13,8 @@ class Generations:
     def __init__(self) -> None:
         self._by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
+        #: There are, or were, models whose inputs may lie on a GPU.
+        self.any_takes_gpu = False
         #: Those that are gone, and the one that takes what was still on its way to them.
         self._successors: dict[int, Generation] = {}
 
@@ -28,6 +30,7 @@ class Generations:
     def serve(self, message: wire.Serve) -> None:
         new = Generation(message.generation, message.model, message.version, message.config)
         self._by_number[new.number] = new
+        self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
         old = versions.get(new.version)
         if old is not None and old.takes_what_fits(new):

@@ -15,7 +15,7 @@ from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
-from zmqtriton_floor.check import Signature
+from zmqtriton_floor.check import Signature, takes_gpu
 from zmqtriton_floor.wire import SEQUENCE_START, UNCHECKED, Request
 
 #: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
@@ -68,6 +68,8 @@ class Generation:
         self.version = version
         self._is_patient = "dynamic_batching" in document
         self.is_decoupled = bool(policy.get("decoupled", False))
+        #: Its inputs may lie on a GPU.
+        self.takes_gpu = takes_gpu(document)
         #: What an ensemble does; None for a model that has stubs.
         self.plan = Plan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = _max_execution_ns(document)

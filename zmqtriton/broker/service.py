@@ -205,7 +205,7 @@ class Service:
         if kind is wire.Release:
             self._core.blocks.release(serial, message.blocks)
         elif kind is wire.Lease and router is self._workers:
-            self._core.blocks.borrow(serial, message.blocks)
+            self._core.blocks.lend(serial, message.blocks, self._requests.send)
         elif kind is wire.Held:
             self._core.recovery.hold(serial, message)
         elif kind is wire.Call and router is self._workers:

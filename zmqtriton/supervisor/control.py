@@ -22,7 +22,7 @@ from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, Zm
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: What code of a model may ask for.
-_FOR_MODELS = frozenset({"load", "unload", "ready"})
+_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu"})
 
 
 class Served(Protocol):
@@ -53,6 +53,9 @@ class Served(Protocol):
 
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process."""
+
+    def takes_gpu(self, model: str, version: int) -> bool:
+        """Whether its inputs may lie on a GPU; with -1 of the highest version."""
 
     @property
     def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
@@ -225,6 +228,7 @@ def _override(parameters: Any) -> str | None:
 #: What is answered without waiting for anybody.
 _AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
     "ready": lambda served, given: served.is_model_ready(_name(given), _version(given)),
+    "takes_gpu": lambda served, given: served.takes_gpu(_name(given), _version(given)),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
     "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
     "trace.settings": lambda served, given: served.trace_settings.handle(

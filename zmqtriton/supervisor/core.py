@@ -7,6 +7,7 @@ Does no I/O, knows no clock, and blocks on nothing, so every race can be replaye
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,7 @@ from zmqtriton.supervisor.stopping import Stopping
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
 from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
+from zmqtriton_floor.check import takes_gpu
 from zmqtriton_floor.errors import ZmqTritonError
 
 
@@ -308,6 +310,13 @@ class Core:
                 done(None)
 
         unload_next(None)
+
+    def takes_gpu(self, model: str, version: int) -> bool:
+        versions = self.models[model].versions if model in self.models else {}
+        serving = [n for n, one in versions.items() if one.is_serving and version in (-1, n)]
+        generation = versions[max(serving)].generation if serving else None
+        finished = generation.finished if generation is not None else None
+        return finished is not None and takes_gpu(json.loads(finished.config))
 
     def list_repository(self, then: Callable[[dict[str, str] | ZmqTritonError], None]) -> None:
         ticket = next(self._tickets)
