@@ -495,3 +495,33 @@ def test_an_error_in_a_stream_ends_it() -> None:
     world.answer("many", flags=wire.FINAL, number=1)
 
     assert ["in ensemble 'e', no luck"] == world.error_texts(1)
+
+
+TAKES: dict[str, Any] = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
+
+
+def _may_stay(world: Pipeline) -> bool:
+    """Whether the first step may leave on a GPU what it makes."""
+    world.ask(1)
+    [work] = world.works[world.serials["first"]]
+    return bool(work.flags & wire.ON_GPU)
+
+
+def test_what_a_step_makes_may_stay_on_a_gpu_for_a_model_that_takes_it() -> None:
+    steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
+
+    assert _may_stay(Pipeline(ensemble(steps), model("first"), model("second", **TAKES)))
+    assert not _may_stay(chain())
+
+
+def test_what_has_several_readers_may_not_since_each_could_write_there() -> None:
+    first, second, third = (
+        step("first", {"I": "x"}, {"O": "t"}),
+        step("second", {"I": "t"}, {"O": "y"}),
+        step("third", {"I": "t"}, {"O": "z"}),
+    )
+    models = [model("first"), model("second", **TAKES), model("third", **TAKES)]
+
+    assert not _may_stay(Pipeline(ensemble([first, second, third], outputs="yz"), *models))
+    # The asker is another reader.
+    assert not _may_stay(Pipeline(ensemble([first, second], outputs="yt"), *models))

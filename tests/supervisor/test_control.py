@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -181,3 +182,22 @@ def test_logs_are_asked_for_by_model_and_number(world: World) -> None:
     assert [("m", 3, 5), ("", 0, 100)] == asked
     for wrong in ({"model": 3}, {"after": "3"}, {"lines": 0}, {"lines": True}):
         assert InvalidArgument.number == world.call("logs", wrong).error[0]
+
+
+def test_models_hear_whether_another_one_takes_tensors_on_gpus(world: World) -> None:
+    finished = world.generation("m").finished
+    assert finished is not None
+    takes = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
+
+    before = world.call("takes_gpu", {"model": "m"}).result
+    world.generation("m").finished = dataclasses.replace(finished, config=json.dumps(takes))
+
+    assert [False, True, True, False, False] == [
+        before,
+        world.call("takes_gpu", {"model": "m"}).result,
+        world.call("takes_gpu", {"model": "m", "version": 1}).result,
+        world.call("takes_gpu", {"model": "m", "version": 2}).result,
+        world.call("takes_gpu", {"model": "nobody"}).result,
+    ]
+    code, _ = world.call("takes_gpu", {"model": "m", "version": "1"}).error
+    assert InvalidArgument.number == code
