@@ -100,6 +100,15 @@ def check_descriptions() -> None:
     assert text.count(os.path.basename(__file__)) == 1, text
 
 
+def check_metrics() -> None:
+    from zmqtriton_stub.pb_metrics import MetricFamily
+
+    family = MetricFamily("f", "", MetricFamily.COUNTER)
+    counter = family.Metric({"a": "b"})
+    counter.increment(1.5)
+    assert (counter.value(), repr(family.COUNTER)) == (1.5, "<MetricKind.COUNTER: 0>")
+
+
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
     check_imports()
@@ -108,4 +117,5 @@ if __name__ == "__main__":
     check_tensors()
     check_dlpack()
     check_descriptions()
+    check_metrics()
     sys.stdout.write("as expected\n")

@@ -162,6 +162,15 @@ def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
     assert 200 == server.status("/v2/models/add_sub/ready")
 
 
+def test_a_model_may_unload_itself(server: Server) -> None:
+    assert "" == post(server, "load", "busy")
+
+    script = "pb_utils.unload_model('busy'); return [reply(pb_utils.is_model_ready('busy'))]"
+    assert "False" == scripted.run(server, "busy", script)
+
+    eventually(lambda: not server.stubs("busy"), 30, "its process has ended")
+
+
 @pytest.mark.row("A95")
 def test_finalize_may_not(server: Server) -> None:
     assert "" == post(server, "load", "middle")
