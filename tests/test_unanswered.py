@@ -44,6 +44,16 @@ def test_what_nobody_waits_for_is_cancelled_after_it_was_asked_again() -> None:
     assert messages[1] == wire.Cancel([2])
 
 
+def test_what_was_cancelled_before_it_was_sent_is_so_for_the_next_broker_too() -> None:
+    unanswered = sent()
+    unanswered.cancelled(1)
+    unanswered.sent([row(1)], [b"1"])
+
+    messages = [message for message, _ in unanswered.again()]
+
+    assert messages == [wire.Infer([row(1, wire.RESENT)]), wire.Cancel([1])]
+
+
 def test_a_cancelled_one_that_is_answered_is_forgotten() -> None:
     unanswered = sent(1)
     unanswered.cancelled(1)

@@ -28,9 +28,8 @@ class Unanswered:
             self._asked[row.id] = (row, body)
 
     def cancelled(self, own_id: int) -> None:
-        """Nobody waits for it any more; it is still to be answered."""
-        if own_id in self._asked:
-            self._cancelled.add(own_id)
+        """Nobody waits for it any more; it is still to be answered, and may yet be sent."""
+        self._cancelled.add(own_id)
 
     def answered(self, own_id: int) -> None:
         self._asked.pop(own_id, None)
@@ -43,6 +42,6 @@ class Unanswered:
             some = asked[i : i + _ROWS]
             rows = [row._replace(flags=row.flags | wire.RESENT) for row, _ in some]
             yield wire.Infer(rows), [body for _, body in some]
-        cancelled = sorted(self._cancelled)
+        cancelled = sorted(self._cancelled & self._asked.keys())
         for i in range(0, len(cancelled), wire.MAX_ROWS):
             yield wire.Cancel(cancelled[i : i + wire.MAX_ROWS]), []

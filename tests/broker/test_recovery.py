@@ -136,6 +136,18 @@ def test_a_stub_that_has_a_resent_request_and_dies_fails_it(world: World) -> Non
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
 
 
+def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(world: World) -> None:
+    _hello(world, S, received=(1,))
+    _hello(world, S2)
+    world.gone(S)
+
+    _resend(world, 1)
+
+    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    assert not world.works
+    assert 0 == world.core.unanswered
+
+
 def test_a_waiting_request_can_be_cancelled_and_expire(world: World) -> None:
     _resend(world, 1)
     world.infer(F, request(2, flags=wire.RESENT, deadline_ns=world.now + 10))

@@ -158,7 +158,7 @@ class Core:
             self.cancel(message.serial, list(peer.requests), now_ns)
             self.blocks.keep(message.serial, peer.requests.values())
             del self.peers[message.serial]
-        self.recovery.forget(message.serial)
+        self.recovery.forget(message.serial, now_ns)
         self.blocks.bury(message.serial)
 
     def _put_back(self, generation: Generation, requests: list[Inflight], now_ns: int) -> None:

@@ -105,11 +105,15 @@ class Recovery:
         """One of its stubs died without a hello."""
         self._uncertain |= {generation.number, generation.model}
 
-    def forget(self, peer: int) -> None:
+    def forget(self, peer: int, now_ns: int) -> None:
         """A process is dead: nobody will ask again, or answer."""
         for route in [route for route in self._said if route[0] == peer]:
             self._drop(route)
-        self._received = {r: s for r, s in self._received.items() if s != peer}
+        for route in [route for route, stub in self._received.items() if stub == peer]:
+            # Its asker has yet to ask again, and it must not be executed again then.
+            del self._received[route]
+            lost = Outcome(*route, _LOST.number, _LOST.text, FINAL)
+            self._keep(route, (peer, lost, b""), now_ns)
         for (asker, own_id), stub in self._received.items():
             if asker == peer:
                 self._core.outbox.abandons.setdefault(stub, []).append(Routed(asker, own_id))
