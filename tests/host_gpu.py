@@ -117,6 +117,10 @@ def contents(tensor: Any) -> Any:
     return numbers(taken.array, dtype).reshape(taken.shape)
 
 
+def on_cpu(array: Any) -> Any:
+    return np.array(array)
+
+
 class _Memory:
     """A span as numpy wants it described."""
 

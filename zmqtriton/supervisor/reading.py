@@ -7,7 +7,6 @@ version, never an exception.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,17 +38,6 @@ _WHY_NO_OWN_STUB = (
     "a stub for another Python is not needed; name the Python in EXECUTION_ENV_PATH or "
     "PYTHON_EXECUTABLE"
 )
-
-_DEVICE = re.compile(r"nvidia([0-9]+)")
-
-
-def visible_gpus() -> tuple[int, ...]:
-    """Their numbers, by the device files: no driver is loaded for it."""
-    try:
-        names = os.listdir("/dev")
-    except OSError:
-        return ()
-    return tuple(sorted(int(m.group(1)) for n in names if (m := _DEVICE.fullmatch(n))))
 
 
 class Repository:

@@ -35,11 +35,12 @@ from zmqtriton.supervisor.births import Order
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
+from zmqtriton.supervisor.gpus import visible_gpus
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
 from zmqtriton.supervisor.peers import NURSERY
 from zmqtriton.supervisor.python_settings import PythonSettings
-from zmqtriton.supervisor.reading import STUB, Repository, visible_gpus
+from zmqtriton.supervisor.reading import STUB, Repository
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.segments import anonymous_memory
@@ -92,7 +93,7 @@ class Service:
         self._held = held
         self._directory = directory
         self._stream = stream
-        self._gpus = visible_gpus()
+        self._gpus = visible_gpus(options.min_supported_compute_capability)
         self._repository = Repository(options, self._gpus)
         self._regions = RegionFiles()
         server = Server(str(directory.path), self._settings(), lambda: os.urandom(_TOKEN_BYTES))

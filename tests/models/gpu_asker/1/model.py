@@ -60,8 +60,9 @@ def _renamed(tensor, name):
 
 
 def _numbers(tensor):
-    array = tensor.as_numpy() if tensor.is_cpu() else host_gpu.contents(tensor)
-    return array.tolist()
+    if tensor.is_cpu():
+        return tensor.as_numpy().tolist()
+    return host_gpu.on_cpu(host_gpu.contents(tensor)).tolist()
 
 
 def _sum(tensor):

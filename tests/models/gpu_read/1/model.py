@@ -23,10 +23,10 @@ class TritonPythonModel:
         is_on_gpu = not given.is_cpu()
         array = host_gpu.contents(given) if is_on_gpu else given.as_numpy()
         outputs = [
-            pb_utils.Tensor("Z", array + 1),
+            pb_utils.Tensor("Z", (host_gpu.on_cpu(array) if is_on_gpu else array) + 1),
             pb_utils.Tensor("ON_GPU", np.array([is_on_gpu], np.int32)),
-            pb_utils.Tensor("OPENS", np.array([gpu.driver().opens], np.int32)),
-            pb_utils.Tensor("KEPT", np.array([a.sum() for a in self.kept], np.float32)),
+            pb_utils.Tensor("OPENS", np.array([getattr(gpu.driver(), "opens", 0)], np.int32)),
+            pb_utils.Tensor("KEPT", np.array([float(a.sum()) for a in self.kept], np.float32)),
         ]
         if json.loads(request.parameters()).get("keep"):
             self.kept = [array]

@@ -1,0 +1,98 @@
+"""Which GPUs models may use, as CUDA would number them; asked once, when the server starts.
+
+NVIDIA's management library tells, called by ctypes: it comes with the driver, needs no package, and
+takes no memory of a GPU. Without it, or without a GPU that it may see, there are none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+_log = logging.getLogger(__name__)
+
+_LIBRARY = "libnvidia-ml.so.1"
+_UUID_BYTES = 96
+
+
+class Gpu(NamedTuple):
+    """What CUDA's own number and the choice of it depend on."""
+
+    uuid: str
+    capability: float
+
+
+class NvmlError(Exception):
+    """A call of the library has failed."""
+
+
+def visible_gpus(
+    min_capability: float = 0.0,
+    environment: Mapping[str, str] = os.environ,
+    find: Callable[[], Sequence[Gpu]] | None = None,
+) -> tuple[int, ...]:
+    """The numbers that models get in `model_instance_device_id`; those of GPUs that are too old
+    are left out."""
+    try:
+        found = (find or nvml_gpus)()
+    except (OSError, NvmlError) as error:
+        _log.debug("no GPUs: %s", error)
+        return ()
+    chosen = _choose(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(i for i, gpu in enumerate(chosen) if gpu.capability >= min_capability)
+
+
+def _choose(found: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+    """As CUDA does: the order is that of the list, which ends at the first entry that is none. Of
+    unlike GPUs a number means the same to both where CUDA_DEVICE_ORDER is PCI_BUS_ID."""
+    if visible is None:
+        return list(found)
+    chosen: list[Gpu] = []
+    for entry in visible.split(","):
+        gpu = _find(found, entry.strip())
+        if gpu is None or gpu in chosen:
+            break
+        chosen.append(gpu)
+    return chosen
+
+
+def _find(found: Sequence[Gpu], entry: str) -> Gpu | None:
+    if entry.isdecimal():
+        return found[int(entry)] if int(entry) < len(found) else None
+    if entry.startswith("MIG-") and found:  # a part of one, of which there is no list here
+        return Gpu(entry, found[0].capability)
+    # The beginning of a name is enough if it is that of one alone.
+    fitting = [gpu for gpu in found if gpu.uuid.startswith(entry)] if entry[:4] == "GPU-" else []
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def nvml_gpus() -> list[Gpu]:
+    """All that this process may open. Raises OSError without a driver, NvmlError where it fails."""
+    nvml = ctypes.CDLL(_LIBRARY)
+    _call(nvml.nvmlInit_v2)
+    try:
+        count = ctypes.c_uint()
+        _call(nvml.nvmlDeviceGetCount_v2, ctypes.byref(count))
+        return [_gpu(nvml, index) for index in range(count.value)]
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, index: int) -> Gpu:
+    device = ctypes.c_void_p()
+    _call(nvml.nvmlDeviceGetHandleByIndex_v2, ctypes.c_uint(index), ctypes.byref(device))
+    uuid = ctypes.create_string_buffer(_UUID_BYTES)
+    _call(nvml.nvmlDeviceGetUUID, device, uuid, ctypes.c_uint(_UUID_BYTES))
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    get = nvml.nvmlDeviceGetCudaComputeCapability
+    _call(get, device, ctypes.byref(major), ctypes.byref(minor))
+    return Gpu(uuid.value.decode("ascii", "replace"), major.value + minor.value / 10)
+
+
+def _call(function: Any, *arguments: Any) -> None:
+    code = function(*arguments)
+    if code:
+        raise NvmlError(f"{function.__name__} returned {code}")
