@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -378,3 +379,23 @@ def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
         assert error.status() == str(grpc.StatusCode.UNAVAILABLE)
         assert "GRPC server is shutting down" in error.message()
         client.stop_stream()
+
+
+# ------------------------------------------------------------------ statistics
+
+
+@pytest.mark.row("C82")
+def test_no_responses_are_counted_by_their_index_as_triton_has_it_for_python(
+    server: Server,
+) -> None:
+    read_tokens(server, 2)
+    with (
+        urllib.request.urlopen(f"{server.url}/v2/models/tokens/stats") as answer,
+        triton.InferenceServerClient(server.grpc_address) as client,
+    ):
+        [over_http] = json.load(answer)["model_stats"]
+        [over_grpc] = client.get_inference_statistics("tokens").model_stats
+
+    assert over_http["inference_stats"]["success"]["count"] > 0
+    assert {} == over_http["response_stats"]
+    assert {} == dict(over_grpc.response_stats)
