@@ -352,6 +352,7 @@ class Memory:
             return
         if descriptor >= 0:  # too late
             os.close(descriptor)
+        if not message.code:
             self.tell(wire.DropSegment(message.segment))
 
     def _take_given(self, message: wire.SegmentGiven, descriptor: int) -> None:

@@ -15,7 +15,13 @@ def check_imports() -> None:
 
     for package in (zmqtriton_floor, zmqtriton_stub):
         for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{package.__name__}.{module.name}")
+            name = f"{package.__name__}.{module.name}"
+            if module.name == "gpu_cuda":  # needs cupy, which none of them has
+                path = os.path.join(package.__path__[0], "gpu_cuda.py")
+                with open(path, encoding="utf-8") as source:
+                    compile(source.read(), path, "exec")
+            else:
+                importlib.import_module(name)
     sys.path.append(zmqtriton_stub.MODEL_PATH)
     one, other = map(
         importlib.import_module, ("triton_python_backend_utils", "c_python_backend_utils")

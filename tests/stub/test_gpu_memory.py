@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.memory import Arena
 from zmqtriton_stub import gpu, pb_dlpack, pb_utils
 from zmqtriton_stub.gpu_memory import Borrowed, Lent, OnGpus
+from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.pb_errors import TritonModelException
 from zmqtriton_stub.pb_tensor import packed
 
@@ -193,6 +196,76 @@ def test_who_takes_none_gets_a_copy_on_the_cpu(pair: Pair) -> None:
     assert ARRAY.tobytes() == opened[0].data.tobytes()
     assert rows[1] == opened[1]
     assert [wire.Block(*reference[:3])] == pair.released
+
+
+class Line:
+    """A lifeline whose other end answers each question with one message, or not at all."""
+
+    ended = False
+
+    def __init__(self, *answers: Any) -> None:
+        self.told: list[Any] = []
+        self._answers = list(answers)
+
+    def send(self, message: Any) -> None:
+        self.told.append(message)
+
+    def wait(self, timeout_s: float) -> bool:
+        return bool(self._answers)
+
+    def receive(self) -> list[tuple[Any, list[int]]]:
+        return [(self._answers.pop(0), [])] if self._answers else []
+
+
+def _memory(*answers: Any) -> Memory:
+    line: Any = Line(*answers)
+    memory = Memory(line)
+    memory.arena = Arena(9)
+    return memory
+
+
+@pytest.fixture
+def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    monkeypatch.setattr(gpu, "_driver", None)
+    monkeypatch.setattr(gpu, "_why_not", "")
+
+
+@pytest.mark.usefixtures("no_cupy")
+def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
+    memory = _memory(wire.SegmentGiven(7, 1, 4096, b"handle"))
+    released: list[wire.Block] = []
+    memory.release = lambda message: released.extend(message.blocks)
+    row = wire.Tensor("A", 11, [1], wire.Reference(7, 1, 2, 0, 4))
+
+    with pytest.raises(Unavailable, match="memory of GPUs can only be used where cupy finds one"):
+        memory.open([row], is_leased=True)
+
+    assert [wire.Block(7, 1, 2)] == released
+    assert not gpu.is_usable()
+
+
+def test_memory_that_was_registered_too_late_is_taken_back() -> None:
+    memory = _memory(wire.SegmentMade(3, 4096, 0, ""), wire.SegmentMade(4, 4096, 14, "no"))
+
+    memory.receive()
+    memory.receive()
+
+    assert [wire.DropSegment(3)] == memory.tell.__self__.told  # type: ignore[attr-defined]
+
+
+def test_a_stub_without_such_tensors_loads_nothing_for_them() -> None:
+    code = (
+        "import sys; from zmqtriton_stub import loop, pb_utils;"
+        "print([m for m in sys.modules if 'gpu_' in m or m == 'cupy'])"
+    )
+    environment = {"PYTHONPATH": str(Path(gpu.__file__).parent.parent)}
+
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert "[]" == found.stdout.strip()
 
 
 # -------------------------------------------------------------- pb_utils.Tensor

@@ -271,7 +271,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Address space of Triton's growable memory.",
             _INERT,
         ),
-        a.number("min-supported-compute-capability", "GPUs below it are not used.", _PENDING),
+        a.number("min-supported-compute-capability", "GPUs below it are not used."),
         a.integer("buffer-manager-thread-count", "Triton's threads that copy tensors.", _INERT),
         a.other("policy name,setting=value", read.host_policy)(
             "host-policy",
