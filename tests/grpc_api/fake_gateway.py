@@ -26,6 +26,8 @@ SETTINGS: dict[str, Any] = {
     "log_format": "default",
     "log_verbose": 0,
     "grpc_address": "127.0.0.1",
+    "grpc_restricted_protocol": [],
+    "grpc_use_ssl": False,
     "grpc_port": 0,
     "grpc_header_forward_pattern": "",
     "grpc_keepalive_time": 7_200_000,

@@ -16,7 +16,6 @@ from zmqtriton.options import (
     TraceOptions,
     parse,
 )
-from zmqtriton.options.kinds import Sense
 from zmqtriton.options.table import BY_NAME
 
 #: As `tritonserver --help` of 2.51 lists them, and what newer ones added.
@@ -490,15 +489,26 @@ def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:
     assert () == parsed("--rate-limit=off", "--allow-sagemaker=false").warnings
 
 
-@pytest.mark.parametrize(
-    "name", [option.name for option in BY_NAME.values() if option.sense is Sense.REFUSED]
-)
-def test_a_protection_that_is_not_there_is_not_promised(name: str) -> None:
-    value = "true" if "ssl" in name else "health:key=secret"
+@pytest.mark.parametrize("service", ["http", "grpc"])
+def test_encryption_is_refused_without_the_files_for_it(service: str) -> None:
+    cert, key = f"--{service}-server-cert=c", f"--{service}-server-key=k"
 
-    assert (
-        f"--{name} is not supported yet, and without it what it protects would stand open"
-    ) == refused(f"--{name}={value}")
+    for words, missing in (
+        ((f"--{service}-use-ssl=true", key), "server-cert"),
+        ((f"--{service}-use-ssl=true", cert), "server-key"),
+        ((f"--{service}-use-ssl-mutual=true", cert, key), "root-cert"),
+    ):
+        text = f"--{service}-use-ssl requires setting '--{service}-{missing}' as well."
+        assert text == refused(*words)
+
+
+def test_asking_for_certificates_of_clients_is_asking_for_encryption() -> None:
+    names = ("server-cert", "server-key", "root-cert")
+    words = [f"--{service}-{name}=x" for service in ("http", "grpc") for name in names]
+
+    options = parsed("--http-use-ssl-mutual=true", "--grpc-use-ssl-mutual=true", *words)
+
+    assert (True, True) == (options.http_use_ssl, options.grpc_use_ssl)
 
 
 def test_a_restricted_category_belongs_to_one_group() -> None:

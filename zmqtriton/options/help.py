@@ -18,7 +18,6 @@ _NOTES = {
     Sense.HONOURED: "",
     Sense.PENDING: " (No effect yet.)",
     Sense.INERT: " (Ignored.)",
-    Sense.REFUSED: " (Not supported yet.)",
 }
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 

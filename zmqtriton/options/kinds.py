@@ -24,8 +24,6 @@ class Sense(Enum):
     PENDING = "accepted but has no effect yet"
     #: Tunes something that this server does not have; a warning says so.
     INERT = "accepted and ignored"
-    #: To go on without it would promise a protection that is not there.
-    REFUSED = "refused"
 
 
 class Shape(Enum):
@@ -96,13 +94,14 @@ def setting(name: str, noun: str, help: str, sense: Sense, *, may_be_global: boo
     return Option(name, f"{noun},setting=value", read, help, sense, Shape.MANY)
 
 
-def restriction(name: str, kind: str, header_prefix: str, sense: Sense) -> Option:
+def restriction(name: str, kind: str, header_prefix: str) -> Option:
     read = values.restriction(f"--{name}", kind, header_prefix)
     help = (
         f"These {kind}s, separated by commas, answer only to requests with this key and value. "
+        "A value @FILE stands in that file; without a slash it is a credential of the service. "
         f"May be repeated. Any of: {', '.join(CATEGORIES)}."
     )
-    return Option(name, f"{kind}s:key=value", read, help, sense, Shape.MANY)
+    return Option(name, f"{kind}s:key=value", read, help, shape=Shape.MANY)
 
 
 def deprecated_trace(name: str) -> Option:

@@ -47,31 +47,22 @@ def parse(argv: list[str]) -> Options:
     defaults = {**_DEFAULTS, **_INTERMEDIATE}
     values = dict(defaults)
     warnings: list[str] = []
-    refused: list[str] = []
     for option, text in _words(argv):
         value = _value(option, text)
         if option.warning:
             warnings.append(option.warning)
         # To say what is so anyway promises nothing.
         if option.shape is Shape.MANY or value != defaults[option.target]:
-            _judge(option, warnings, refused)
+            _judge(option, warnings)
         if option.shape is Shape.MANY:
             value = (*values[option.target], value)
         values[option.target] = value
-    options = _settle(values, warnings)
-    if refused:
-        raise OptionError("\n".join(refused))
-    return options
+    return _settle(values, warnings)
 
 
-def _judge(option: Option, warnings: list[str], refused: list[str]) -> None:
-    name = f"--{option.name}"
-    if option.sense is Sense.REFUSED:
-        refused.append(
-            f"{name} is not supported yet, and without it what it protects would stand open"
-        )
-    elif option.sense is not Sense.HONOURED:
-        warning = f"{option.sense.value}: {name}"
+def _judge(option: Option, warnings: list[str]) -> None:
+    if option.sense is not Sense.HONOURED:
+        warning = f"{option.sense.value}: --{option.name}"
         if warning not in warnings:
             warnings.append(warning)
 
@@ -137,7 +128,10 @@ def _settle(values: Mapping[str, Any], warnings: list[str]) -> Options:
     settled["metrics_address"] = values["metrics_address"] or values["http_address"]
     for measured in ("allow_gpu_metrics", "allow_cpu_metrics"):
         settled[measured] = values[measured] and values["allow_metrics"]
-    settled["grpc_use_ssl"] = values["grpc_use_ssl"] or values["grpc_use_ssl_mutual"]
+    for service in ("http", "grpc"):
+        mutual = values[f"{service}_use_ssl_mutual"]
+        settled[f"{service}_use_ssl"] = values[f"{service}_use_ssl"] or mutual
+        _check_certificates(service, settled)
     settled["cache_config"] = _cache(values, warnings)
     for option, kind in (("http-restricted-api", "api"), ("grpc-restricted-protocol", "protocol")):
         _check_restrictions(option, kind, values[option.replace("-", "_")])
@@ -215,6 +209,15 @@ def _check_restrictions(option: str, kind: str, groups: tuple[Restriction, ...])
                     "can not be specified in multiple config groups"
                 )
             seen.add(category)
+
+
+def _check_certificates(service: str, settled: Mapping[str, Any]) -> None:
+    needed = ["server-cert", "server-key"] if settled[f"{service}_use_ssl"] else []
+    if settled[f"{service}_use_ssl_mutual"]:
+        needed.append("root-cert")
+    for name in needed:
+        if not settled[f"{service}_{name.replace('-', '_')}"]:
+            raise OptionError(f"--{service}-use-ssl requires setting '--{service}-{name}' as well.")
 
 
 def _check_ports(settled: Mapping[str, Any]) -> None:

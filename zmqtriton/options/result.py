@@ -65,6 +65,12 @@ class Options:
     http_max_input_size: int = 64 << 20
     http_restricted_api: tuple[Restriction, ...] = ()
     allow_web_page: bool = True
+    http_allowed_origin: tuple[str, ...] = ()
+    http_use_ssl: bool = False
+    http_use_ssl_mutual: bool = False
+    http_server_cert: str = ""
+    http_server_key: str = ""
+    http_root_cert: str = ""
 
     # gRPC; times are milliseconds
     allow_grpc: bool = True

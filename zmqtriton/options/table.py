@@ -11,7 +11,7 @@ from zmqtriton.options import values as read
 from zmqtriton.options.kinds import Option, Sense, Shape
 from zmqtriton.options.trace import DEPRECATED, trace_setting
 
-_PENDING, _INERT, _REFUSED = Sense.PENDING, Sense.INERT, Sense.REFUSED
+_PENDING, _INERT = Sense.PENDING, Sense.INERT
 
 GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
@@ -112,10 +112,19 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.long_integer(
             "http-max-input-size", "Bytes that one request's JSON or raw input may have."
         ),
-        a.restriction("http-restricted-api", "api", "", _REFUSED),
         a.boolean(
             "allow-web-page", "Serve a page for people at /, /docs, and the API's description."
         ),
+        a.restriction("http-restricted-api", "api", ""),
+        a.texts(
+            "http-allowed-origin",
+            "Web pages of this origin may load models and change settings too. May be repeated.",
+        ),
+        a.boolean("http-use-ssl", "Serve HTTPS in place of HTTP."),
+        a.boolean("http-use-ssl-mutual", "The same, and ask for clients' certificates."),
+        a.text("http-server-cert", "File of the server's certificate."),
+        a.text("http-server-key", "File of the server's key."),
+        a.text("http-root-cert", "File of the certificate that signs clients'."),
     ),
     "GRPC": (
         a.boolean("allow-grpc", "Serve gRPC."),
@@ -149,13 +158,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
                 1, 2**31 - 1, "Error: --grpc-max-response-pool-size must be greater than 0."
             ),
         ),
-        a.boolean("grpc-use-ssl", "Encrypt gRPC.", _REFUSED),
-        a.boolean(
-            "grpc-use-ssl-mutual", "Encrypt gRPC and ask for clients' certificates.", _REFUSED
-        ),
-        a.text("grpc-server-cert", "File of the server's certificate.", _PENDING),
-        a.text("grpc-server-key", "File of the server's key.", _PENDING),
-        a.text("grpc-root-cert", "File of the certificate that signs clients'.", _PENDING),
+        a.boolean("grpc-use-ssl", "Encrypt gRPC."),
+        a.boolean("grpc-use-ssl-mutual", "Encrypt gRPC and ask for clients' certificates."),
+        a.text("grpc-server-cert", "File of the server's certificate."),
+        a.text("grpc-server-key", "File of the server's key."),
+        a.text("grpc-root-cert", "File of the certificate that signs clients'."),
         a.text(
             "grpc-infer-response-compression-level",
             '"none", "low", "medium" or "high".',
@@ -176,7 +183,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.integer("grpc-http2-max-ping-strikes", "Bad pings before the connection is closed."),
         a.integer("grpc-max-connection-age", "Milliseconds that a connection may live."),
         a.integer("grpc-max-connection-age-grace", "Milliseconds more for calls under way on it."),
-        a.restriction("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-", _REFUSED),
+        a.restriction("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
     ),
     "Shared memory": (
         a.boolean(

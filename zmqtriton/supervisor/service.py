@@ -23,15 +23,18 @@ from zmqtriton.environments.cache import default_root, hold
 from zmqtriton.options import Options
 from zmqtriton.supervisor import (
     actions,
+    certificates,
     commands,
     listeners,
     log_ring,
     logging_setup,
+    secrets,
     segments,
     tables,
 )
 from zmqtriton.supervisor.available_memory import available_bytes
 from zmqtriton.supervisor.births import Order
+from zmqtriton.supervisor.certificates import CertificateError
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core, Policy
@@ -43,6 +46,7 @@ from zmqtriton.supervisor.python_settings import PythonSettings
 from zmqtriton.supervisor.reading import STUB, Repository
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
+from zmqtriton.supervisor.secrets import SecretError
 from zmqtriton.supervisor.segments import anonymous_memory
 from zmqtriton_floor import __version__, logs, prctl, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -60,10 +64,13 @@ def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
     """The exit status. `on_open` is called when clients may come."""
     prctl.set_name("zmqtriton")
     prctl.adopt_orphans()
+    secrets.hide_from_command_line(options)
     try:
+        options = secrets.read(options)
+        certificates.check(options)
         stream = logging_setup.set_up(options)
         held = listeners.bind_all(options)
-    except (PortError, OSError) as error:
+    except (PortError, SecretError, CertificateError, OSError) as error:
         tables.print_plain(f"error: {error}")
         return 1
     try:
@@ -96,7 +103,10 @@ class Service:
         self._gpus = visible_gpus(options.min_supported_compute_capability)
         self._repository = Repository(options, self._gpus)
         self._regions = RegionFiles()
-        server = Server(str(directory.path), self._settings(), lambda: os.urandom(_TOKEN_BYTES))
+        settings, private = secrets.split(self._settings())
+        server = Server(
+            *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)), private
+        )
         self._notifier = systemd.notifier(os.environ, os.getpid())
         rules = dataclasses.replace(policy(options), beat_s=self._notifier.beat_s)
         self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
@@ -115,8 +125,8 @@ class Service:
         #: Keeps what models run from being cleaned away.
         self._cache_hold: int | None = None
 
-    def _settings(self) -> str:
-        """What every process is told: all options, with the ports that they have become."""
+    def _settings(self) -> dict[str, Any]:
+        """What processes are told: all options, with the ports that they have become."""
         settings = dataclasses.asdict(self._options)
         settings["server_version"] = __version__
         settings["server_extensions"] = tables.EXTENSIONS
@@ -131,7 +141,7 @@ class Service:
         ):
             if role in self._held:
                 settings[name] = self._held[role].port
-        return json.dumps(settings)
+        return settings
 
     # ---------------------------------------------------------------- the loop
 

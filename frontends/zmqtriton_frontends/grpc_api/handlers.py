@@ -7,8 +7,9 @@ in the table is not offered, and the transport says UNIMPLEMENTED.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.health import Health
@@ -18,6 +19,7 @@ from zmqtriton_frontends.grpc_api.repository import Repository
 from zmqtriton_frontends.grpc_api.settings import Settings
 from zmqtriton_frontends.grpc_api.shared_memory import SharedMemory
 from zmqtriton_frontends.grpc_api.stream import Streaming
+from zmqtriton_frontends.restrictions import Restriction, by_category
 
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
@@ -43,7 +45,32 @@ class Rpc(NamedTuple):
 
 
 def table(gateway: Gateway) -> list[Rpc]:
-    """All RPCs, answered through this gateway."""
+    """All RPCs, answered through this gateway; those that are restricted ask for the key."""
+    restrictions = by_category(gateway.settings["grpc_restricted_protocol"])
+    return [
+        _restricted(rpc, restrictions[rpc.category]) if rpc.category in restrictions else rpc
+        for rpc in _rpcs(gateway)
+    ]
+
+
+def _restricted(rpc: Rpc, restriction: Restriction) -> Rpc:
+    def asking(handle: Any) -> Any:
+        def ask(data: Any, call: Call) -> Any:
+            given = [value for name, value in call.metadata if name == restriction.name]
+            if not restriction.admits([v if isinstance(v, bytes) else v.encode() for v in given]):
+                raise Unavailable(
+                    f"This protocol is restricted, expecting header '{restriction.header}'"
+                )
+            return handle(data, call)
+
+        return handle and ask
+
+    return rpc._replace(
+        unary=asking(rpc.unary), stream=asking(rpc.stream), exchange=asking(rpc.exchange)
+    )
+
+
+def _rpcs(gateway: Gateway) -> list[Rpc]:
     health, models = Health(gateway), Models(gateway)
     settings = Settings(gateway)
     repository, inference, streaming = Repository(gateway), Inference(gateway), Streaming(gateway)

@@ -18,6 +18,7 @@ import grpc.aio
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api import credentials
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc, table
 from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
@@ -109,7 +110,12 @@ class Server:
         """The port that is served; RuntimeError where the address cannot be listened on."""
         self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings))
         self._server.add_generic_rpc_handlers(self._services())
-        port: int = self._server.add_insecure_port(address)
+        settings = self._gateway.settings
+        port: int
+        if settings["grpc_use_ssl"]:
+            port = self._server.add_secure_port(address, credentials.of(settings))
+        else:
+            port = self._server.add_insecure_port(address)
         await self._server.start()
         return port
 

@@ -17,6 +17,7 @@ import falcon.routing
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
+from zmqtriton_frontends.http_api.access import Access, Responder
 from zmqtriton_frontends.http_api.control import Repository
 from zmqtriton_frontends.http_api.description import Description
 from zmqtriton_frontends.http_api.generate import Generate
@@ -121,12 +122,15 @@ class _Number(falcon.routing.BaseConverter):
 class _Path:
     """What Falcon calls a resource: one path with a responder for each method it has."""
 
-    async def on_options(self, req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
-        raise falcon.HTTPMethodNotAllowed([m for m in ("GET", "POST") if hasattr(self, _on(m))])
+    def __init__(self, rows: list[Route], access: Access) -> None:
+        methods = [row.method for row in rows]
+        for row in rows:
+            self._answer(row.method, access.responder(row.method, row.category, row.responder))
+        for method, refusal in access.others(rows[0].category, methods).items():
+            self._answer(method, refusal)
 
-
-def _on(method: str) -> str:
-    return f"on_{method.lower()}"
+    def _answer(self, method: str, responder: Responder) -> None:
+        setattr(self, f"on_{method.lower()}", responder)
 
 
 def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
@@ -134,12 +138,12 @@ def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
     app = falcon.asgi.App(request_type=Request)
     app.router_options.converters["name"] = _Name
     app.router_options.converters["number"] = _Number
-    paths: dict[str, _Path] = {}
+    access = Access(gateway.settings)
+    paths: dict[str, list[Route]] = {}
     for route in routes(gateway):
-        path = paths.setdefault(route.path, _Path())
-        setattr(path, _on(route.method), route.responder)
-    for template, path in paths.items():
-        app.add_route(template, path)
+        paths.setdefault(route.path, []).append(route)
+    for template, rows in paths.items():
+        app.add_route(template, _Path(rows, access))
     app.add_error_handler(Exception, _answer_fault)
     app.add_error_handler(falcon.HTTPError, _answer_http_error)
     app.add_error_handler(ZmqTritonError, _answer_error)
@@ -159,13 +163,14 @@ async def _answer_error(
 async def _answer_http_error(
     req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
 ) -> None:
-    """What Falcon itself refuses: an unknown path, a wrong method."""
+    """What Falcon itself refuses, an unknown path or a wrong method, and what access.py does."""
     resp.status = error.status
     headers = dict(error.headers or {})
     if "Allow" in headers:  # Falcon counts OPTIONS in, which we answer with 405 too
         headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
     resp.set_headers(headers)
-    resp.data = documents.write({"error": falcon.code_to_http_status(error.status_code)[4:]})
+    text = error.description or falcon.code_to_http_status(error.status_code)[4:]
+    resp.data = documents.write({"error": text})
 
 
 async def _answer_fault(

@@ -26,7 +26,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import Branch
 from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api import app, tls
 from zmqtriton_frontends.http_api.connections import Connection, Connections
 
 _log = logging.getLogger(__name__)
@@ -144,8 +144,14 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
             return
         self.asgi = self._build(gateway)
         connections = Connections(self.loop)
+        secured = tls.of(gateway.settings)
+        options: dict[str, Any] = {}
+        if secured is not None:
+            options = {"ssl": secured.context, "ssl_handshake_timeout": tls.HANDSHAKE_WITHIN_S}
         servers = [
-            await self.loop.create_server(lambda: Connection(self, connections), sock=s.sock)
+            await self.loop.create_server(
+                lambda: Connection(self, connections), sock=s.sock, **options
+            )
             for s in self.sockets
         ]
         gc.freeze()
@@ -154,6 +160,8 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         while self.alive:
             self.notify()
             connections.check()
+            if secured is not None:
+                secured.renew()
             await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
 
         for server in servers:

@@ -1,0 +1,85 @@
+"""Who may ask what: keys of restricted APIs, and web pages that try what only tools should do.
+
+Used by app.py while it builds the table; a route that nobody restricted costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import falcon
+import falcon.asgi
+from falcon.constants import COMBINED_METHODS
+
+from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.restrictions import Restriction, by_category
+
+Responder = Callable[..., Awaitable[None]]
+#: Says why not, or "".
+Check = Callable[[Request], str]
+
+#: What changes the server. Any web page that a browser on this machine shows can send such
+#: requests, without asking anybody; it cannot leave out the header `Origin`.
+_CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging"})
+_NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
+
+
+class Access:
+    """What the settings say of each category."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._restrictions = by_category(settings["http_restricted_api"])
+        self._origins = frozenset(settings["http_allowed_origin"])
+
+    def responder(self, method: str, category: str, responder: Responder) -> Responder:
+        """The same, behind what has to be checked."""
+        checks: list[Check] = []
+        if category in self._restrictions:
+            checks.append(_key_check(self._restrictions[category]))
+        if method == "POST" and category in _CHANGING:
+            checks.append(self._check_origin)
+        for check in checks:
+            responder = _checked(check, responder)
+        return responder
+
+    def others(self, category: str, methods: list[str]) -> dict[str, Responder]:
+        """What answers to the methods that a path does not have, where Falcon's own answer will not
+        do: without the key nothing is told of a restricted path."""
+
+        async def refuse(req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
+            raise falcon.HTTPMethodNotAllowed(methods)
+
+        restriction = self._restrictions.get(category)
+        if restriction is None:
+            return {"OPTIONS": refuse}
+        guarded = _checked(_key_check(restriction), refuse)
+        return {method: guarded for method in COMBINED_METHODS if method not in methods}
+
+    def _check_origin(self, req: Request) -> str:
+        origin = req.header(b"origin")
+        return "" if origin is None or origin in self._origins else _NOT_FOR_PAGES
+
+
+def _key_check(restriction: Restriction) -> Check:
+    name = restriction.name.encode()
+    text = f"This API is restricted, expecting header '{restriction.header}'"
+
+    def check(req: Request) -> str:
+        given = req.header(name)
+        # Sent twice it has a comma in it, and is another value.
+        is_right = given is not None and restriction.admits([given.encode("latin-1")])
+        return "" if is_right else text
+
+    return check
+
+
+def _checked(check: Check, responder: Responder) -> Responder:
+    async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+        problem = check(req)
+        if problem:
+            await req.drop_body()
+            raise falcon.HTTPForbidden(description=problem)
+        await responder(req, resp, **named)
+
+    return checked

@@ -1,0 +1,35 @@
+"""Which categories of requests need a key, as the operator said; the same for both protocols.
+
+Asked by the tables of HTTP and gRPC while they are built. Never shows, logs or returns a key.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class Restriction:
+    """What a request must carry: a header, exactly once, with exactly this value."""
+
+    __slots__ = ("_value", "header", "name")
+
+    def __init__(self, header: str, value: str) -> None:
+        #: As the operator wrote it, and as it arrives.
+        self.header = header
+        self.name = header.lower()
+        self._value = value.encode()
+
+    def admits(self, given: Sequence[bytes]) -> bool:
+        """Whether these are the values of a header that opens; takes as long for any wrong one."""
+        return len(given) == 1 and hmac.compare_digest(given[0], self._value)
+
+
+def by_category(groups: Iterable[Any]) -> dict[str, Restriction]:
+    """Out of a birth's settings: (categories, header, value) of each group."""
+    return {
+        category: Restriction(header, value)
+        for categories, header, value in groups
+        for category in categories
+    }

@@ -1,0 +1,94 @@
+"""What not everybody may know: keys of restricted APIs, and where the keys of certificates lie.
+
+Used by the service at start. Keys reach the processes that check them, with their birth, and
+nobody else: no log, no command line, no model.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.options import Options, Restriction
+from zmqtriton_floor import prctl
+
+#: Who is told what of the options.
+_PRIVATE = {
+    "http": (
+        *("http_restricted_api", "http_server_cert", "http_server_key", "http_root_cert"),
+        "http_allowed_origin",
+    ),
+    "grpc": ("grpc_restricted_protocol", "grpc_server_cert", "grpc_server_key", "grpc_root_cert"),
+}
+_RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol")
+#: Begins a value that stands in a file; twice, a value that begins with it.
+_FILE = "@"
+_MAX_BYTES = 4096
+
+
+class SecretError(Exception):
+    """Raised when a key cannot be read; the text is for whoever started the server."""
+
+
+def read(options: Options) -> Options:
+    """The options with the keys that stand in files. Raises SecretError."""
+    http, grpc = (
+        tuple(_filled(name, group) for group in getattr(options, name)) for name in _RESTRICTIONS
+    )
+    return dataclasses.replace(options, http_restricted_api=http, grpc_restricted_protocol=grpc)
+
+
+def _filled(option: str, group: Restriction) -> Restriction:
+    value = group.value
+    if not _is_file(group):
+        return group._replace(value=value.removeprefix(_FILE) if value[:2] == _FILE * 2 else value)
+    # A relative name is one of the credentials of the service, where it has any.
+    path = Path(os.environ.get("CREDENTIALS_DIRECTORY", ""), value[1:])
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+        text = data.decode().rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SecretError(f"--{option.replace('_', '-')}: {path}: {reason}") from None
+    if not text or len(data) > _MAX_BYTES or not text.isprintable():
+        raise SecretError(f"--{option.replace('_', '-')}: {path}: not one line with a key")
+    return group._replace(value=text)
+
+
+def _is_file(group: Restriction) -> bool:
+    return group.value.startswith(_FILE) and not group.value.startswith(_FILE * 2)
+
+
+def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """What everybody is told, and by role what it is told alone."""
+    private = {role: {name: settings[name] for name in names} for role, names in _PRIVATE.items()}
+    hidden = {name for names in _PRIVATE.values() for name in names}
+    return {name: value for name, value in settings.items() if name not in hidden}, private
+
+
+def hide_from_command_line(options: Options) -> None:
+    """`ps` shows asterisks where keys stood."""
+    groups = (group for name in _RESTRICTIONS for group in getattr(options, name))
+    values = [group.value for group in groups if not _is_file(group)]
+    if not values:
+        return
+    start, end = prctl.argument_area()
+    for position, size in _places(ctypes.string_at(start, end - start), values):
+        ctypes.memset(start + position, ord("*"), size)
+
+
+def _places(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
+    """Where in a command line keys stand, and their lengths."""
+    places = []
+    position = 0
+    for word in command_line.split(b"\0"):
+        for value in {value.encode() for value in values}:
+            if word.endswith(b"=" + value):
+                places.append((position + len(word) - len(value), len(value)))
+        position += len(word) + 1
+    return places
