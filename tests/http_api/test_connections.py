@@ -6,13 +6,17 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 from gunicorn.config import Config
 
+from tests.certificates import Authority
 from zmqtriton_frontends.http_api.connections import (
     HEADERS_WITHIN_S,
     MIN_PROGRESS_BYTES,
@@ -20,6 +24,7 @@ from zmqtriton_frontends.http_api.connections import (
     Connection,
     Connections,
 )
+from zmqtriton_frontends.http_api.tls import Tls
 
 Scenario = Callable[["Party"], Awaitable[None]]
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -45,7 +50,7 @@ class Party:
         await send({"type": "http.response.body", "body": bytes(self.answer_bytes)})
 
     @contextlib.asynccontextmanager
-    async def serve(self) -> AsyncIterator[Party]:
+    async def serve(self, tls: Tls | None = None) -> AsyncIterator[Party]:
         loop = asyncio.get_running_loop()
         cfg = Config()
         cfg.set("asgi_disconnect_grace_period", 0)
@@ -59,9 +64,10 @@ class Party:
         )  # fmt: skip
         self.connections = Connections(loop)
         self.connections.now = lambda: self.now
-        server = await loop.create_server(
-            lambda: Connection(owner, self.connections), "127.0.0.1", 0
-        )
+        make: Any = lambda: Connection(owner, self.connections)  # noqa: E731
+        if tls is not None:
+            make = tls.secured(make)
+        server = await loop.create_server(make, "127.0.0.1", 0)
         self.address = server.sockets[0].getsockname()
         try:
             yield self
@@ -169,6 +175,42 @@ def test_a_client_that_does_not_read_its_answer_is_left() -> None:
         client.close()
 
     play(scenario)
+
+
+def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    tls = Tls({"http_server_cert": cert, "http_server_key": key, "http_use_ssl_mutual": False})
+
+    async def scenario(party: Party) -> None:
+        party.answer_bytes = 64 << 20
+        context = ssl.create_default_context(cafile=str(authority.cert))
+        reader, writer = await asyncio.open_connection(*party.address, ssl=context, limit=1 << 16)
+        writer.write(POST % 2 + b"ab")
+        while not party.bodies:
+            await party.turn()
+        for _ in range(5):
+            party.later(STALL_S - 1)
+            await reader.readexactly(4 << 20)
+            await party.turn()
+            assert not party.connections.are_idle
+
+        party.later(1)
+        party.later(STALL_S + 1)
+        await party.turn()
+
+        assert party.connections.are_idle
+        with pytest.raises((asyncio.IncompleteReadError, OSError)):
+            await reader.readexactly(64 << 20)
+        writer.close()
+
+    async def all_of_it() -> None:
+        async with Party().serve(tls) as party:
+            await asyncio.wait_for(scenario(party), 20)
+
+    uvloop.run(all_of_it())
 
 
 def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() -> None:

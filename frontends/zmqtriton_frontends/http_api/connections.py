@@ -47,6 +47,17 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._spelling = Spelling() if owner.keeps_spelling else None
         #: Takes what arrives, from the first large body on.
         self._filling: Filling | None = None
+        #: Sends what the transport has encrypted; None where that sends by itself.
+        self._below: Any = None
+
+    def secured(self, plain: Any) -> None:
+        """The transport to come encrypts, and gives what it has to this one."""
+        self._below = plain
+
+    @property
+    def _unsent(self) -> int:
+        size: int = self.transport.get_write_buffer_size()
+        return size if self._below is None else size + int(self._below.get_write_buffer_size())
 
     def connection_made(self, transport: Any) -> None:
         self._progress_at = self._connections.now()
@@ -164,11 +175,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def is_idle(self) -> bool:
         """Nothing is under way here: at most the beginning of a request's headers has come, and all
         that was answered has gone."""
-        return (
-            self._awaiting_request
-            and not self._finishing_calls
-            and not self.transport.get_write_buffer_size()
-        )
+        return self._awaiting_request and not self._finishing_calls and not self._unsent
 
     def refuse(self, application: Any) -> None:
         """Any further request gets this application's answer."""
@@ -179,7 +186,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     def check(self, now: float) -> None:
         """Ends the connection if its client stalls."""
-        unsent = self.transport.get_write_buffer_size()
+        unsent = self._unsent
         if self._awaiting_request and not unsent:
             if self.req_count > 1 or not self._has_begun_request():
                 self._progress_at = now  # gunicorn's keepalive limit applies

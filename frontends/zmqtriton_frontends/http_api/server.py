@@ -145,15 +145,10 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         self.asgi = self._build(gateway)
         connections = Connections(self.loop)
         secured = tls.of(gateway.settings)
-        options: dict[str, Any] = {}
+        make: Any = lambda: Connection(self, connections)  # noqa: E731
         if secured is not None:
-            options = {"ssl": secured.context, "ssl_handshake_timeout": tls.HANDSHAKE_WITHIN_S}
-        servers = [
-            await self.loop.create_server(
-                lambda: Connection(self, connections), sock=s.sock, **options
-            )
-            for s in self.sockets
-        ]
+            make = secured.secured(make)
+        servers = [await self.loop.create_server(make, sock=s.sock) for s in self.sockets]
         gc.freeze()
         for listener in self.sockets:
             gateway.listening("HTTPService", _address(listener.getsockname()))
@@ -168,6 +163,8 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
             server.close()
         await self._drain(connections)
         connections.close()
+        if secured is not None:
+            secured.close()
         gateway.close()
 
     async def _drain(self, connections: Connections) -> None:

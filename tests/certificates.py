@@ -1,0 +1,54 @@
+"""Certificates for a test, made with openssl's command."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.conftest import missing
+
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
+class Pair(NamedTuple):
+    cert: Path
+    key: Path
+
+
+class Authority:
+    """Signs certificates for 127.0.0.1 and localhost, good for a server and for a client."""
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        if shutil.which("openssl") is None:
+            missing("openssl")
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self.pair = Pair(directory / f"{name}.crt", directory / f"{name}.key")
+        _openssl("req", "-x509", *_KEY, "-subj", f"/CN={name}", "-days", "2", *_out(self.pair))
+
+    @property
+    def cert(self) -> Path:
+        return self.pair.cert
+
+    def issue(self, name: str) -> Pair:
+        pair = Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+        request = self._directory / f"{name}.csr"
+        extensions = self._directory / "extensions"
+        extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+        _openssl("req", "-new", *_KEY, "-subj", f"/CN={name}", *_out(pair._replace(cert=request)))
+        _openssl(
+            *("x509", "-req", "-in", request, "-days", "2", "-extfile", extensions),
+            *("-CA", self.pair.cert, "-CAkey", self.pair.key, "-CAcreateserial"),
+            *("-out", pair.cert),
+        )
+        return pair
+
+
+def _out(pair: Pair) -> tuple[str | Path, ...]:
+    return ("-keyout", pair.key, "-out", pair.cert)
+
+
+def _openssl(*words: str | Path) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
