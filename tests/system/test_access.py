@@ -24,7 +24,7 @@ pytestmark = pytest.mark.system
 
 ADMIN, INFER = "Open-Sesame=7c1f", "infer-5d0b-from-a-file"
 _ADMIN_CATEGORIES = "shared-memory,model-config,model-repository,statistics,trace,logging"
-_OPEN = ("health", "metadata")
+_OPEN = ("health", "metadata", "")
 _METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 
 
@@ -54,7 +54,10 @@ class Client:
     def ask(
         self, method: str, path: str, *headers: tuple[str, str], body: bytes = b""
     ) -> tuple[int, str]:
-        self._connection.putrequest(method, path, skip_accept_encoding=True)
+        named = {name for name, _ in headers}
+        self._connection.putrequest(
+            method, path, skip_accept_encoding=True, skip_host="Host" in named
+        )
         for name, value in headers:
             self._connection.putheader(name, value)
         self._connection.putheader("Content-Length", str(len(body)))
@@ -279,7 +282,7 @@ def test_keys_stand_nowhere_but_where_they_are_checked(server: Server, client: C
 # -------------------------------------------------------------------- web pages
 
 
-def test_web_pages_cannot_change_the_server(client: Client) -> None:
+def test_web_pages_cannot_change_the_server(client: Client, server: Server) -> None:
     key, plain = ("admin-key", ADMIN), ("Content-Type", "text/plain")
     changing = ["/v2/repository/models/add_sub/load", "/v2/logging", "/v2/trace/setting"]
     changing += ["/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/unregister"]
@@ -289,6 +292,14 @@ def test_web_pages_cannot_change_the_server(client: Client) -> None:
             status, text = client.ask("POST", path, key, plain, ("Origin", origin), body=b"{}")
             assert (403, True) == (status, text.startswith("This API is not open to web pages"))
 
+    for host in (f"evil.example:{server.http_port}", "evil.example", "1.2.3.4.evil.example"):
+        headers = [("Host", host), ("Origin", f"http://{host}")]
+        assert 403 == client.ask("POST", "/v2/logging", key, *headers, body=b"{}")[0]
+
+    own = ("Origin", f"http://127.0.0.1:{server.http_port}")
+    assert 200 == client.ask("POST", "/v2/logging", key, own, body=b"{}")[0]
+    index = client.ask("POST", "/v2/repository/index", key, ("Origin", "http://evil.example"))
+    assert 200 == index[0]
     allowed = ("Origin", "https://desk.example")
     assert 200 == client.ask("POST", "/v2/logging", key, allowed, body=b"{}")[0]
     assert 200 == client.ask("GET", "/v2/logging", key, ("Origin", "http://evil.example"))[0]

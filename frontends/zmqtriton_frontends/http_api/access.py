@@ -5,7 +5,8 @@ Used by app.py while it builds the table; a route that nobody restricted costs n
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import ipaddress
+from collections.abc import Callable
 from typing import Any
 
 import falcon
@@ -13,15 +14,17 @@ import falcon.asgi
 from falcon.constants import COMBINED_METHODS
 
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.http_api.route import Responder, Route
 from zmqtriton_frontends.restrictions import Restriction, by_category
 
-Responder = Callable[..., Awaitable[None]]
 #: Says why not, or "".
 Check = Callable[[Request], str]
 
 #: What changes the server. Any web page that a browser on this machine shows can send such
 #: requests, without asking anybody; it cannot leave out the header `Origin`.
 _CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging"})
+#: It is asked by POST, but tells only.
+_READING = "/index"
 _NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
 
 
@@ -32,13 +35,15 @@ class Access:
         self._restrictions = by_category(settings["http_restricted_api"])
         self._origins = frozenset(settings["http_allowed_origin"])
 
-    def responder(self, method: str, category: str, responder: Responder) -> Responder:
-        """The same, behind what has to be checked."""
+    def responder(self, route: Route) -> Responder:
+        """The route's own, behind what has to be checked."""
         checks: list[Check] = []
-        if category in self._restrictions:
-            checks.append(_key_check(self._restrictions[category]))
-        if method == "POST" and category in _CHANGING:
+        if route.category in self._restrictions:
+            checks.append(_key_check(self._restrictions[route.category]))
+        is_change = route.method == "POST" and not route.path.endswith(_READING)
+        if is_change and route.category in _CHANGING:
             checks.append(self._check_origin)
+        responder = route.responder
         for check in checks:
             responder = _checked(check, responder)
         return responder
@@ -58,7 +63,23 @@ class Access:
 
     def _check_origin(self, req: Request) -> str:
         origin = req.header(b"origin")
-        return "" if origin is None or origin in self._origins else _NOT_FOR_PAGES
+        if origin is None or origin in self._origins or _is_own_page(origin, req):
+            return ""
+        return _NOT_FOR_PAGES
+
+
+def _is_own_page(origin: str, req: Request) -> bool:
+    """Whether the page is one of this server's. By name it could be anybody's, who has let his own
+    name point here; an address cannot."""
+    host = req.header(b"host") or ""
+    if origin.partition("://")[2] != host:
+        return False
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return name == "localhost"
+    return True
 
 
 def _key_check(restriction: Restriction) -> Check:

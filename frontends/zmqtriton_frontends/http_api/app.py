@@ -17,7 +17,7 @@ import falcon.routing
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
-from zmqtriton_frontends.http_api.access import Access, Responder
+from zmqtriton_frontends.http_api.access import Access
 from zmqtriton_frontends.http_api.control import Repository
 from zmqtriton_frontends.http_api.description import Description
 from zmqtriton_frontends.http_api.generate import Generate
@@ -25,7 +25,7 @@ from zmqtriton_frontends.http_api.infer import Inference
 from zmqtriton_frontends.http_api.metadata import Metadata
 from zmqtriton_frontends.http_api.pages import Pages
 from zmqtriton_frontends.http_api.request import Request
-from zmqtriton_frontends.http_api.route import Route
+from zmqtriton_frontends.http_api.route import Responder, Route
 from zmqtriton_frontends.http_api.settings import Settings
 from zmqtriton_frontends.http_api.shared_memory import SharedMemory
 
@@ -125,7 +125,7 @@ class _Path:
     def __init__(self, rows: list[Route], access: Access) -> None:
         methods = [row.method for row in rows]
         for row in rows:
-            self._answer(row.method, access.responder(row.method, row.category, row.responder))
+            self._answer(row.method, access.responder(row))
         for method, refusal in access.others(rows[0].category, methods).items():
             self._answer(method, refusal)
 
