@@ -46,20 +46,23 @@ class Field {
       element("label", { for: id }, input.name),
       element("span", { class: "type" }, `${input.datatype} ${tensors.write(input.shape)}`));
     if (isOptional) {
-      head.append(element("label", { class: "optional" }, this.isSent, "send"));
+      head.append(element("label", { class: "optional" }, this.isSent, "send",
+        element("span", { class: "unseen" }, ` ${input.name}`)));
     }
-    this.element = element("div", { class: "field" }, head, this.text);
+    // What is not sent takes no room.
+    this.rest = element("div", {}, this.text);
+    this.element = element("div", { class: "field" }, head, this.rest);
     const isFree = input.shape.includes(-1);
     if (isFree && !isStream) {
-      this.element.append(element("div", { class: "shape" },
+      this.rest.append(element("div", { class: "shape" },
         element("label", { for: this.shape.id, class: "hint" }, "shape"), this.shape));
     }
     if (input.datatype === "BYTES" && (isFree || tensors.count(input.shape) > 1)) {
-      this.element.append(element("p", { class: "hint" }, "One element per line."));
+      this.rest.append(element("p", { class: "hint" }, "One element per line."));
     } else if (this.text.value.length < 6 && tensors.count(input.shape) > 1) {
-      this.element.append(element("p", { class: "hint" }, "A single value fills the tensor."));
+      this.rest.append(element("p", { class: "hint" }, "A single value fills the tensor."));
     }
-    this.element.append(this.wrong);
+    this.rest.append(this.wrong);
     this.element.addEventListener("input", () => this.#look());
     this.#look();
   }
@@ -81,7 +84,7 @@ class Field {
   }
 
   #look() {
-    this.text.disabled = this.shape.disabled = !this.isWanted;
+    this.rest.hidden = !this.isWanted;
     if (!this.isWanted) return this.#say("");
     try {
       this.shape.placeholder = tensors.write(this.read().shape);
@@ -128,7 +131,8 @@ export class Trial {
   #layout(metadata, config) {
     const outputs = (metadata.outputs ?? []).map((output) =>
       `${output.name} ${output.datatype} ${tensors.write(output.shape)}`);
-    const unsendable = (metadata.inputs ?? []).filter((i) => tensors.BINARY_ONLY.includes(i.datatype));
+    const unsendable = this.fields.filter((field) => field.isWanted).map((field) => field.input)
+      .filter((input) => tensors.BINARY_ONLY.includes(input.datatype));
     const form = element("form", { novalidate: true, "aria-label": `Inputs of ${this.name}` },
       element("p", { class: "muted" }, factsOf(config).join(" · ")),
       ...this.fields.map((field) => field.element));
