@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.memory import block_of
-from zmqtriton_stub.questions import Answered, Bell, Notify, Question
+from zmqtriton_stub.questions import Answered, Bell, Notify, Question, Waiting
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory import Memory
@@ -62,7 +62,7 @@ class Asker:
         #: Holds the socket's own descriptor, which changes with the broker; this one stays.
         self._epoll = select.epoll()
         self.descriptor = self._epoll.fileno()
-        self._outgoing: deque[Union[Question, wire.Cancel, wire.Consumed]] = deque()
+        self._outgoing: deque[Union[Question, wire.Cancel, wire.Consumed, wire.Waits]] = deque()
         self._ids = itertools.count(1)
         #: Those that lack their final reply.
         self._open: dict[int, Question] = {}
@@ -78,10 +78,9 @@ class Asker:
         self._pollers: dict[Bell, Any] = {}
         self._reading = threading.Lock()
         self._reading_bell = Bell()
-        #: Threads that wait, but for the main one: what each waits for.
-        self._waiting: dict[int, Question] = {}
-        #: Event loops that wait: for how many, and the descriptors that they watch for us.
-        self._loops: dict[Any, tuple[int, list[int]]] = {}
+        self.waiting = Waiting()
+        #: Tells what batches wait for, or has its argument called when it can be told.
+        self.standstill: Callable[[Callable[[], None]], list[wire.Await]] = lambda later: []
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
 
@@ -184,12 +183,16 @@ class Asker:
         me = threading.get_ident()
         if me == self._main:
             while True:
-                self._read_for(question, self._main_bell, self._duties())
+                self.waiting.main = question
+                try:
+                    self._read_for(question, self._main_bell, self._duties())
+                finally:
+                    self.waiting.main = None
                 answered = question.inbox.get()
                 if answered is not None:
                     return answered
         # Before looking whether somebody reads: from here on whoever stops reading sees us.
-        self._waiting[me] = question
+        self.waiting.threads[me] = question
         try:
             while True:
                 if question.inbox.empty() and self._reading.acquire(False):
@@ -201,13 +204,13 @@ class Asker:
                 if answered is not None:
                     return answered
         finally:
-            del self._waiting[me]
+            del self.waiting.threads[me]
             self._appoint()
 
     def _appoint(self) -> None:
         """Somebody who waits reads from now on, if nobody does."""
-        if self._waiting and not self._reading.locked():
-            for question in list(self._waiting.values())[:1]:
+        if self.waiting.threads and not self._reading.locked():
+            for question in list(self.waiting.threads.values())[:1]:
                 question.inbox.put(None)
 
     def _read_for(self, question: Question, bell: Bell, duties: Duties) -> None:
@@ -232,22 +235,22 @@ class Asker:
 
     def watch(self, loop: Any) -> None:
         """The event loop of this thread reads what arrives, once more than it did."""
-        count, descriptors = self._loops.get(loop, (0, []))
+        count, descriptors = self.waiting.loops.get(loop, (0, []))
         if not count:
-            for gone in [other for other in list(self._loops) if other.is_closed()]:
-                self._loops.pop(gone, None)
+            for gone in [other for other in list(self.waiting.loops) if other.is_closed()]:
+                self.waiting.loops.pop(gone, None)
             looks: Duties = {self.descriptor: self.turn}
             if threading.get_ident() == self._main and not self._attends(loop):
                 looks.update(self._duties())
             for descriptor, look in looks.items():
                 loop.add_reader(descriptor, look)
             descriptors = list(looks)
-        self._loops[loop] = (count + 1, descriptors)
+        self.waiting.loops[loop] = (count + 1, descriptors)
 
     def unwatch(self, loop: Any) -> None:
-        count, descriptors = self._loops.pop(loop, (1, []))
+        count, descriptors = self.waiting.loops.pop(loop, (1, []))
         if count > 1:
-            self._loops[loop] = (count - 1, descriptors)
+            self.waiting.loops[loop] = (count - 1, descriptors)
         else:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
@@ -320,7 +323,7 @@ class Asker:
             self._socket.close()
             self._socket = None
 
-    def _send(self, item: Question | wire.Cancel | wire.Consumed) -> None:
+    def _send(self, item: Question | wire.Cancel | wire.Consumed | wire.Waits) -> None:
         if not isinstance(item, Question):
             endpoints.send(self._socket, [wire.encode(item)])
         elif not item.is_sent:
@@ -344,8 +347,16 @@ class Asker:
                     self.malformed += 1
                 else:
                     self._take_reply(question, row, body)
+        elif type(message) is wire.Waits:
+            self._tell_waits()
         elif type(message) is not wire.Welcome and not self._memory.hear_of_blocks(message):
             self.malformed += 1
+
+    def _tell_waits(self) -> None:
+        awaits = self.standstill(self._tell_waits)
+        if awaits:
+            self._outgoing.append(wire.Waits(awaits[: wire.MAX_ROWS]))
+            self.turn()
 
     def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:
         with self._changing:

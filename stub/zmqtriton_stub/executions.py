@@ -66,13 +66,24 @@ class Executions:
         #: The instance is free for the next batch while coroutines of earlier ones go on.
         self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
         #: Batches that the broker waits for.
-        self.running = 0
+        self._batches: dict[int, list[Pending]] = {}
+        #: Of these, those that are coroutines among others.
+        self.tasks: dict[int, Any] = {}
+
+    @property
+    def running(self) -> int:
+        """How many batches the broker waits for."""
+        return len(self._batches)
+
+    def pending(self) -> list[Pending]:
+        """The requests of these."""
+        return [pending for batch in self._batches.values() for pending in batch]
 
     def begin(self, number: int, batch: list[Pending]) -> None:
         """One batch: every request gets its final answer here, or its sender will give it."""
         self._progress.begin(number)
         execution = Execution(number, batch)
-        self.running += 1
+        self._batches[number] = batch
         requests = _requests(batch, execution.answers, self._instance)
         # The model may do with its list what it likes.
         execution.requests = requests.copy()
@@ -102,6 +113,8 @@ class Executions:
         if self._is_free_at_once:
             execution.executed_ns = _now_ns()
             self._leave(execution, [])
+        else:
+            self.tasks[execution.number] = task
         task.add_done_callback(lambda done: self._ended(execution, done))
         # Nothing may have been sent that would have led to what has come meanwhile.
         self._link.turn()
@@ -211,7 +224,8 @@ class Executions:
         )
         self._instance.measures.flush()  # whoever has the answer finds them
         answers, execution.answers = execution.answers, []
-        self.running -= 1
+        self._batches.pop(execution.number, None)
+        self.tasks.pop(execution.number, None)
         self._send(answers, [executed], rescheduled)
         for pending in execution.batch:
             pending.held = []

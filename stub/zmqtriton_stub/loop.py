@@ -27,6 +27,7 @@ from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import describe
 from zmqtriton_stub.readiness import Readiness
+from zmqtriton_stub.standstill import Standstill
 
 _now_ns = time.monotonic_ns
 
@@ -157,6 +158,7 @@ class Stub:
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
+        self._asker.standstill = Standstill(self._asker.waiting, self._executions, self._model).look
         memory.tell, memory.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
         memory.glance, self._instance.measures.is_busy = self._glance, self._is_executing

@@ -123,6 +123,11 @@ class Model:
         there is nothing to wait for but those in the background, `run_background` returns."""
         self._descriptor, self._attend = descriptor, attend
 
+    @property
+    def event_loop(self) -> Any:
+        """None: there is none yet."""
+        return self._event_loop
+
     def attends(self, loop: Any) -> bool:
         """Whether it is this event loop that does so."""
         return loop is self._event_loop

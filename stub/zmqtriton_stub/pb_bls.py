@@ -123,12 +123,14 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
 
     def end(_: Future[Any]) -> None:
         asker.unwatch(loop)
+        asker.waiting.futures.pop(future, None)
         if future.cancelled():
             asker.cancel(question)
             asker.drop(question)
 
     if not future.done():
         asker.watch(loop)
+        asker.waiting.futures[future] = question
         future.add_done_callback(end)
     return future
 

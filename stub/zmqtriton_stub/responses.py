@@ -105,6 +105,11 @@ class Pending:
             self._link.turn()
         return self.is_cancelled
 
+    @property
+    def has_senders(self) -> bool:
+        """Whether others than execute() may answer it."""
+        return self._senders > 0
+
     def make_sender(self) -> InferenceResponseSender:
         with state_lock:
             self._senders += 1

@@ -220,8 +220,8 @@ def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
 
     def told(serial: int) -> Any:
         world.core.ask_statistics(serial, wire.AskStatistics(1, "", -1), 0)
-        [(_, answer)] = world.core.outbox.statistics
-        world.core.outbox.statistics = []
+        [(_, answer)] = world.core.outbox.asides
+        world.core.outbox.asides = []
         return json.loads(answer.result).get("measures")
 
     assert None is told(1)

@@ -117,7 +117,7 @@ class World:
         for serial, grants in outbox.grants.items():
             self.granted.setdefault(serial, []).extend(grant.responses for grant in grants)
         self.told.extend(outbox.supervisor)
-        self.told.extend(answer for _, answer in outbox.statistics)
+        self.told.extend(answer for _, answer in outbox.asides)
         outbox.__init__()  # type: ignore[misc]
 
     def finals(self, peer: int, own_id: int) -> list[wire.Reply]:

@@ -204,7 +204,7 @@ def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: 
         reader = threads.submit(world.asker.wait, first)
         eventually(world.asker._reading.locked, 10, "somebody reads")
         other = threads.submit(world.asker.wait, second)
-        eventually(lambda: len(world.asker._waiting) == 2, 10, "both wait")
+        eventually(lambda: len(world.asker.waiting.threads) == 2, 10, "both wait")
 
         world.broker.reply(first.row.id, "first")
         assert "first" == _text(reader.result(10))
@@ -421,7 +421,7 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
         return await asyncio.wait_for(asyncio.gather(*futures), 10)
 
     assert [str(number) for number in range(1, 21)] == asyncio.run(ask())
-    assert {} == world.asker._loops
+    assert {} == world.asker.waiting.loops
 
 
 # ------------------------------------------------------------------ broker

@@ -17,7 +17,7 @@ from zmqtriton_stub import instance, pb_utils
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.pb_bls import ResponseIterator
 from zmqtriton_stub.pb_types import InferenceRequest
-from zmqtriton_stub.questions import Question
+from zmqtriton_stub.questions import Question, Waiting
 
 Replies = list[tuple[wire.Reply, bytes]]
 
@@ -37,6 +37,7 @@ class FakeAsker:
         self.replies: Replies = [_reply()]
         self.asked: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
+        self.waiting = Waiting()
 
     def opened(self, row: wire.Reply) -> None:
         """Nobody else has to know."""

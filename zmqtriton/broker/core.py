@@ -53,7 +53,7 @@ class Core:
         self._timers = Timers()
         self._dispatch = Dispatch(self.outbox, self._timers)
         self._iterations = Iterations(self)
-        self._circles = Circles(self.instances)
+        self.circles = Circles(self)
 
     def begin(self, epoch: int) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
@@ -197,8 +197,7 @@ class Core:
 
     def _proceed(self, now_ns: int) -> None:
         self._dispatch.proceed(now_ns)
-        for request, error in self._circles.find():
-            self.refuse(request, error, statistics.OTHER, now_ns)
+        self.circles.proceed(now_ns)
 
     def submit(self, request: Inflight, now_ns: int) -> None:
         """Admits a request; it is dispatched when all of this event has been taken."""
@@ -208,8 +207,8 @@ class Core:
         generation.statistics.last_arrival_ns = now_ns
         if row.deadline_ns:
             self._timers.start(row.deadline_ns, request=request)
-        if row.flags & wire.WAITS or request.call is not None:
-            self._circles.add(request)
+        if request.peer in self.instances or request.call is not None:
+            self.circles.add(request, now_ns)
         if generation.plan is not None:
             self.ensembles.start(request, now_ns)
         elif row.flags & wire.RESENT:
@@ -334,8 +333,8 @@ class Core:
         generation = request.generation
         if request.instance is not None:
             request.instance.open.pop(request.route, None)
-        if request.row.flags & wire.WAITS:
-            self._circles.discard(request)
+        if self.circles.asked:
+            self.circles.discard(request)
         request.answer()
         self.unanswered -= 1
         generation.unanswered -= 1
@@ -370,7 +369,7 @@ class Core:
 
     def next_timer_ns(self) -> int | None:
         """When tick() has something to do, unless something else comes first."""
-        times = (self._timers.next_ns(), self.recovery.next_ns())
+        times = (self._timers.next_ns(), self.recovery.next_ns(), self.circles.next_ns())
         return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
@@ -389,6 +388,7 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._dispatch.touch(timer.generation)
         self.recovery.look(now_ns)
+        self.circles.look(now_ns)
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
@@ -397,4 +397,4 @@ class Core:
         measures = self.measures if peer is not None and peer.role == "metrics" else None
         own |= vars(self.traffic)
         answer = report(message, self.generations, own, wall_offset_ns, measures)
-        self.outbox.statistics.append((serial, answer))
+        self.outbox.asides.append((serial, answer))

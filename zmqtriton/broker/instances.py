@@ -99,7 +99,7 @@ class Instance:
 
     __slots__ = (
         *("again", "batches", "earlier", "generation", "has_arrived", "has_executed", "name"),
-        *("open", "progress", "serial", "slots", "state", "waits"),
+        *("asked", "awaits", "open", "progress", "serial", "slots", "state", "waits"),
     )
 
     def __init__(
@@ -124,6 +124,11 @@ class Instance:
         self.earlier = 0
         #: Of `open` those that wait to be executed once more.
         self.again: deque[Inflight] = deque()
+        #: What its process asked for and has no answer to.
+        self.asked: dict[tuple[int, int], Inflight] = {}
+        #: What it has said that its batches wait for, each with the number of replies that had
+        #: come; None: that is answered. Batch 0: any.
+        self.awaits: dict[int, list[tuple[Inflight, int] | None]] = {}
         #: What its process asked for and waits for; meanwhile it begins nothing.
         self.waits: dict[tuple[int, int], Inflight] = {}
 
@@ -148,9 +153,19 @@ class Instance:
             return 0
         return self.slots - len(self.batches) - max(0, self.earlier - 1)
 
-    def executes(self, request: Inflight) -> bool:
-        """Whether it is in a batch whose execute() has not returned."""
-        return any(request in batch.requests for batch in self.batches.values())
+    def awaited(self, batch: int) -> list[Inflight] | None:
+        """What this batch waits for, any one of which lets it go on; None: it may wait for nothing.
+
+        What the process has said holds until it gets a reply that it had not when it said so."""
+        said = self.awaits.get(batch) or self.awaits.get(0) or [None]
+        awaited = [
+            one[0]
+            for one in said
+            if one is not None
+            and one[0].brokered == one[1]
+            and one[0].state is not RequestState.ANSWERED
+        ]
+        return awaited if len(awaited) == len(said) else None
 
     def next_again(self) -> list[Inflight]:
         """The one that has waited longest to be executed once more."""
@@ -191,6 +206,7 @@ class Instance:
             executed = self.batches.pop(EARLIER)
         else:
             executed = self.batches.pop(batch)
+        self.awaits = {}
         self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
         return executed
 
@@ -207,7 +223,7 @@ class Instance:
         """Whether it may be sent one more batch while it executes another."""
         if self.state is not InstanceState.BUSY or self.progress is None:
             return False
-        if self.slots > 1 or self.waits:
+        if self.slots > 1 or self.asked:
             return False
         return len(self.batches) < most and EARLIER not in self.batches
 

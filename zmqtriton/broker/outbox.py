@@ -20,7 +20,8 @@ class Outbox:
         #: Owners to which nobody will tell of leases from earlier brokers any more.
         self.settled: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
-        self.statistics: list[tuple[int, wire.Statistics]] = []
+        #: To who asks; without bodies: Statistics, and Waits.
+        self.asides: list[tuple[int, Any]] = []
         #: To stubs.
         self.answers: list[tuple[int, wire.Answer]] = []
         self.supervisor: list[Any] = []

@@ -212,6 +212,8 @@ class Service:
             self._core.measures.call(serial, message)
         elif kind is wire.Consumed and router is self._requests:
             self._core.consumed(serial, message)
+        elif kind is wire.Waits and router is self._requests:
+            self._core.circles.hear(serial, message, now_ns)
         elif kind is wire.AskStatistics and router is self._requests:
             self._core.ask_statistics(serial, message, time.time_ns() - now_ns)
         else:
@@ -314,15 +316,13 @@ class Service:
     def _flush(self) -> bool:
         """Sends what the core decided; False if that was nothing for the sockets."""
         outbox = self._core.outbox
-        if outbox.supervisor:
-            messages, outbox.supervisor = outbox.supervisor, []
-            for message in messages:
-                self._lifeline.send(message)
+        while outbox.supervisor:
+            self._lifeline.send(outbox.supervisor.pop(0))
         has_blocks = outbox.has_blocks and self._flush_blocks(outbox)
         has_work = bool(outbox.works or outbox.abandons or outbox.grants or outbox.answers)
         if has_work:
             self._flush_workers(outbox)
-        has_replies = bool(outbox.replies or outbox.statistics)
+        has_replies = bool(outbox.replies or outbox.asides)
         if has_replies:
             self._flush_requests(outbox)
         return has_blocks or has_work or has_replies
@@ -381,8 +381,8 @@ class Service:
         replies, outbox.replies = outbox.replies, {}
         for serial, answers in replies.items():
             self._requests.send_rows(serial, wire.Replies, answers)
-        statistics, outbox.statistics = outbox.statistics, []
-        for serial, answer in statistics:
+        while outbox.asides:
+            serial, answer = outbox.asides.pop(0)
             if serial == _SUPERVISOR:
                 self._lifeline.send(answer)
             else:
