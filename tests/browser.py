@@ -69,7 +69,6 @@ class Browser:
         self._number = 0
         self._received = b""
         self._session = ""
-        self._restriction = ("", "")
         self._process: subprocess.Popen[bytes] | None = None
         self.complaints: list[str] = []
 
@@ -135,21 +134,17 @@ class Browser:
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """The result of one command; an AssertionError where Chromium refuses it."""
-        number = self._send(method, **parameters)
-        while True:
-            answer = self._receive()
-            if answer.get("id") == number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
-                result: dict[str, Any] = answer["result"]
-                return result
-
-    def _send(self, method: str, **parameters: Any) -> int:
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._commands, json.dumps(message).encode() + b"\0")
-        return self._number
+        while True:
+            answer = self._receive()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, f"{method}: {answer['error']}"
+                result: dict[str, Any] = answer["result"]
+                return result
 
     def _receive(self) -> dict[str, Any]:
         deadline = time.monotonic() + _WITHIN_S
@@ -181,29 +176,6 @@ class Browser:
             # Chromium itself logs each answer that is no 2xx, which is a page's daily bread.
             if entry["source"] != "network":
                 self.complaints.append(f"log: {entry['text']} {entry.get('url', '')}")
-        elif event == "Fetch.requestPaused":
-            self._guard(about)
-
-    # ------------------------------------------------------------- the network
-
-    def restrict(self, pattern: str, header: str, value: str) -> None:
-        """From now on, as if the server answered there only to whoever sends this header."""
-        self._restriction = (header, value)
-        self.call("Fetch.enable", patterns=[{"urlPattern": pattern}])
-
-    def _guard(self, request: dict[str, Any]) -> None:
-        header, value = self._restriction
-        sent = {name.lower(): text for name, text in request["request"]["headers"].items()}
-        if sent.get(header) == value:
-            self._send("Fetch.continueRequest", requestId=request["requestId"])
-            return
-        text = f"This API is restricted, expecting header '{header}'"
-        self._send(
-            "Fetch.fulfillRequest",
-            requestId=request["requestId"],
-            responseCode=403,
-            body=base64.b64encode(json.dumps({"error": text}).encode()).decode(),
-        )
 
     # ------------------------------------------------------------- the page
 

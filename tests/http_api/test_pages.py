@@ -65,6 +65,13 @@ def test_all_others_find_an_unknown_path(accept: str) -> None:
     assert "application/json" == result.headers["content-type"]
 
 
+@pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "DELETE"])
+def test_it_is_there_for_get_alone(method: str) -> None:
+    result = Client(FakeGateway()).ask(method, "/", headers={"accept": BROWSER})
+
+    assert (404, None) == (result.status_code, result.headers.get("allow"))
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [

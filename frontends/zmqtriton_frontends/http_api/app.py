@@ -164,6 +164,8 @@ async def _answer_http_error(
     req: Request, resp: falcon.asgi.Response, error: falcon.HTTPError, params: Any
 ) -> None:
     """What Falcon itself refuses, an unknown path or a wrong method, and what access.py does."""
+    if req.path == "/" and isinstance(error, falcon.HTTPMethodNotAllowed):
+        error = falcon.HTTPNotFound()  # to all but browsers this path is unknown
     resp.status = error.status
     headers = dict(error.headers or {})
     if "Allow" in headers:  # Falcon counts OPTIONS in, which we answer with 405 too
