@@ -21,6 +21,7 @@ class Outbox:
         self.settled: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
         #: To who asks; without bodies: Statistics, and Waits.
+        #: Messages without bodies to who asks: Statistics, and Waits.
         self.asides: list[tuple[int, Any]] = []
         #: To stubs.
         self.answers: list[tuple[int, wire.Answer]] = []
