@@ -6,6 +6,7 @@ Fed by the gateway from the lifeline. Does no I/O. Texts and codes are Triton's.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from zmqtriton_floor.check import Signature
@@ -86,7 +87,7 @@ class Catalogue:
         Raises InvalidArgument for an unknown model or a version that is no number, NotFound for an
         unknown version, Unavailable for one that is not loaded.
         """
-        if not version or version == "-1":
+        if not version:
             newest = self._newest.get(name)
             if newest is not None:
                 return newest
@@ -116,7 +117,9 @@ class Catalogue:
         """The metadata extension's answer."""
         found = self.find(name, version)
         config = found.config
-        versions = sorted(v.version for v in self._models[name].values() if v.is_loaded)
+        versions = [found.version]
+        if not version:
+            versions = sorted(v.version for v in self._models[name].values() if v.is_loaded)
         return {
             "name": name,
             "versions": [str(v) for v in versions],
@@ -127,7 +130,7 @@ class Catalogue:
 
     def is_model_ready(self, name: str, version: str = "") -> bool:
         """Raises as find() does for what is unknown; False for what is known and not ready."""
-        if not version or version == "-1":
+        if not version:
             self._known(name)
             newest = self._newest.get(name)
             return newest is not None and newest.is_ready and self.has_broker
@@ -153,13 +156,17 @@ class Catalogue:
 
 
 def parse_version(version: str) -> int:
-    """A version as clients write it; InvalidArgument where it is no positive integer."""
-    if not (version.isascii() and version.isdigit()) or int(version[:20]) < 1:
+    """A version as clients write it; InvalidArgument where it is no number, or a negative one."""
+    if re.fullmatch("-[0-9]{1,18}", version):
+        raise InvalidArgument(
+            f"invalid model version specified '{version}' , version should be an integral value > 0"
+        )
+    if not re.fullmatch("[0-9]{1,18}", version):
         raise InvalidArgument(
             f"failed to get model version from specified version string '{version}', version "
             "should be an integral value > 0"
         )
-    return int(version[:20])
+    return int(version)
 
 
 def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:

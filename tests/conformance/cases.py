@@ -30,6 +30,14 @@ class Rpc(NamedTuple):
     timeout_s: float = 20.0
 
 
+class Bytes(NamedTuple):
+    """One unary call of any path, whose message need not be one; so is what is answered."""
+
+    path: str
+    data: bytes
+    timeout_s: float = 20.0
+
+
 class Stream(NamedTuple):
     """One ModelStreamInfer call: all requests are sent, then the client's half is closed."""
 
@@ -38,7 +46,7 @@ class Stream(NamedTuple):
     timeout_s: float = 20.0
 
 
-Request = Http | Rpc | Stream
+Request = Http | Rpc | Bytes | Stream
 
 
 class Case(NamedTuple):
@@ -51,7 +59,7 @@ class Case(NamedTuple):
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        single = isinstance(self.request, Http | Rpc | Stream)
+        single = isinstance(self.request, Http | Rpc | Bytes | Stream)
         return (self.request,) if single else self.request  # type: ignore[return-value]
 
 

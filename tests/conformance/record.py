@@ -105,10 +105,14 @@ class Triton:
             segment.unlink(missing_ok=True)
 
 
+#: What clients hear of a dead server over HTTP and gRPC, of a dead stub, and of one that hangs.
+_SIGNS = (NO_ANSWER, "Socket closed", "failed to connect", "is not healthy", "DEADLINE_EXCEEDED")
+
+
 def _is_broken(answers: list[Any]) -> bool:
     """Whether Triton or a stub is dead, or waits for ever."""
     text = json.dumps(answers)
-    return any(sign in text for sign in (NO_ANSWER, "is not healthy", "DEADLINE_EXCEEDED"))
+    return any(sign in text for sign in _SIGNS)
 
 
 def write(path: Path, answers: dict[str, Any]) -> None:

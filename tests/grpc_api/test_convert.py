@@ -182,7 +182,8 @@ A = {"name": "A", "datatype": "UINT8", "shape": [1]}
             {**A, "shape": [-1]},
             b"a",
             InvalidArgument,
-            "input 'A' has a negative dimension in its shape",
+            "[request id: <id_unknown>] All input dimensions should be specified for input 'A' "
+            "for model 'm', got [-1]",
         ),
         (
             {**A, "parameters": {"shared_memory_region": {"int64_param": 1}}},

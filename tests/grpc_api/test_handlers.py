@@ -216,7 +216,7 @@ def test_a_model_says_what_it_takes_and_gives() -> None:
     assert response == a(
         "ModelMetadataResponse",
         name="m",
-        versions=["1", "2"],
+        versions=["1"],
         platform="python",
         inputs=[{"name": "INPUT0", "datatype": "BYTES", "shape": [-1, -1]}],
         outputs=[{"name": "OUTPUT0", "datatype": "BYTES", "shape": [-1, -1]}],

@@ -104,7 +104,7 @@ def _options(reserved: dict[str, Any], deadline_ns: int) -> Options:
         correlation %= 2**64  # Triton takes the 64 bits as unsigned
     elif len(correlation) > _MAX_CORRELATION_CHARACTERS:
         raise InvalidArgument(
-            f"'sequence_id' must not be longer than {_MAX_CORRELATION_CHARACTERS} characters"
+            f"string correlation ID cannot be longer than {_MAX_CORRELATION_CHARACTERS} characters"
         )
     flags = SEQUENCE_START if reserved.get("sequence_start") else 0
     flags |= SEQUENCE_END if reserved.get("sequence_end") else 0
@@ -141,7 +141,11 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
             )
         shape = list(tensor.shape)
         if shape and min(shape) < 0:
-            raise InvalidArgument(f"input '{tensor.name}' has a negative dimension in its shape")
+            raise InvalidArgument(
+                f"[request id: {request.id or '<id_unknown>'}] All input dimensions should be "
+                f"specified for input '{tensor.name}' for model '{request.model_name}', got "
+                f"[{','.join(map(str, shape))}]"
+            )
         datatype = _NUMBERS.get(tensor.datatype, _NO_DATATYPE)
         inputs.append(Tensor(tensor.name, datatype, shape, data))
     if taken < given:

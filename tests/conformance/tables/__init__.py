@@ -10,6 +10,10 @@ from tests.conformance.tables import (
     bls,
     decoupled,
     functions,
+    grpc_contents,
+    grpc_infer,
+    grpc_server,
+    grpc_stream,
     http_infer,
     http_server,
     loading,
@@ -32,7 +36,14 @@ TABLES: dict[str, ModuleType] = {
         loading,
         http_infer,
         http_server,
+<<<<<<< HEAD
         shapes,
+=======
+        grpc_contents,
+        grpc_infer,
+        grpc_stream,
+        grpc_server,
+>>>>>>> 5fa4ad5 (tests: 250 cases of gRPC, as Triton answers them)
     )
 }
 
@@ -54,6 +65,19 @@ REPOSITORIES = {
                 Model("coded_async"),
                 Model("identity_fp32"),
                 Model("coded_async", "coded_async_decoupled", _DECOUPLED),
+            ),
+            _ALL,
+        ),
+        Repository(
+            "grpc",
+            (
+                Model("add_sub"),
+                Model("all_types"),
+                Model("coded"),
+                Model("coded", "coded_decoupled", _DECOUPLED),
+                Model("coded", "coded_other"),
+                grpc_infer.VERSIONS,
+                Model("identity_fp32", "idle"),
             ),
             _ALL,
         ),
