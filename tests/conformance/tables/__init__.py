@@ -36,14 +36,11 @@ TABLES: dict[str, ModuleType] = {
         loading,
         http_infer,
         http_server,
-<<<<<<< HEAD
         shapes,
-=======
         grpc_contents,
         grpc_infer,
         grpc_stream,
         grpc_server,
->>>>>>> 5fa4ad5 (tests: 250 cases of gRPC, as Triton answers them)
     )
 }
 

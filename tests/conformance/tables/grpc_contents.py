@@ -138,7 +138,7 @@ CONTENTS = (
     Case("raw_without_inputs", Rpc("ModelInfer", message("all_types")), "D20", "none is needed"),
     Case("raw_fp16", raw("FP16", [2], b"\x00\x3c\x00\xc0"), "D21", "there is no other way"),
     Case(
-        "raw_texts",
+        "raw_texts_over_grpc",
         raw("BYTES", [2], elements("a", b"\xff\x00"), name="STRING"),
         "D21",
         "with their lengths",
