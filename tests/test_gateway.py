@@ -309,6 +309,7 @@ def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Pa
     run(test())
 
 
+@pytest.mark.row("C50")
 def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Path) -> None:
     async def test() -> None:
         async with around(tmp_path) as world:
@@ -318,7 +319,7 @@ def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Pat
             world.lifeline.send(wire.NewEpoch(0))
             world.lifeline.send(wire.Stop(1000))
             await world.until(lambda: world.gateway.is_stopping)
-            with pytest.raises(ZmqTritonError, match="Server exiting"):
+            with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
                 await world.gateway.infer(world.request())
 
             await world.replace(2)

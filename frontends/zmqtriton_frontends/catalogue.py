@@ -15,6 +15,8 @@ from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
 from zmqtriton_floor.wire import News
 from zmqtriton_frontends.regions import Regions
 
+#: The answer to a request that comes while the server stops.
+STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 _READY = "READY"
 #: The reason of a version that somebody unloaded on purpose; it does not make a server unready.
 _UNLOADED = "unloaded"

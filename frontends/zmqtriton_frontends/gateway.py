@@ -20,7 +20,7 @@ import zmq
 from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.catalogue import Catalogue
+from zmqtriton_frontends.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.outgoing import Outgoing
 from zmqtriton_frontends.payload import MESSAGES, Payload, is_large
@@ -150,7 +150,7 @@ class Gateway:
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""
         if self.is_stopping:
-            raise Unavailable("Server exiting")
+            raise Unavailable(STOPPING)
         model, body, admission, options, _, on_asked, _ = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(

@@ -130,6 +130,7 @@ def test_requests_of_other_shapes_or_inputs_have_other_batch_keys() -> None:
         ),
     ],
 )
+@pytest.mark.row("C42", "C43", "C44")
 def test_what_does_not_fit_is_refused_with_its_reason(tensors: list[Tensor], text: str) -> None:
     with pytest.raises(InvalidArgument) as error:
         ADD_SUB.check(_request(*tensors))
@@ -137,6 +138,7 @@ def test_what_does_not_fit_is_refused_with_its_reason(tensors: list[Tensor], tex
     assert f"[request id: <id_unknown>] {text}" == error.value.text
 
 
+@pytest.mark.row("C45")
 def test_a_wrong_rank_is_explained_by_the_batch_dimension() -> None:
     with pytest.raises(InvalidArgument, match="NOTE: Setting a non-zero max_batch_size"):
         ADD_SUB.check(_request(_fp32("A", 4), _fp32("B", 4)))
@@ -147,6 +149,7 @@ def test_the_request_id_stands_in_front() -> None:
         ADD_SUB.check(RequestBody("77", {}, ["Z"], [_fp32("A", 1, 4), _fp32("B", 1, 4)]))
 
 
+@pytest.mark.row("C42")
 def test_the_number_of_inputs_counts_optional_ones() -> None:
     with pytest.raises(InvalidArgument, match="number of inputs between 1 and 2 but got 3 inputs"):
         FREE.check(_request(_fp32("X", 1, 2), _fp32("Y", 1), _fp32("Z", 1)))
@@ -163,11 +166,13 @@ def test_the_number_of_inputs_counts_optional_ones() -> None:
         ([2**40], b"", f"expected {2**40} string elements"),
     ],
 )
+@pytest.mark.row("C47")
 def test_bytes_elements_are_counted_and_measured(shape: list[int], data: bytes, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         FREE.check(_request(_fp32("X", 1, 2), Tensor("S", _BYTES, shape, data)))
 
 
+@pytest.mark.row("C47")
 def test_a_product_that_no_memory_holds_is_a_mismatch() -> None:
     huge = Tensor("X", _FP32, [2**62, 2], b"\0" * 16)
 
@@ -177,3 +182,18 @@ def test_a_product_that_no_memory_holds_is_a_mismatch() -> None:
 
 def test_a_zero_size_tensor_fits() -> None:
     assert 0 == FREE.check(_request(_fp32("X", 0, 2))).batch_size
+
+
+@pytest.mark.row("C46")
+def test_a_batch_is_one_size_that_the_model_takes() -> None:
+    def refusal(*shapes: list[int]) -> str:
+        given = [Tensor(name, _FP32, shape, b"") for name, shape in zip("AB", shapes, strict=False)]
+        with pytest.raises(InvalidArgument) as error:
+            ADD_SUB.check(_request(*given))
+        return error.value.text.removeprefix("[request id: <id_unknown>] ")
+
+    assert "inference request batch-size must be <= 8 for 'm'" == refusal([9, 4], [9, 4])
+    text = "input 'B' batch size does not match other inputs for 'm'"
+    assert text == refusal([2, 4], [3, 4])
+    text = "input 'A' has no shape but model requires batch dimension for 'm'"
+    assert text == refusal([], [1, 4])

@@ -29,6 +29,7 @@ def split(result: Result) -> tuple[dict[str, Any], bytes]:
 # --------------------------------------------------------------------- binary
 
 
+@pytest.mark.row("C23")
 def test_binary_inputs_are_taken_in_the_order_of_the_inputs() -> None:
     gateway = FakeGateway()
     entries = [
@@ -62,6 +63,7 @@ def test_binary_and_json_inputs_may_be_mixed() -> None:
         {"outputs": [{"name": "OUTPUT0", "parameters": {"binary_data": True}}]},
     ],
 )
+@pytest.mark.row("C26")
 def test_binary_outputs_stand_behind_json_of_the_advertised_length(fields: Any) -> None:
     result = infer(FakeGateway(), document(**fields))
 
@@ -78,6 +80,7 @@ def test_binary_outputs_stand_behind_json_of_the_advertised_length(fields: Any) 
     assert tail == TWO
 
 
+@pytest.mark.row("C26")
 def test_a_listed_output_is_json_even_where_binary_is_the_default() -> None:
     body = document(parameters={"binary_data_output": True}, outputs=[{"name": "OUTPUT0"}])
 
@@ -86,6 +89,7 @@ def test_a_listed_output_is_json_even_where_binary_is_the_default() -> None:
     assert result.json["outputs"][0]["data"] == [1.5, 2.5]
 
 
+@pytest.mark.row("C26")
 def test_an_empty_binary_output_needs_no_header() -> None:
     body = document(described(shape=[0], data=[]), parameters={"binary_data_output": True})
 
@@ -116,6 +120,7 @@ def test_an_empty_binary_output_needs_no_header() -> None:
         ("0", "input byte size mismatch for input 'raw_input'"),
     ],
 )
+@pytest.mark.row("C23")
 def test_a_wrong_header_length_is_refused(header: str, said: str) -> None:
     text = json.dumps(document(described(data=..., parameters={"binary_data_size": 8}))).encode()
     text += b" " * (1 - len(text) % 2)  # an odd length is no row of FP32
@@ -144,6 +149,7 @@ def test_a_wrong_header_length_is_refused(header: str, said: str) -> None:
         (0, "unexpected additional input data for model 'identity'"),
     ],
 )
+@pytest.mark.row("C23")
 def test_a_wrong_binary_size_is_refused(size: Any, said: str) -> None:
     body = document(described(data=..., parameters={"binary_data_size": size}))
 
@@ -170,6 +176,7 @@ def test_bytes_that_are_not_the_shapes_are_refused(count: int) -> None:
     )
 
 
+@pytest.mark.row("C23")
 def test_binary_data_without_the_header_are_refused() -> None:
     body = document(described(data=..., parameters={"binary_data_size": 8}))
 
@@ -184,6 +191,7 @@ def test_binary_data_without_the_header_are_refused() -> None:
 # ------------------------------------------------------------------------ raw
 
 
+@pytest.mark.row("C24")
 def test_a_raw_body_is_the_one_input_and_all_outputs_are_binary() -> None:
     gateway = FakeGateway()
 
@@ -193,6 +201,7 @@ def test_a_raw_body_is_the_one_input_and_all_outputs_are_binary() -> None:
     assert split(result)[1] == TWO
 
 
+@pytest.mark.row("C24")
 def test_a_raw_body_fills_the_one_dynamic_dimension_of_a_batch_of_one() -> None:
     gateway = FakeGateway()
 
@@ -218,6 +227,7 @@ def test_a_raw_body_of_bytes_is_one_element() -> None:
         ("rows", bytes(13), "input byte size mismatch for input 'raw_input' for model "),
     ],
 )
+@pytest.mark.row("C24")
 def test_a_raw_body_that_leaves_room_for_guesses_is_refused(
     model: str, body: bytes, said: str
 ) -> None:

@@ -31,6 +31,7 @@ def test_a_body_may_be_compressed(coding: str, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("coding", ["br", "gzip, gzip", "zstd", "x"])
+@pytest.mark.row("C30")
 def test_another_coding_is_refused_with_those_that_are_not(coding: str) -> None:
     result = infer(FakeGateway(), TEXT, headers={"Content-Encoding": coding})
 
@@ -81,6 +82,7 @@ def test_inflating_stops_at_the_limit() -> None:
         (";q=" * 400, ""),
     ],
 )
+@pytest.mark.row("C30")
 def test_the_best_coding_that_a_client_accepts_is_chosen(accepted: str, coding: str) -> None:
     assert choose(accepted) == coding
 
@@ -93,6 +95,7 @@ def test_a_response_is_compressed_for_who_accepts_it(coding: str) -> None:
     assert json.loads(inflate(result.content, coding, 1000))["model_name"] == "identity"
 
 
+@pytest.mark.row("C30")
 def test_the_header_length_of_a_compressed_response_is_that_of_the_json() -> None:
     body = document(parameters={"binary_data_output": True})
 

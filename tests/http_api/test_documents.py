@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import json
 import math
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ def nested(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 
 
+@pytest.mark.row("C27")
 def test_nan_and_infinity_are_read_as_numbers() -> None:
     found = documents.parse(b'{"data": [NaN, Infinity, -Infinity, 1]}')
 
@@ -98,5 +101,22 @@ def test_escaped_pairs_are_read_beside_nan() -> None:
         ({"data": ["null", "é"]}, '{"data":["null","é"]}'.encode()),
     ],
 )
+@pytest.mark.row("C27")
 def test_documents_are_written_as_triton_does(document: Any, text: bytes) -> None:
     assert documents.write(document) == text
+
+
+def test_a_document_of_very_many_arrays_is_refused_unread() -> None:
+    text = b"[" + b"[]," * documents.MAX_CONTAINERS + b"0]"
+
+    with pytest.raises(InvalidArgument, match=r"^request JSON has more than 2097152 arrays and"):
+        documents.parse(text)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("end", [b"]", b""])
+def test_the_garbage_collector_goes_on_after_a_large_document(end: bytes) -> None:
+    with suppress(InvalidArgument):
+        documents.parse(b"[" + b" " * (1 << 20) + end)
+
+    assert gc.isenabled()

@@ -43,6 +43,7 @@ def tensors(*outputs: tuple[str, str, list[int], bytes], **parameters: Any) -> S
 
 
 @pytest.mark.parametrize("model", ["decoupled", "identity", "decoupled/versions/1"])
+@pytest.mark.row("C62")
 def test_one_response_is_a_flat_object(model: str) -> None:
     result, gateway = ask("generate", item(b"hi", is_final=True), model=model)
 
@@ -70,6 +71,7 @@ def test_keys_stand_in_alphabetical_order_and_triton_s_own_win() -> None:
     )
 
 
+@pytest.mark.row("C62")
 def test_one_element_is_bare_and_others_are_flat_arrays() -> None:
     response = tensors(
         ("one", "FP32", [1, 1], b"\0\0\x80?"),
@@ -105,6 +107,7 @@ def test_an_end_behind_the_only_response_changes_nothing() -> None:
         ((failure(NotFound("lost")), item(b"x")), 404),
     ],
 )
+@pytest.mark.row("C63")
 def test_another_number_of_responses_than_one_is_an_error(
     items: tuple[StreamItem, ...], status: int
 ) -> None:
@@ -137,6 +140,7 @@ def test_a_response_whose_bytes_are_not_its_shapes_is_an_error() -> None:
 # ------------------------------------------------------------- generate_stream
 
 
+@pytest.mark.row("C64")
 def test_each_response_is_an_event() -> None:
     result, gateway = ask("generate_stream", item(b"x"), item(b"y", n=1), final())
 
@@ -157,6 +161,7 @@ def test_a_model_that_answers_once_sends_one_event() -> None:
     assert result.content == (b'data: {"TEXT":"x","model_name":"identity","model_version":"1"}\n\n')
 
 
+@pytest.mark.row("C64")
 def test_a_stream_may_have_no_event() -> None:
     result, _ = ask("generate_stream", final())
 
@@ -165,6 +170,7 @@ def test_a_stream_may_have_no_event() -> None:
 
 
 @pytest.mark.parametrize("is_final", [True, False])
+@pytest.mark.row("C64")
 def test_the_first_response_decides_the_status(is_final: bool) -> None:
     more = () if is_final else (item(b"x"), final())
 
@@ -175,6 +181,7 @@ def test_the_first_response_decides_the_status(is_final: bool) -> None:
     assert (b"TEXT" in result.content) is not is_final
 
 
+@pytest.mark.row("C64")
 def test_a_later_error_is_an_event() -> None:
     result, _ = ask("generate_stream", item(b"x"), failure(InternalError("no"), is_final=True))
 
@@ -203,6 +210,7 @@ def test_a_later_error_is_an_event() -> None:
         ),
     ],
 )
+@pytest.mark.row("C66")
 def test_what_is_wrong_before_the_model_runs_is_plain_json(
     verb: str, model: str, document: Any, headers: dict[str, str], status: int, text: str
 ) -> None:

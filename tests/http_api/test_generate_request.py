@@ -34,6 +34,7 @@ def shape(value: Any, dims: list[int], max_batch_size: int = 0) -> list[int]:
     return read({"X": value}, wanted).inputs[0].shape
 
 
+@pytest.mark.row("C60")
 def test_keys_that_name_inputs_are_tensors_and_others_parameters() -> None:
     body = read(
         {"id": "7", "text_input": "hi", "stream": True, "parameters": {"N": 3, "t": 0.5}}, TEXT
@@ -70,6 +71,7 @@ def test_names_that_mean_something_to_infer_are_plain_parameters_here() -> None:
         ([1, 2, 3, 4], [-1, -1], [1, 4]),
     ],
 )
+@pytest.mark.row("C61")
 def test_the_innermost_dimension_of_any_length_takes_what_is_left(
     value: Any, dims: list[int], expected: list[int]
 ) -> None:
@@ -82,12 +84,14 @@ def test_a_batch_has_one_row_unless_all_other_dimensions_are_fixed() -> None:
 
 
 @pytest.mark.parametrize(("value", "dims"), [([1, 2], [1]), ([1, 2, 3], [2]), ([1, 2], [-1, 3])])
+@pytest.mark.row("C61")
 def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: list[int]) -> None:
     text = refusal({"X": value}, inputs(tensor_config("X", "FP32", dims)))
 
     assert text == "The schema can not convert input 'X' to tensor with proper shape"
 
 
+@pytest.mark.row("C61")
 def test_an_empty_array_is_a_dimension_of_nothing() -> None:
     wanted = inputs(tensor_config("X", "FP32", [-1]))
 
@@ -102,6 +106,7 @@ def test_numbers_become_bytes_of_the_inputs_datatype() -> None:
     assert np.frombuffer(tensor.data, np.float32).tolist() == [1.0, 2.5]
 
 
+@pytest.mark.row("C60")
 def test_an_input_called_parameters_makes_the_key_ambiguous() -> None:
     wanted = inputs(tensor_config("parameters", "STRING", [1]))
 

@@ -44,6 +44,7 @@ def infer_binary(
     return infer(gateway, text + tail, model, {LENGTH: str(len(text))})
 
 
+@pytest.mark.row("C20", "C25")
 def test_json_becomes_a_request_and_the_response_becomes_json() -> None:
     gateway = FakeGateway()
 
@@ -60,6 +61,7 @@ def test_json_becomes_a_request_and_the_response_becomes_json() -> None:
     assert LENGTH not in result.headers
 
 
+@pytest.mark.row("C25")
 def test_parameters_of_the_response_stand_before_its_outputs() -> None:
     gateway = FakeGateway()
     gateway.reply = lambda request: ResponseBody({"n": 1}, [])
@@ -74,10 +76,12 @@ def test_parameters_of_the_response_stand_before_its_outputs() -> None:
 @pytest.mark.parametrize(
     "kind", ["application/json", "application/x-www-form-urlencoded", "nonsense", ""]
 )
+@pytest.mark.row("C35")
 def test_the_content_type_of_a_request_means_nothing(kind: str) -> None:
     assert infer(FakeGateway(), document(), headers={"Content-Type": kind}).status_code == 200
 
 
+@pytest.mark.row("C28")
 def test_options_reach_the_scheduler_and_not_the_model() -> None:
     gateway = FakeGateway()
     parameters = {
@@ -97,6 +101,7 @@ def test_options_reach_the_scheduler_and_not_the_model() -> None:
     assert request.body.parameters == {"own": 1.5}
 
 
+@pytest.mark.row("C28")
 def test_a_sequence_id_may_be_a_string() -> None:
     gateway = FakeGateway()
 
@@ -214,6 +219,7 @@ def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
     ],
     ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
 )
+@pytest.mark.row("C20", "C21")
 def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) -> None:
     gateway = FakeGateway()
 
@@ -247,6 +253,7 @@ def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) 
     ],
     ids=str,
 )
+@pytest.mark.row("C28")
 def test_a_parameter_of_the_wrong_kind_is_refused(parameters: Any, said: str) -> None:
     gateway = FakeGateway()
 
@@ -282,6 +289,7 @@ def test_a_region_that_nobody_registered_is_not_found(place: str) -> None:
     assert result.json["error"] == "Unable to find shared memory region: 'r'"
 
 
+@pytest.mark.row("C29")
 def test_a_decoupled_model_is_not_served_here() -> None:
     result = infer(FakeGateway(), document(), "decoupled")
 
@@ -302,6 +310,7 @@ def test_a_decoupled_model_is_not_served_here() -> None:
         ),
     ],
 )
+@pytest.mark.row("C40", "C41")
 def test_what_is_not_loaded_is_named(model: str, status: int, said: str) -> None:
     result = infer(FakeGateway(), document(), model)
 
@@ -358,6 +367,7 @@ def test_a_fault_of_ours_says_nothing_of_our_insides() -> None:
 # -------------------------------------------------------------- limits, headers
 
 
+@pytest.mark.row("C31")
 def test_json_above_the_limit_is_refused() -> None:
     text = json.dumps(document()).encode()
     gateway = FakeGateway(http_max_input_size=len(text) - 1)
@@ -371,6 +381,7 @@ def test_json_above_the_limit_is_refused() -> None:
     )
 
 
+@pytest.mark.row("C31")
 def test_binary_tensors_do_not_count_towards_the_limit() -> None:
     body = document(described(shape=[100], data=..., parameters={"binary_data_size": 400}))
     gateway = FakeGateway(http_max_input_size=len(json.dumps(body)))
@@ -378,6 +389,7 @@ def test_binary_tensors_do_not_count_towards_the_limit() -> None:
     assert infer_binary(gateway, body, bytes(400)).status_code == 200
 
 
+@pytest.mark.row("C31")
 def test_a_raw_body_above_the_limit_is_refused() -> None:
     result = infer(FakeGateway(http_max_input_size=7), TWO, headers={LENGTH: "0"})
 

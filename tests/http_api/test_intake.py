@@ -97,6 +97,7 @@ Play = Callable[[Scenario], None]
 
 
 @pytest.mark.parametrize("step", [SIZE, 100_000, 7_777])
+@pytest.mark.row("C34")
 def test_a_large_body_goes_straight_to_its_place(play: Play, step: int) -> None:
     async def scenario(eater: Eater) -> None:
         reader, writer = await eater.connect(HEAD % SIZE)

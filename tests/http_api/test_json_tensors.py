@@ -42,6 +42,7 @@ def test_numbers_take_the_bytes_of_their_datatype(datatype: str) -> None:
         [[1, 2, 3], 4],
     ],
 )
+@pytest.mark.row("C22")
 def test_rows_may_be_nested_in_any_way_that_has_as_many_elements(data: Any) -> None:
     assert read("INT32", 4, data) == np.arange(1, 5, dtype=np.int32).tobytes()
 
@@ -84,6 +85,7 @@ def test_no_element_is_right_where_the_shape_has_none() -> None:
         ("BF16", 1, "Please use the binary data format for input A"),
     ],
 )
+@pytest.mark.row("C22")
 def test_an_element_that_is_none_of_its_datatype_is_refused(
     datatype: str, element: Any, said: str
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_long_tensor_has_the_same_digits_as_a_short_one(count: int) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+@pytest.mark.row("C27")
 def test_halves_are_not_written_as_json(datatype: str) -> None:
     with pytest.raises(
         InvalidArgument,

@@ -151,6 +151,9 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
     if taken < given:
         raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
     outputs = [output.name for output in request.outputs]
+    if len(set(outputs)) < len(outputs):
+        name = next(name for index, name in enumerate(outputs) if name in outputs[:index])
+        raise InvalidArgument(f"output '{name}' already exists in request")
     return RequestBody(request.id, parameters, outputs, inputs)
 
 

@@ -17,7 +17,7 @@ from gunicorn.asgi.parser import PythonProtocol
 
 from zmqtriton_frontends.http_api.filling import Filling
 from zmqtriton_frontends.http_api.outgoing import View
-from zmqtriton_frontends.http_api.request import CONNECTION
+from zmqtriton_frontends.http_api.request import CONNECTION, MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.spelling import Spelling
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,16 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def _feed_callback_parser(self, data: bytes) -> Any:
         if self._spelling is not None:
             self._spelling.feed(self._callback_parser, data)
-        return super()._feed_callback_parser(data)
+        goes_on = super()._feed_callback_parser(data)
+        if goes_on and getattr(self._callback_parser, "_chunk_size", 0) > MAX_BODY_BYTES:
+            self._send_error_response(400, "Invalid chunk size")
+            self._close_transport()
+            return False
+        return goes_on
+
+    def _is_websocket_upgrade(self, request: Any) -> bool:
+        """There are none here: a client that asks for one gets what any other would."""
+        return False
 
     def _on_headers_complete(self) -> Any:
         if self._spelling is not None:

@@ -6,6 +6,7 @@ neither to read nor to write.
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -16,6 +17,11 @@ from zmqtriton_floor.errors import InvalidArgument
 
 MAX_DEPTH = 100
 
+#: Arrays and objects in one document: each costs its reader thirty times the bytes of its text.
+MAX_CONTAINERS = 1 << 21
+#: Above this the garbage collector is told to wait: it would look at all that is read, many times.
+_LARGE_BYTES = 1 << 20
+
 _TOO_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
 _NOT_FINITE = (b"NaN", b"Infinity")
 _CONTAINERS = (dict, list)
@@ -23,7 +29,20 @@ _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
 
 
 def parse(text: bytes) -> Any:
-    """The document; raises InvalidArgument for what is none or nests too deep."""
+    """The document; raises InvalidArgument for what is none, nests too deep or is too much."""
+    containers = text.count(b"[") + text.count(b"{")
+    if containers > MAX_CONTAINERS:
+        raise InvalidArgument(f"request JSON has more than {MAX_CONTAINERS} arrays and objects")
+    if len(text) < _LARGE_BYTES:
+        return _parse(text, containers)
+    gc.disable()
+    try:
+        return _parse(text, containers)
+    finally:
+        gc.enable()
+
+
+def _parse(text: bytes, containers: int) -> Any:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -33,7 +52,7 @@ def parse(text: bytes) -> Any:
             reason = error.msg if text.strip() else "The document is empty."
             raise _unparsable(reason, error.pos if text.strip() else 0) from None
         document = _parse_with_nan(text)
-    if text.count(b"[") + text.count(b"{") > MAX_DEPTH and _is_too_deep(document):
+    if containers > MAX_DEPTH and _is_too_deep(document):
         raise InvalidArgument(_TOO_DEEP)
     return document
 

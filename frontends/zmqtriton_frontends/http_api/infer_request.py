@@ -195,6 +195,8 @@ def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
     classes: dict[str, int] = {}
     for entry in entries:
         name = _name(entry)
+        if name in listed:
+            raise InvalidArgument(f"output '{name}' already exists in request")
         is_binary = False
         parameters = entry.get("parameters")
         if type(parameters) is dict:

@@ -1,0 +1,63 @@
+"""HTTP by hand, for what no client would send.
+
+answers = talk(server.http_port, request("GET", "/v2") * 2)
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import NamedTuple
+
+
+class Talk(NamedTuple):
+    """What came back over one connection."""
+
+    data: bytes
+    #: Whether the server has closed it.
+    is_closed: bool
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(part[:3]) for part in self.data.split(b"HTTP/1.1 ")[1:]]
+
+
+def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+    """A request; of the names of headers `_` becomes `-`. Without a length where one is given, or
+    another framing."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: x"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    if body and not {"Content_Length", "Transfer_Encoding"} & headers.keys():
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def talk(port: int, data: bytes, patience_s: float = 20.0, *, is_half_closed: bool = False) -> Talk:
+    """Sends all and reads until the server closes, or nothing more has come for that long."""
+    received: list[bytes] = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(patience_s)
+
+        def send() -> None:
+            # It may hang up on whoever talks nonsense.
+            with suppress(OSError):
+                connection.sendall(data)
+                if is_half_closed:
+                    connection.shutdown(socket.SHUT_WR)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        is_closed = False
+        try:
+            while piece := connection.recv(1 << 16):
+                received.append(piece)
+            is_closed = True
+        except ConnectionError:
+            is_closed = True
+        except TimeoutError:
+            pass
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+        sender.join()
+    return Talk(b"".join(received), is_closed)
