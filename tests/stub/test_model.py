@@ -149,6 +149,7 @@ def test_without_auto_complete_config_the_configuration_stays(write_model: Write
     assert json.loads(model.complete()) == {"name": "m"}
 
 
+@pytest.mark.row("A21")
 def test_auto_complete_config_must_return_a_configuration(write_model: Write) -> None:
     code = """
         class TritonPythonModel:

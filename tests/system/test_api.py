@@ -8,6 +8,7 @@ datatype, and it crashed in the tests with DLPack and in the one with a request 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import urllib.request
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.system
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("api") / "s", models=["api_completed", "told"])
+    twice = server.add_model("api_completed", "api_completed_twice")
+    (twice / "config.pbtxt").write_text('backend: "python"\ninstance_group { count: 2 }\n')
     add_probes(server)
     with server:
         yield server
@@ -397,6 +400,17 @@ def test_what_a_model_makes_of_its_configuration_is_what_is_served(
     assert {} == config["parameters"]
     assert [directory, {}] == json.loads(answered["outputs"][0]["data"][0])
     assert f'"completed in {directory}"' in server.log_text()
+
+
+@pytest.mark.row("A21")
+def test_the_first_instance_completes_the_configuration_and_goes_on(server: Server) -> None:
+    """Where Triton imports the module in a process of its own, and again in each instance."""
+    log = server.log_text()
+    imported = re.findall(r"api_completed_twice/1 is imported by (\d+)", log)
+    completed = re.findall(r"api_completed_twice/1 is completed by (\d+)", log)
+
+    assert sorted(map(int, imported)) == sorted(server.stubs("api_completed_twice"))
+    assert (2, imported[:1]) == (len(imported), completed)
 
 
 # --------------------------------------------------------- guides for Triton

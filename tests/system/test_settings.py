@@ -182,6 +182,7 @@ def test_a_wrong_log_setting_over_grpc_changes_nothing(
     assert (200, _LOG) == ask(server, "/v2/logging")
 
 
+@pytest.mark.row("A90")
 def test_what_models_log_follows_the_settings(server: Server) -> None:
     post(server, "/v2/logging", {"log_info": False, "log_verbose_level": 1})
     eventually(lambda: "info" not in talk(server, "muted"), 20)

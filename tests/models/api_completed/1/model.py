@@ -1,7 +1,10 @@
 import json
+import os
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
+pb_utils.Logger.log_info(f"{pb_utils.get_model_dir()} is imported by {os.getpid()}")
 
 
 class TritonPythonModel:
@@ -23,6 +26,7 @@ class TritonPythonModel:
         # This is not the model's to change.
         config["parameters"] = {"a": {"string_value": "b"}}
         pb_utils.Logger.log_info(f"completed in {pb_utils.get_model_dir()}")
+        pb_utils.Logger.log_info(f"{pb_utils.get_model_dir()} is completed by {os.getpid()}")
         return auto_complete_model_config
 
     def initialize(self, args):
