@@ -172,6 +172,8 @@ def sources() -> tuple[Source, ...]:
     found = []
     for root in PATH_ROOTS:
         for package in sorted(root.glob("zmqtriton*/")):
+            if not package.name.isidentifier():
+                continue  # the repository that `make run` has made
             for path in sorted(package.rglob("*.py")):
                 if "models" in path.parts:
                     continue
