@@ -130,6 +130,15 @@ class Catalogue:
             "outputs": [_tensor(entry, config) for entry in config.get("output", [])],
         }
 
+    def check_counted(self, name: str, version: str = "") -> None:
+        """Raises, in words of their own, where there are no statistics of it."""
+        number = parse_version(version) if version not in ("", "-1") else 0
+        versions = self._models.get(name)
+        if versions is None:
+            raise InvalidArgument(f"requested model '{name}' is not available")
+        if number and number not in versions:
+            raise InvalidArgument(f"requested model version is not available for model '{name}'")
+
     def is_model_ready(self, name: str, version: str = "") -> bool:
         """Raises as find() does for what is unknown; False for what is known and not ready."""
         if not version:

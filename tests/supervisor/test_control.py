@@ -78,6 +78,27 @@ def test_files_cannot_be_overridden_yet(world: World) -> None:
     )
 
 
+@pytest.mark.row("C71")
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("file:../x", "../x"),
+        ("file:1/../../x", "../x"),
+        ("file:a/../..", ".."),
+        ("file:/etc/x", "/etc/x"),
+        ("file:", "."),
+    ],
+)
+def test_files_of_a_load_stay_within_the_model(world: World, name: str, path: str) -> None:
+    parameters = {"config": "{}", name: "eA=="}
+
+    assert world.call("load", {"model": "m", "parameters": parameters}).error == (
+        InvalidArgument.number,
+        f"Invalid file parameter '{name}' with normalized path '{path}' must stay within model "
+        "directory.",
+    )
+
+
 def test_a_load_with_a_configuration_loads_what_has_not_changed(world: World) -> None:
     before = world.generation("m")
 

@@ -8,7 +8,13 @@ import pytest
 
 from tests.supervisor.world import Call, World
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import AlreadyExists, InvalidArgument, NotFound, Unsupported
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    Unsupported,
+)
 
 
 @pytest.fixture
@@ -196,7 +202,7 @@ def test_a_key_that_is_not_for_clients_is_refused_like_one_that_does_not_exist(
     world: World, key: str
 ) -> None:
     assert register(world, key=key).error == (
-        InvalidArgument.number,
+        InternalError.number,
         f"Unable to open shared memory region: '{key}'",
     )
     assert [] == status(world).result

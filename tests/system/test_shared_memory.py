@@ -265,7 +265,7 @@ def test_keys_of_others_are_refused_alike_whether_they_exist_or_not(
             path.write_bytes(b"x" * SIZE)
         try:
             expected = f"Unable to open shared memory region: '{key}'"
-            assert (400, {"error": expected}) == register(server, key=key)
+            assert (500, {"error": expected}) == register(server, key=key)
         finally:
             if path is not None:
                 path.unlink(missing_ok=True)
@@ -294,7 +294,7 @@ def test_links_and_other_files_are_not_opened(server: Server, tmp_path: Path) ->
 
         for key in ("/zmqtriton_link", "/zmqtriton_fifo", "/zmqtriton_missing"):
             expected = f"Unable to open shared memory region: '{key}'"
-            assert (400, {"error": expected}) == register(server, key=key)
+            assert (500, {"error": expected}) == register(server, key=key)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Hands well-formed calls to the core and turns what comes of them into answers. D
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -218,11 +219,23 @@ def _override(parameters: Any) -> str | None:
     override = parameters.get("config")
     if files and override is None:
         raise InvalidArgument("Load parameter 'config' must be specified for model file override")
+    for key in files:
+        _check_inside(key)
     if files:
         raise Unsupported("overriding the files of a model at load is not supported yet")
     if override is not None and not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
     return override
+
+
+def _check_inside(parameter: str) -> None:
+    """Raises where the file would not lie in the model's directory."""
+    path = os.path.normpath(parameter.removeprefix("file:"))
+    if path.startswith(("/", "../")) or path in (".", "..") or "\0" in path:
+        raise InvalidArgument(
+            f"Invalid file parameter '{parameter}' with normalized path '{path}' must stay within "
+            "model directory."
+        )
 
 
 #: What is answered without waiting for anybody.

@@ -16,6 +16,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
+    InternalError,
     InvalidArgument,
     NotFound,
     Unsupported,
@@ -222,5 +223,5 @@ def _file_name(key: str) -> str:
     return name
 
 
-def cannot_open(key: str) -> InvalidArgument:
-    return InvalidArgument(f"Unable to open shared memory region: '{key}'")
+def cannot_open(key: str) -> InternalError:
+    return InternalError(f"Unable to open shared memory region: '{key}'")

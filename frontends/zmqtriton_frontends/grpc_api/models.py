@@ -55,8 +55,7 @@ class Models:
         request = parse(_STATISTICS_REQUEST, data)
         version = -1
         if request.name:
-            # Unknown models end here, with the text that they have everywhere.
-            self._gateway.catalogue.is_model_ready(request.name, request.version)
+            self._gateway.catalogue.check_counted(request.name, request.version)
             if request.version not in ("", "-1"):
                 version = parse_version(request.version)
         found = await self._gateway.statistics(request.name, version)

@@ -100,6 +100,7 @@ def _shared_memory(memory: SharedMemory, prefix: str) -> list[Route]:
         Route("GET", f"{prefix}/status", "shared-memory", memory.status),
         Route("GET", f"{region}/status", "shared-memory", memory.status),
         Route("POST", f"{region}/register", "shared-memory", memory.register),
+        Route("POST", f"{prefix}/register", "shared-memory", memory.register_nameless),
         Route("POST", f"{prefix}/unregister", "shared-memory", memory.unregister),
         Route("POST", f"{region}/unregister", "shared-memory", memory.unregister),
     ]

@@ -12,8 +12,6 @@ from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.request import Request
 from zmqtriton_frontends.readiness import Readiness
 
-_MAX_VERSION_DIGITS = 18
-
 
 class Metadata:
     """Responders that read what the gateway knows; only statistics go further than this process,
@@ -59,8 +57,8 @@ class Metadata:
     async def statistics(
         self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
     ) -> None:
-        if len(version) > _MAX_VERSION_DIGITS:
-            raise InvalidArgument(f"requested model version is not available for model '{model}'")
+        if model:
+            self._gateway.catalogue.check_counted(model, version)
         found = await self._gateway.statistics(model, int(version) if version else -1)
         resp.data = documents.write({"model_stats": [_public(s) for s in found["model_stats"]]})
 

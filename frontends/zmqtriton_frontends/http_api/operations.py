@@ -66,6 +66,7 @@ OPERATIONS = {
     "Settings.change_trace": _answers("Change what is traced", "Settings", "Settings"),
     "SharedMemory.status": _answers("The regions of shared memory that are registered", "Regions"),
     "SharedMemory.register": Operation("Register a region of shared memory", "RegisterRequest"),
+    "SharedMemory.register_nameless": Operation("Answers 400: a region needs a name"),
     "SharedMemory.unregister": Operation("Forget one region of shared memory, or all"),
     "Description.document": _answers("This description", "Description"),
     "Pages.front": Operation("A page for people; 404 unless Accept names text/html", media=_HTML),
