@@ -4,6 +4,7 @@ of a region, all know it. And what an attacker would try with it.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -96,6 +97,7 @@ def infer(client: Any, source: str, target: str, **places: Any) -> Any:
 # ------------------------------------------------------------------------- use
 
 
+@pytest.mark.row("C12", "C93", "D09")
 def test_a_region_registered_anywhere_is_known_everywhere(
     server: Server, client: Any, create: Callable[..., Any]
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_region_registered_anywhere_is_known_everywhere(
                 infer(other, "in", "out")
 
 
+@pytest.mark.row("C91")
 def test_the_status_names_what_is_registered(
     server: Server, client: Any, create: Callable[..., Any]
 ) -> None:
@@ -143,6 +146,7 @@ def test_the_status_names_what_is_registered(
                 other.get_system_shared_memory_status("b")
 
 
+@pytest.mark.row("C90")
 def test_a_name_is_taken_once(client: Any, create: Callable[..., Any]) -> None:
     create("zmqtriton_a")
     client.register_system_shared_memory("a", "zmqtriton_a", 64)
@@ -173,9 +177,10 @@ def test_clients_that_clean_up_cuda_memory_first_are_not_told_off(client: Any) -
     client.unregister_cuda_shared_memory()
 
     with pytest.raises(InferenceServerException, match="GPUs not supported"):
-        client.register_cuda_shared_memory("c", b"x" * 64, 0, 64)
+        client.register_cuda_shared_memory("c", base64.b64encode(b"x" * 64), 0, 64)
 
 
+@pytest.mark.row("C92")
 def test_an_unregistration_waits_for_requests_under_way(
     server: Server, create: Callable[..., Any]
 ) -> None:
@@ -473,6 +478,7 @@ def test_a_frontend_that_is_replaced_knows_the_regions(
             assert [] == [text for text in texts if "Unable to find" in text]
 
 
+@pytest.mark.row("C95")
 def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) -> None:
     options = ["--http-address=0.0.0.0"]
     with Server(tmp_path / "s", options=options) as server:
