@@ -64,6 +64,9 @@ class Instance:
         self.outputs: Collection[str] = ()
         #: Makes a control call, JSON arguments, and waits; None while this one may not.
         self.call: Callable[[str, str], Any] | None = None
+        #: Where it stages files for loads, and under which number.
+        self.runtime = ""
+        self.serial = 0
         #: Its families and metrics.
         self.measures = Measures(lambda text: self.say("E", text))
         #: None where the model sees all tensors as those do who ask.

@@ -129,6 +129,8 @@ class Stub:
             self._instance.tell(wire.Completed(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
+            self._instance.runtime = self._birth.directory
+            self._instance.serial = self._birth.serial
             self._instance.call = self._memory.call
             self._model.initialize(config, self._instance)
         except _Finished:

@@ -6,11 +6,10 @@ other duties meanwhile. What is allowed at all is decided there.
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any, Callable
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import staging, wire
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.pb_errors import TritonModelException
@@ -25,10 +24,26 @@ def load_model(model_name: str, config: str = "", files: Any = None) -> None:
             "file contents"
         )
     parameters: dict[str, str] = {"config": config} if config else {}
+    staged: dict[str, bytes] = {}
     for path, content in (files or {}).items():
         _check("load_model", (path, str), (content, bytes))
-        parameters[path] = base64.b64encode(content).decode()
-    _call("Failed to load model", "load", {"model": model_name, "parameters": parameters})
+        if path.startswith(staging.PREFIX):
+            staged[path] = content
+        else:
+            parameters[path] = ""  # is refused by its name
+    _load(model_name, parameters, staged)
+
+
+def _load(model: str, parameters: dict[str, str], files: dict[str, bytes]) -> None:
+    doing, current = "Failed to load model", instance.current
+    runtime, serial = ("", 0) if current is None else (current.runtime, current.serial)
+    if current is None or current.call is None:
+        files = {}  # nobody would take them over
+    try:
+        arguments = staging.arguments(runtime, serial, model, parameters, files)
+    except ZmqTritonError as error:
+        raise instance.refusal(doing, error.text) from None
+    _call(doing, "load", arguments)
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:

@@ -90,6 +90,7 @@ class FakeGateway(Gateway):
 
     def __init__(self, *models: News, settings: dict[str, Any] | None = None) -> None:
         self.settings = {**SETTINGS, **(settings or {})}
+        self.serial = 7
         self.catalogue = Catalogue()
         self.is_stopping = False
         for model in models:

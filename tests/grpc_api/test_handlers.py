@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -302,8 +303,8 @@ def test_the_index_has_only_the_fields_that_are_known() -> None:
     )
 
 
-def test_a_load_takes_a_configuration_and_files() -> None:
-    gateway = FakeGateway()
+def test_a_load_takes_a_configuration_and_stages_files(tmp_path: Path) -> None:
+    gateway = FakeGateway(settings={"runtime_directory": str(tmp_path)})
     gateway.answers["load"] = None
     parameters = {
         "config": {"string_param": "{}"},
@@ -315,9 +316,10 @@ def test_a_load_takes_a_configuration_and_files() -> None:
         a("RepositoryModelLoadRequest", model_name="m", parameters=parameters),
     )
 
-    assert gateway.calls == [
-        ("load", {"model": "m", "parameters": {"config": "{}", "file:1/model.py": "/wA="}})
-    ]
+    ((verb, arguments),) = gateway.calls
+    name = arguments["files"]["staged"]
+    assert ("load", "m", {"config": "{}"}) == (verb, arguments["model"], arguments["parameters"])
+    assert b"\xff\x00" == (tmp_path / "files" / name / "1" / "model.py").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,9 +27,10 @@ STOPPING = "GRPC server is shutting down and has stopped accepting new requests.
 
 
 @pytest.fixture
-def server() -> Iterator[Serving]:
+def server(tmp_path: Path) -> Iterator[Serving]:
     gateway = FakeGateway(
-        news("m"), news("words", datatype="BYTES"), news("stream", decoupled=True)
+        *(news("m"), news("words", datatype="BYTES"), news("stream", decoupled=True)),
+        settings={"runtime_directory": str(tmp_path)},
     )
     with serving(gateway) as running:
         yield running

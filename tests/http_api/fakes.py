@@ -89,6 +89,7 @@ class FakeGateway:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = {**SETTINGS, **settings}
+        self.serial = 7
         self.catalogue = Catalogue()
         self.is_stopping = False
         for message in MODELS:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -212,14 +213,32 @@ def test_the_index_is_an_array(path: str, body: Any, ready: bool) -> None:
     assert result.json == [{"name": "m"}]
 
 
-def test_load_passes_its_parameters_on() -> None:
-    gateway = FakeGateway()
-    parameters = {"config": "{}", "file:1/model.py": "eA=="}
+def test_load_passes_its_configuration_on_and_stages_its_files(tmp_path: Path) -> None:
+    gateway = FakeGateway(runtime_directory=str(tmp_path))
+    # With a line break, as the program base64 makes them.
+    parameters = {"config": "{}", "file:1/model.py": "eHh4eHh4\neHg="}
 
     result = post("/v2/repository/models/m/load", {"parameters": parameters}, gateway)
 
-    assert gateway.calls == [("load", {"model": "m", "parameters": parameters})]
+    ((verb, arguments),) = gateway.calls
+    name = arguments["files"]["staged"]
+    assert ("load", "m", {"config": "{}"}) == (verb, arguments["model"], arguments["parameters"])
+    assert b"xxxxxxxx" == (tmp_path / "files" / name / "1" / "model.py").read_bytes()
     assert (result.status_code, result.content) == (200, b"")
+
+
+@pytest.mark.parametrize("content", ["eA=", "####", "eA==eA==", "\u00e9A=="])
+def test_what_is_not_base64_is_refused(tmp_path: Path, content: str) -> None:
+    gateway = FakeGateway(runtime_directory=str(tmp_path))
+    parameters = {"config": "{}", "file:1/model.py": "eA==", "file:1/data": content}
+
+    result = post("/v2/repository/models/m/load", {"parameters": parameters}, gateway)
+
+    assert (400, {"error": "the content of parameter 'file:1/data' is not base64"}) == (
+        result.status_code,
+        result.json,
+    )
+    assert ([], []) == (gateway.calls, list(tmp_path.iterdir()))
 
 
 def test_unload_says_whether_dependents_go_too() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervisor.world import World, blueprint
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.errors import InvalidArgument
 
 
 @pytest.fixture
@@ -51,8 +51,15 @@ def test_an_unloaded_model_says_so(world: World) -> None:
         ({"model": "m", "parameters": {"speed": "1"}}, "unrecognized load parameter 'speed'."),
         (
             {"model": "m", "parameters": {"file:1/model.py": "eA=="}},
+            "unrecognized load parameter 'file:1/model.py'.",
+        ),
+        (
+            {"model": "m", "parameters": {}, "files": {"refusal": ""}},
             "Load parameter 'config' must be specified for model file override",
         ),
+        ({"model": "m", "parameters": {"config": "{}"}, "files": {"refusal": "why"}}, "why"),
+        ({"model": "m", "parameters": {"config": "{}"}, "files": "7-" + "0" * 16}, None),
+        ({"model": "m", "parameters": {"config": "{}"}, "files": {"staged": "../x"}}, None),
         ({"model": "m", "parameters": []}, None),
         ({"model": "m", "parameters": {"config": 3}}, None),
     ],
@@ -68,35 +75,6 @@ def test_a_load_with_wrong_arguments_is_refused(
     code, said = call.error
     assert code == InvalidArgument.number
     assert text is None or said == text
-
-
-def test_files_cannot_be_overridden_yet(world: World) -> None:
-    parameters = {"config": "{}", "file:1/model.py": "eA=="}
-
-    assert world.call("load", {"model": "m", "parameters": parameters}).error[0] == (
-        Unsupported.number
-    )
-
-
-@pytest.mark.row("C71")
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        ("file:../x", "../x"),
-        ("file:1/../../x", "../x"),
-        ("file:a/../..", ".."),
-        ("file:/etc/x", "/etc/x"),
-        ("file:", "."),
-    ],
-)
-def test_files_of_a_load_stay_within_the_model(world: World, name: str, path: str) -> None:
-    parameters = {"config": "{}", name: "eA=="}
-
-    assert world.call("load", {"model": "m", "parameters": parameters}).error == (
-        InvalidArgument.number,
-        f"Invalid file parameter '{name}' with normalized path '{path}' must stay within model "
-        "directory.",
-    )
 
 
 def test_a_load_with_a_configuration_loads_what_has_not_changed(world: World) -> None:

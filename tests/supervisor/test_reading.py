@@ -8,6 +8,7 @@ import pytest
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.environments.demand import SERVERS_OWN, Demand
 from zmqtriton.options import Options
+from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.reading import Repository
 from zmqtriton_floor.errors import InternalError
@@ -31,7 +32,8 @@ def add(
 
 
 def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
-    found = Repository(Options(model_repository=(str(repository),), **options)).read(name, override)
+    brought = None if override is None else Override(override)
+    found = Repository(Options(model_repository=(str(repository),), **options)).read(name, brought)
     assert isinstance(found, Blueprint), found
     return found
 

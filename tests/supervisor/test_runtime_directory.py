@@ -9,6 +9,7 @@ import pytest
 
 from zmqtriton.supervisor import runtime_directory
 from zmqtriton.supervisor.runtime_directory import DirectoryError, claim, sweep
+from zmqtriton_floor import staging
 
 
 @pytest.fixture
@@ -114,3 +115,24 @@ def test_a_start_sweeps(temporary: Path) -> None:
     claim().remove()
 
     assert not dead.exists()
+
+
+def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> None:
+    directory = claim(str(tmp_path))
+    names = [staging.stage(str(tmp_path), serial, {"file:1/a": b"x"}) for serial in (7, 7, 77)]
+    held = str(tmp_path / "files" / names[1])
+
+    directory.forget(7, lambda path: path == held)
+
+    left = {path.name for path in (tmp_path / "files").iterdir()}
+    assert set(names[1:]) == left
+    directory.remove()
+    assert ["lock"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_files_of_a_server_that_was_killed_are_swept(tmp_path: Path) -> None:
+    staging.stage(str(tmp_path), 7, {"file:1/a": b"x"})
+
+    claim(str(tmp_path)).remove()
+
+    assert ["lock"] == [path.name for path in tmp_path.iterdir()]

@@ -10,6 +10,7 @@ import json
 import signal
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from zmqtriton.environments.demand import SERVERS_OWN
@@ -75,6 +76,8 @@ class World:
         #: What the service manager has heard.
         self.notices: list[str] = []
         self.status: int | None = None
+        #: Directories of loads.
+        self.removed: list[str] = []
         self.sent: list[tuple[int, Any]] = []
         #: Processes that confirm nothing.
         self.silent: set[int] = set()
@@ -208,6 +211,8 @@ class World:
                 self.notices.append(text)
             case actions.Complain(text):
                 self.complaints.append(text)
+            case actions.RemoveFiles(path):
+                self.removed.append(path)
             case actions.Exit(status):
                 self.status = status
             case _:
@@ -254,11 +259,13 @@ class World:
             self.alive.discard(serial)
             self.core.process_ended(serial, reason, words)
 
-    def _read(self, model: str, override: str | None) -> Blueprint | Unreadable:
+    def _read(self, model: str, override: actions.Override | None) -> Blueprint | Unreadable:
         found = self.models.get(model)
         if found is None:
             text = f"failed to poll model '{model}': model not found in any model repository."
             return Unreadable(text, NotFound.number)
+        if override is not None and override.directory:
+            return replace(found, directory=override.directory)
         return found
 
     def _take_signal(self, serial: int, number: int) -> None:

@@ -56,12 +56,27 @@ class Signal(NamedTuple):
     group: bool = False
 
 
+class Override(NamedTuple):
+    """What a load brings along."""
+
+    #: JSON of a configuration that stands in for the file.
+    config: str
+    #: Stands in for the model's directory; "": that stays.
+    directory: str = ""
+
+
 class ReadModel(NamedTuple):
     """Look up a model in the repositories; the answer is `model_read`."""
 
     model: str
-    #: JSON of a configuration that stands in for the file.
-    override: str | None
+    #: What stands in for what is there.
+    override: Override | None
+
+
+class RemoveFiles(NamedTuple):
+    """A directory that a load has brought along."""
+
+    path: str
 
 
 class ListRepository(NamedTuple):
@@ -131,6 +146,7 @@ Action = (
     | Send
     | Signal
     | ReadModel
+    | RemoveFiles
     | ListRepository
     | OpenRegion
     | CloseRegion

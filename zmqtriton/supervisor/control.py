@@ -6,19 +6,19 @@ Hands well-formed calls to the core and turns what comes of them into answers. D
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from zmqtriton.supervisor import readiness, regions
-from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.actions import Override, Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
 from zmqtriton.supervisor.nested_loads import NestedLoads
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InvalidArgument, Unavailable, Unsupported, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
@@ -43,7 +43,11 @@ class Served(Protocol):
     def nested(self) -> NestedLoads:
         """Loads for which another load waits."""
 
-    def load(self, model: str, override: str | None, done: Done) -> None:
+    @property
+    def staged(self) -> StagedFiles:
+        """Directories that loads bring along."""
+
+    def load(self, model: str, override: Override | None, done: Done) -> None:
         """`done` hears how it went."""
 
     def unload(self, model: str, dependents: bool, done: Done) -> None:
@@ -121,11 +125,22 @@ class Control:
         self._served.index(answer)
 
     def _load(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
-        self._check_allowed()
-        model = _model_name(arguments)
-        override = _override(arguments.get("parameters") or {})
-        done = self._served.nested.begin(caller, model, self._answer(caller, call_id))
-        self._served.load(model, override, done)
+        staged, answer = self._served.staged, self._answer(caller, call_id)
+        directory = staged.take(caller, arguments.get("files", {}))
+
+        def done(error: ZmqTritonError | None) -> None:
+            staged.loaded(directory)
+            answer(error)
+
+        try:
+            self._check_allowed()
+            model = _model_name(arguments)
+            override = _override(arguments, directory)
+            ended = self._served.nested.begin(caller, model, done)
+        except ZmqTritonError as error:
+            done(error)
+        else:
+            self._served.load(model, override, ended)
 
     def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
         self._check_allowed()
@@ -208,34 +223,24 @@ def _model_name(arguments: dict[str, Any]) -> str:
     return name
 
 
-def _override(parameters: Any) -> str | None:
-    """The configuration that stands in for the file, or None."""
+def _override(arguments: dict[str, Any], directory: str) -> Override | None:
+    """What stands in for what is on disk; the directory is "" where no files came along."""
+    parameters, files = arguments.get("parameters") or {}, arguments.get("files")
     if not isinstance(parameters, dict):
         raise InvalidArgument("the parameters of a load must be an object")
-    files = [key for key in parameters if key.startswith("file:")]
     for key in parameters:
-        if key != "config" and key not in files:
+        if key != "config":
             raise InvalidArgument(f"unrecognized load parameter '{key}'.")
     override = parameters.get("config")
     if files and override is None:
         raise InvalidArgument("Load parameter 'config' must be specified for model file override")
-    for key in files:
-        _check_inside(key)
-    if files:
-        raise Unsupported("overriding the files of a model at load is not supported yet")
-    if override is not None and not isinstance(override, str):
+    if files and not directory:
+        raise InvalidArgument(str(files.get("refusal")))
+    if override is None:
+        return None
+    if not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
-    return override
-
-
-def _check_inside(parameter: str) -> None:
-    """Raises where the file would not lie in the model's directory."""
-    path = os.path.normpath(parameter.removeprefix("file:"))
-    if path.startswith(("/", "../")) or path in (".", "..") or "\0" in path:
-        raise InvalidArgument(
-            f"Invalid file parameter '{parameter}' with normalized path '{path}' must stay within "
-            "model directory."
-        )
+    return Override(override, directory)
 
 
 #: What is answered without waiting for anybody.

@@ -15,7 +15,7 @@ from typing import Any
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.actions import Action, ListRepository
+from zmqtriton.supervisor.actions import Action, ListRepository, Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.control import Control
 from zmqtriton.supervisor.counts import BrokerCounts
@@ -33,6 +33,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.preparations import Preparations
 from zmqtriton.supervisor.readiness import Readiness
 from zmqtriton.supervisor.regions import Regions
+from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.status import describe
@@ -115,6 +116,7 @@ class Core:
         self.log_settings = LogSettings(plan, self._introductions, server.settings)
         self.trace_settings = TraceSettings(plan, server.settings)
         self.readiness = Readiness(plan, self.generations)
+        self.staged = StagedFiles(plan, server.directory)
         self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
@@ -135,6 +137,7 @@ class Core:
     def actions(self) -> list[Action]:
         """What is to be done now, in this order."""
         self._forget_the_ended()
+        self.staged.sweep(g.blueprint.directory for g in self.generations.values())
         if self._stopping.has_begun:
             self._stopping.proceed()
         is_ready = self._startup.is_over and self._peers.is_listening
@@ -296,7 +299,7 @@ class Core:
         numbers = known if version == -1 else {version} & set(known)
         return any(known[number].shown[0] is states.ModelState.READY for number in numbers)
 
-    def load(self, model: str, override: str | None, done: Done) -> None:
+    def load(self, model: str, override: Override | None, done: Done) -> None:
         self.model(model).load(done, override=override, again=True)
 
     def unload(self, model: str, dependents: bool, done: Done) -> None:

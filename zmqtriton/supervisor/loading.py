@@ -12,7 +12,7 @@ from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import ReadModel
+from zmqtriton.supervisor.actions import Override, ReadModel
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable
 from zmqtriton.supervisor.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.failures import describe
@@ -39,7 +39,7 @@ class Loader(Owner, Protocol):
     name: str
     versions: dict[int, ModelVersion]
 
-    def is_current(self, blueprint: Blueprint, override: str | None) -> bool:
+    def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
         """Whether exactly this is served already."""
 
     def was_tried(self, fingerprint: str) -> bool:
@@ -51,7 +51,7 @@ class Loader(Owner, Protocol):
     def take_unreadable(self, found: Unreadable) -> None:
         """There is no model to load."""
 
-    def take_tried(self, blueprint: Blueprint, override: str | None) -> None:
+    def take_tried(self, blueprint: Blueprint, override: Override | None) -> None:
         """A load of this begins."""
 
     def take_loaded(self, blueprint: Blueprint) -> None:
@@ -75,7 +75,7 @@ class Loading:
         model: Loader,
         around: Surroundings,
         done: Done,
-        override: str | None = None,
+        override: Override | None = None,
         *,
         is_poll: bool = False,
         again: bool = False,

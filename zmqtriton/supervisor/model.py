@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Unreadable
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.loading import Done, Loading
@@ -37,7 +38,7 @@ class Model:
         #: What is on disk of what is served, and of what was tried last; "" with an override.
         self._served = ""
         self._tried = ""
-        self._override: str | None = None
+        self._override: Override | None = None
         self._has_no_version = False
         #: Somebody wanted it, not only an ensemble that calls it.
         self.was_asked_for = False
@@ -51,7 +52,7 @@ class Model:
         self,
         done: Done,
         *,
-        override: str | None = None,
+        override: Override | None = None,
         is_poll: bool = False,
         again: bool = False,
     ) -> None:
@@ -121,7 +122,7 @@ class Model:
         if self._loading is not None:
             self._loading.model_read(found)
 
-    def is_current(self, blueprint: Blueprint, override: str | None) -> bool:
+    def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
         return (
             override is None
             and self._served == blueprint.fingerprint
@@ -144,8 +145,9 @@ class Model:
             text = f"Poll failed for model directory '{self.name}': {found.reason}"
             self._around.plan.log("E", text)
 
-    def take_tried(self, blueprint: Blueprint, override: str | None) -> None:
+    def take_tried(self, blueprint: Blueprint, override: Override | None) -> None:
         self._tried, self._override, self.problem = blueprint.fingerprint, override, ""
+        self.is_leaving = False
         self._has_no_version = not blueprint.versions
         if blueprint.ensemble is None:
             self._tried_members = ()

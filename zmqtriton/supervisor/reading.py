@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,14 @@ from zmqtriton.config.model_config import Host, load_config, merge_completion
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment, find_demand
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
-from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
+from zmqtriton.supervisor.actions import Override
+from zmqtriton.supervisor.blueprint import (
+    Blueprint,
+    Ensemble,
+    Finished,
+    Unreadable,
+    Version,
+)
 from zmqtriton.supervisor.instance import Place
 from zmqtriton.supervisor.python_settings import check as check_settings
 from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
@@ -65,8 +73,11 @@ class Repository:
                     found.setdefault(name, "")
         return dict(sorted(found.items()))
 
-    def read(self, name: str, override: str | None = None) -> Blueprint | Unreadable:
+    def read(self, name: str, override: Override | None = None) -> Blueprint | Unreadable:
         """What a load of this model would build now."""
+        if override is not None and override.directory:
+            directory = Path(override.directory)
+            return self._read(name, directory, directory.parent, override)
         places: dict[Path, tuple[Path, Path]] = {}
         if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
             for repository in self._paths:
@@ -80,9 +91,14 @@ class Repository:
             text = f"failed to poll model '{name}': not unique across all model repositories"
             return Unreadable(text, InternalError.number, "duplicate", is_duplicate=True)
         ((path, repository),) = places.values()
+        return self._read(name, path, repository, override)
+
+    def _read(
+        self, name: str, path: Path, repository: Path, override: Override | None
+    ) -> Blueprint | Unreadable:
         fingerprint = "unreadable"
         try:
-            scanned = scan_model(path, repository, self._config_name)
+            scanned = replace(scan_model(path, repository, self._config_name), name=name)
             fingerprint = scanned.fingerprint
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
@@ -90,12 +106,12 @@ class Repository:
         except OSError as error:
             return Unreadable(str(error), InternalError.number, fingerprint)
 
-    def _blueprint(self, scanned: ScannedModel, override: str | None) -> Blueprint:
+    def _blueprint(self, scanned: ScannedModel, override: Override | None) -> Blueprint:
         config = load_config(
             scanned.name,
             scanned.path,
             scanned.config_path,
-            override=override,
+            override=override.config if override is not None else None,
             auto_complete=self._auto_complete,
             host=self._host,
         )

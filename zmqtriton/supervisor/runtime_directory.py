@@ -11,9 +11,10 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from zmqtriton_floor import staging
 from zmqtriton_floor.endpoints import stream_path
 
 PREFIX = "zmqtriton-"
@@ -46,9 +47,13 @@ class RuntimeDirectory:
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
 
-    def forget(self, serial: int) -> None:
-        """Removes what a process has left here that is dead: libzmq does not."""
+    def forget(self, serial: int, is_held: Callable[[str], bool] = lambda path: False) -> None:
+        """Removes what a process has left here that is dead: its socket, since libzmq does not, and
+        files for loads that it has not asked for; those that it has are held."""
         Path(stream_path(str(self.path), serial)).unlink(missing_ok=True)
+        for path in Path(staging.folder(str(self.path))).glob(f"{serial}-*"):
+            if not is_held(str(path)):
+                shutil.rmtree(path, ignore_errors=True)
 
     def remove(self) -> None:
         """Nothing of it is left, though a directory that was given is."""

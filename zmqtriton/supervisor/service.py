@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -114,7 +115,7 @@ class Service:
         self._children = Children(
             self._selector, self._core, int(available_bytes() * segments.SHARE)
         )
-        self._children.on_end = directory.forget
+        self._children.on_end = lambda serial: directory.forget(serial, self._core.staged.is_held)
         self._core.segment_bytes = lambda: self._children.segments.bytes_by_owner
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read
@@ -128,6 +129,7 @@ class Service:
     def _settings(self) -> dict[str, Any]:
         """What processes are told: all options, with the ports that they have become."""
         settings = dataclasses.asdict(self._options)
+        settings["runtime_directory"] = str(self._directory.path)
         settings["server_version"] = __version__
         settings["server_extensions"] = tables.EXTENSIONS
         python = PythonSettings.read(self._options.backend_settings("python"))
@@ -276,6 +278,9 @@ class Service:
         found = self._repository.read(action.model, action.override)
         self._core.model_read(action.model, found)
 
+    def _remove_files(self, action: actions.RemoveFiles) -> None:
+        shutil.rmtree(action.path, ignore_errors=True)
+
     def _list_repository(self, action: actions.ListRepository) -> None:
         try:
             self._core.repository_listed(action.ticket, self._repository.names())
@@ -317,6 +322,7 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.Send: Service._send,
     actions.Signal: Service._signal,
     actions.ReadModel: Service._read_model,
+    actions.RemoveFiles: Service._remove_files,
     actions.ListRepository: Service._list_repository,
     actions.OpenRegion: Service._open_region,
     actions.CloseRegion: Service._close_region,

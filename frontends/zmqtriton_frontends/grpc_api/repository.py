@@ -1,18 +1,19 @@
 """The model repository: what is in it, and loading and unloading by hand.
 
 In the table of handlers.py. The supervisor decides and does; here is only the form of question and
-answer, in which files travel as base64 as they do in HTTP.
+answer.
 """
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.staging import PREFIX
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.convert import parse, serialize
+from zmqtriton_frontends.loads import load
 from zmqtriton_protos import message
 
 _INDEX_REQUEST = message("inference.RepositoryIndexRequest")
@@ -36,8 +37,8 @@ class Repository:
 
     async def load(self, data: bytes, _call: Call) -> bytes:
         request = _addressed(parse(_LOAD_REQUEST, data))
-        arguments = {"model": request.model_name, "parameters": _load_parameters(request)}
-        await self._gateway.call("load", arguments)
+        parameters, files = _load_parameters(request)
+        await load(self._gateway, request.model_name, parameters, files)
         return serialize(_LOAD())
 
     async def unload(self, data: bytes, _call: Call) -> bytes:
@@ -53,13 +54,14 @@ def _addressed(request: Any) -> Any:
     return request
 
 
-def _load_parameters(request: Any) -> dict[str, str]:
-    parameters = {}
+def _load_parameters(request: Any) -> tuple[dict[str, str], dict[str, bytes]]:
+    parameters: dict[str, str] = {}
+    files: dict[str, bytes] = {}
     for key, parameter in request.parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
         if key == "config":
             expected = "string_param"
-        elif key.startswith("file:"):
+        elif key.startswith(PREFIX):
             expected = "bytes_param"
         else:
             raise InvalidArgument(f"unrecognized load parameter '{key}'.")
@@ -67,9 +69,11 @@ def _load_parameters(request: Any) -> dict[str, str]:
             raise InvalidArgument(
                 f"invalid value type for load parameter '{key}', expected {expected}."
             )
-        value = getattr(parameter, kind)
-        parameters[key] = value if key == "config" else base64.b64encode(value).decode()
-    return parameters
+        if key == "config":
+            parameters[key] = parameter.string_param
+        else:
+            files[key] = parameter.bytes_param
+    return parameters, files
 
 
 def _unload_dependents(request: Any) -> bool:

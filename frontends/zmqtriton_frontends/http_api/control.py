@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping
 from typing import Any
 
 import falcon.asgi
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
+from zmqtriton_floor.staging import PREFIX
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.loads import load
 
 
 class Repository:
@@ -27,12 +33,17 @@ class Repository:
 
     async def load(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
         parameters = _parameters(await self._document(req))
+        encoded: dict[str, str] = {}
         for key, value in parameters.items():
             if type(value) is not str:
                 raise InvalidArgument("attempt to access JSON non-string as string")
-            if key != "config" and not key.startswith("file:"):
+            if key.startswith(PREFIX):
+                encoded[key] = value
+            elif key != "config":
                 raise InternalError("unexpected error on creating Triton parameter")
-        await self._gateway.call("load", {"model": model, "parameters": parameters})
+        files = await asyncio.to_thread(_decode, encoded) if encoded else {}
+        config = {"config": parameters["config"]} if "config" in parameters else {}
+        await load(self._gateway, model, config, files)
 
     async def unload(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
         dependents = _parameters(await self._document(req)).get("unload_dependents", False)
@@ -52,6 +63,17 @@ class Repository:
         body = await req.read_body(self._max_input_size)
         document = documents.parse(body) if body else {}
         return document if type(document) is dict else {}
+
+
+def _decode(files: Mapping[str, str]) -> dict[str, bytes]:
+    """The files' contents. Line breaks are no fault: `base64` makes them."""
+    decoded = {}
+    for key, text in files.items():
+        try:
+            decoded[key] = base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidArgument(f"the content of parameter '{key}' is not base64") from None
+    return decoded
 
 
 def _parameters(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""Files that a load brings along, in place of a model's directory: checked, and written.
+
+Whoever asks for the load, a frontend or a stub, writes them into the server's private directory,
+where the supervisor takes them over by their name; so the supervisor never waits for a large write.
+Until it has, they belong to the process whose serial number the name begins with.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import secrets
+import shutil
+from typing import Any, Dict, Iterable, Mapping
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+
+#: What the name of a file begins with, among the parameters of a load.
+PREFIX = "file:"
+#: In the runtime directory.
+_FOLDER = "files"
+#: The supervisor removes them one by one.
+_MOST_FILES = 4096
+#: Of one path; enough for any package, and few enough for whoever walks through them.
+_MOST_PARTS = 64
+_MAX_PART = 255
+_MAX_PATH = 2048
+
+
+def folder(runtime: str) -> str:
+    """Where the directories of all loads are."""
+    return os.path.join(runtime, _FOLDER)
+
+
+def arguments(
+    runtime: str, serial: int, model: str, parameters: Mapping[str, str], files: Mapping[str, bytes]
+) -> Dict[str, Any]:
+    """Of the control call for a load. Writes the files, by their parameters; what is wrong with
+    them is left for the supervisor to say, which first looks at whether a load is allowed at all.
+    Raises InternalError where the disk does not take them."""
+    found: Dict[str, Any] = {"model": model, "parameters": dict(parameters)}
+    if files and "config" not in parameters:
+        found["files"] = {"refusal": ""}
+    elif files:
+        try:
+            found["files"] = {"staged": stage(runtime, serial, files)}
+        except InvalidArgument as error:
+            found["files"] = {"refusal": error.text}
+    return found
+
+
+def stage(runtime: str, serial: int, files: Mapping[str, bytes]) -> str:
+    """The name of a new directory with these files. Raises InvalidArgument, InternalError."""
+    paths = places(files)
+    name = f"{serial}-{secrets.token_hex(8)}"
+    root = os.path.join(folder(runtime), name)
+    try:
+        os.makedirs(folder(runtime), mode=0o700, exist_ok=True)
+        os.mkdir(root, 0o700)
+        made = {""}
+        for parameter, content in files.items():
+            path = paths[parameter]
+            for parent in reversed(_parents(path)):
+                if parent not in made:
+                    made.add(parent)
+                    os.mkdir(os.path.join(root, parent), 0o700)
+            _write(os.path.join(root, path), content)
+    except OSError as error:
+        shutil.rmtree(root, ignore_errors=True)
+        raise InternalError(f"cannot keep the files of the load: {error.strerror}") from error
+    return name
+
+
+def discard(runtime: str, name: str) -> None:
+    """Nobody will load them."""
+    shutil.rmtree(os.path.join(folder(runtime), name), ignore_errors=True)
+
+
+def places(parameters: Iterable[str]) -> Dict[str, str]:
+    """Where each file belongs within the directory. Raises InvalidArgument."""
+    found: Dict[str, str] = {}
+    for parameter in parameters:
+        found[parameter] = _place(parameter)
+    if len(found) > _MOST_FILES:
+        raise InvalidArgument(f"a load can bring at most {_MOST_FILES} files, not {len(found)}")
+    taken: Dict[str, str] = {}
+    for parameter, path in found.items():
+        if path in taken:
+            raise _clash(parameter, path, taken[path])
+        taken[path] = parameter
+    for parameter, path in found.items():
+        for parent in _parents(path):
+            if parent in taken:
+                raise _clash(parameter, path, taken[parent])
+    return found
+
+
+def _place(parameter: str) -> str:
+    given = parameter[len(PREFIX) :]
+    # Two slashes in front have a meaning of their own in POSIX.
+    path = posixpath.normpath(given) if given else "."
+    shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
+    if path == ".." or path.startswith(("../", "/")):
+        raise InvalidArgument(f"{shown} must stay within model directory.")
+    if path == "." or given.endswith(("/", "/.", "/..")):
+        raise InvalidArgument(f"{shown} must name a file.")
+    try:
+        parts = path.encode().split(b"/")
+    except UnicodeEncodeError:
+        raise InvalidArgument("Invalid file parameter: its name is no text.") from None
+    is_long = len(path.encode()) > _MAX_PATH or max(map(len, parts)) > _MAX_PART
+    if "\0" in path or is_long or len(parts) > _MOST_PARTS:
+        reason = "must not contain NUL" if "\0" in path else "is too long"
+        raise InvalidArgument(f"Invalid file parameter '{_shorten(parameter)}': its path {reason}.")
+    return path
+
+
+def _clash(parameter: str, path: str, other: str) -> InvalidArgument:
+    shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
+    return InvalidArgument(f"{shown} clashes with '{other}'.")
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _parents(path: str) -> list[str]:
+    """From the nearest to the first below the root."""
+    found = []
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        found.append(path)
+    return found
+
+
+def _write(path: str, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]

@@ -1,0 +1,57 @@
+"""Directories that loads have brought along: who may still need one, and when it can go.
+
+Each was written by the process that asks for the load. It is ours from that call on, until the load
+has ended and the last generation that runs from it is gone. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from zmqtriton.supervisor.actions import RemoveFiles
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import staging
+from zmqtriton_floor.errors import InvalidArgument
+
+
+class StagedFiles:
+    def __init__(self, plan: Plan, runtime: str) -> None:
+        self._plan = plan
+        self._folder = staging.folder(runtime)
+        #: Paths, each with whether its load is under way.
+        self._held: dict[str, bool] = {}
+
+    def take(self, caller: int, given: Any) -> str:
+        """The directory that a load names, or "" if it names none. Raises InvalidArgument."""
+        name = given.get("staged", "") if isinstance(given, dict) else None
+        if name == "":
+            return ""
+        # A model can make its stub say anything; what is another's stays another's.
+        if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
+            raise InvalidArgument("the files of a load must have been staged by who asks for it")
+        path = os.path.join(self._folder, name)
+        if path in self._held:
+            raise InvalidArgument("the files of a load can be loaded once")
+        self._held[path] = True
+        return path
+
+    def loaded(self, path: str) -> None:
+        """The load has ended, well or badly."""
+        if path:
+            self._held[path] = False
+
+    def is_held(self, path: str) -> bool:
+        return path in self._held
+
+    def sweep(self, used: Iterable[str]) -> None:
+        """Removes what no load and none of these directories' generations needs."""
+        if not self._held:
+            return
+        still_used = set(used)
+        gone = [p for p, is_loading in self._held.items() if not is_loading and p not in still_used]
+        for path in gone:
+            del self._held[path]
+            self._plan.do(RemoveFiles(path))
