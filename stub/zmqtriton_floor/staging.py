@@ -97,6 +97,12 @@ def places(parameters: Iterable[str]) -> Dict[str, str]:
 
 def _place(parameter: str) -> str:
     given = parameter[len(PREFIX) :]
+    try:
+        is_long = len(given.encode()) > _MAX_PATH
+    except UnicodeEncodeError:
+        raise InvalidArgument("Invalid file parameter: its name is no text.") from None
+    if is_long or "\0" in given:
+        raise _bad_path(parameter, "is too long" if is_long else "must not contain NUL")
     # Two slashes in front have a meaning of their own in POSIX.
     path = posixpath.normpath(given) if given else "."
     shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
@@ -104,24 +110,20 @@ def _place(parameter: str) -> str:
         raise InvalidArgument(f"{shown} must stay within model directory.")
     if path == "." or given.endswith(("/", "/.", "/..")):
         raise InvalidArgument(f"{shown} must name a file.")
-    try:
-        parts = path.encode().split(b"/")
-    except UnicodeEncodeError:
-        raise InvalidArgument("Invalid file parameter: its name is no text.") from None
-    is_long = len(path.encode()) > _MAX_PATH or max(map(len, parts)) > _MAX_PART
-    if "\0" in path or is_long or len(parts) > _MOST_PARTS:
-        reason = "must not contain NUL" if "\0" in path else "is too long"
-        raise InvalidArgument(f"Invalid file parameter '{_shorten(parameter)}': its path {reason}.")
+    parts = path.encode().split(b"/")
+    if len(parts) > _MOST_PARTS or max(map(len, parts)) > _MAX_PART:
+        raise _bad_path(parameter, "is too long")
     return path
+
+
+def _bad_path(parameter: str, reason: str) -> InvalidArgument:
+    shown = parameter if len(parameter) <= 100 else f"{parameter[:97]}..."
+    return InvalidArgument(f"Invalid file parameter '{shown}': its path {reason}.")
 
 
 def _clash(parameter: str, path: str, other: str) -> InvalidArgument:
     shown = f"Invalid file parameter '{parameter}' with normalized path '{path}'"
     return InvalidArgument(f"{shown} clashes with '{other}'.")
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _parents(path: str) -> list[str]:

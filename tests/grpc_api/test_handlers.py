@@ -337,6 +337,7 @@ def test_an_unload_may_take_the_dependents_along(parameters: Any, expected: bool
     assert gateway.calls == [("unload", {"model": "m", "unload_dependents": expected})]
 
 
+@pytest.mark.row("D08")
 @pytest.mark.parametrize(
     ("method", "fields", "error", "text"),
     [

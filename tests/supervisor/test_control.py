@@ -96,11 +96,13 @@ def test_dependents_are_asked_for_with_a_boolean(world: World) -> None:
     assert "Unable to parse 'unload_dependents'" in call.error[1]
 
 
-@pytest.mark.parametrize("document", ["", "[]", "3", "{", "[" * 100_000])
+@pytest.mark.parametrize(
+    "document", ["", "[]", "3", "{", "[" * 100_000, r'{"model": "\ud800"}', r'{"\ud800": 1}']
+)
 def test_arguments_that_are_no_object_are_refused(world: World, document: str) -> None:
     caller = world.core.plan.new_serial()
 
-    world.receive(caller, wire.Call(1, "status", document))
+    world.receive(caller, wire.Call(1, "load", document))
 
     (answer,) = [m for s, m in world.sent if s == caller]
     assert answer.code == InvalidArgument.number

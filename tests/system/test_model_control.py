@@ -90,7 +90,7 @@ def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
         'load_model("unknown")',
         'load_model("add_sub", files=[1])',
         'load_model("add_sub", files={"file:1/model.py": b""})',
-        'load_model("add_sub", "{}", {"file:1/model.py": b""})',
+        'load_model("add_sub", "{}", {"file:../model.py": b""})',
         'is_model_ready("add_sub", "one")',
         'is_model_ready("add_sub", "-1")',
     )
@@ -102,7 +102,8 @@ def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
         "failed to load model 'add_sub', files should be a dictionary of file paths and file "
         "contents",
         f"{loading}Load parameter 'config' must be specified for model file override",
-        f"{loading}overriding the files of a model at load is not supported yet",
+        f"{loading}Invalid file parameter 'file:../model.py' with normalized path '../model.py' "
+        "must stay within model directory.",
         f"{asking} specified version string 'one', version should be an integral value > 0",
         f"{asking} specified version string '-1', version should be an integral value > 0",
     ] == found

@@ -175,6 +175,9 @@ class Control:
 def _parse(document: str) -> dict[str, Any]:
     try:
         arguments = json.loads(document)
+        if "\\u" in document:
+            # Half a pair of surrogates can be escaped in JSON, and sent to nobody afterwards.
+            json.dumps(arguments, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
