@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.grpc_api.conftest import Transport
 from tests.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemory, news
 from zmqtriton_floor.errors import (
     InvalidArgument,
@@ -20,6 +22,9 @@ from zmqtriton_floor.restrictions import CATEGORIES
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_protos import SERVICES, message
+
+#: What answers over either transport.
+Ask = Callable[[FakeGateway], Transport]
 
 
 def a(kind: str, /, **fields: Any) -> Any:
@@ -75,10 +80,10 @@ def test_the_handlers_need_no_grpc() -> None:
 # --------------------------------------------------------------------- inference
 
 
-def test_an_inference_comes_back_with_its_id_model_and_version() -> None:
+def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 3))
 
-    response = InMemory(gateway).ask("ModelInfer", infer_request(id="seven"))
+    response = transport(gateway).ask("ModelInfer", infer_request(id="seven"))
 
     assert response == a(
         "ModelInferResponse",
@@ -90,12 +95,12 @@ def test_an_inference_comes_back_with_its_id_model_and_version() -> None:
     )
 
 
-def test_a_large_inference_comes_back_whole() -> None:
+def test_a_large_inference_comes_back_whole(transport: Ask) -> None:
     data = bytes(range(256)) * 4096
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(data) // 4]}
     request = a("ModelInferRequest", model_name="m", inputs=[tensor], raw_input_contents=[data])
 
-    response = InMemory(FakeGateway(news("m"))).ask("ModelInfer", request)
+    response = transport(FakeGateway(news("m"))).ask("ModelInfer", request)
 
     assert list(response.raw_output_contents) == [data]
 
@@ -114,21 +119,21 @@ def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
     assert (checked.body.parameters, checked.body.outputs) == ({"mine": "x"}, ["OUTPUT0"])
 
 
-def test_the_version_asked_for_answers() -> None:
+def test_the_version_asked_for_answers(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 1), news("m", 2))
 
-    response = InMemory(gateway).ask("ModelInfer", infer_request(model_version="1"))
+    response = transport(gateway).ask("ModelInfer", infer_request(model_version="1"))
 
     assert response.model_version == "1"
 
 
-def test_parameters_of_the_response_are_passed_on() -> None:
+def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
     gateway = FakeGateway(news("m"))
     gateway.answer = lambda request: ResponseBody(
         {"final": True}, [Tensor("OUTPUT0", 13, [1], b"\1\0\0\0a")]
     )
 
-    response = InMemory(gateway).ask("ModelInfer", infer_request())
+    response = transport(gateway).ask("ModelInfer", infer_request())
 
     assert response.parameters["final"].bool_param is True
     assert response.outputs[0].datatype == "BYTES"
@@ -167,14 +172,14 @@ def test_parameters_of_the_response_are_passed_on() -> None:
     ],
 )
 def test_a_wrong_request_hears_what_is_wrong(
-    request_: Any, error: type[ZmqTritonError], text: str | None
+    request_: Any, error: type[ZmqTritonError], text: str | None, transport: Ask
 ) -> None:
     gateway = FakeGateway(
         news("m"), news("loading", state="LOADING"), news("stream", decoupled=True)
     )
 
     with pytest.raises(error) as caught:
-        InMemory(gateway).ask("ModelInfer", request_)
+        transport(gateway).ask("ModelInfer", request_)
 
     assert type(caught.value) is error
     assert text is None or caught.value.text == text
@@ -198,19 +203,19 @@ def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
 # ---------------------------------------------------------- models and their counters
 
 
-def test_the_server_says_what_it_is() -> None:
+def test_the_server_says_what_it_is(transport: Ask) -> None:
     gateway = FakeGateway(settings={"id": "mine", "server_version": "1.2.3"})
 
-    response = InMemory(gateway).ask("ServerMetadata", a("ServerMetadataRequest"))
+    response = transport(gateway).ask("ServerMetadata", a("ServerMetadataRequest"))
 
     assert (response.name, response.version) == ("mine", "1.2.3")
     assert list(response.extensions) == ["binary_tensor_data", "statistics"]
 
 
-def test_a_model_says_what_it_takes_and_gives() -> None:
+def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 1, max_batch_size=4, datatype="BYTES"), news("m", 2))
 
-    response = InMemory(gateway).ask(
+    response = transport(gateway).ask(
         "ModelMetadata", a("ModelMetadataRequest", name="m", version="1")
     )
 
@@ -224,10 +229,10 @@ def test_a_model_says_what_it_takes_and_gives() -> None:
     )
 
 
-def test_the_configuration_is_the_one_the_server_settled_on() -> None:
+def test_the_configuration_is_the_one_the_server_settled_on(transport: Ask) -> None:
     gateway = FakeGateway(news("m"))
 
-    response = InMemory(gateway).ask("ModelConfig", a("ModelConfigRequest", name="m"))
+    response = transport(gateway).ask("ModelConfig", a("ModelConfigRequest", name="m"))
 
     assert (response.config.name, response.config.backend) == ("m", "python")
 
@@ -249,21 +254,21 @@ STATISTICS = {
 }
 
 
-def test_counters_are_the_brokers() -> None:
+def test_counters_are_the_brokers(transport: Ask) -> None:
     gateway = FakeGateway(news("m"))
     gateway.counters = STATISTICS
 
-    response = InMemory(gateway).ask("ModelStatistics", a("ModelStatisticsRequest"))
+    response = transport(gateway).ask("ModelStatistics", a("ModelStatisticsRequest"))
 
     assert gateway.asked == [("", -1)]
     assert response == a("ModelStatisticsResponse", **STATISTICS)
     assert response.model_stats[0].inference_stats.success.ns == 2**40
 
 
-def test_counters_of_one_version_are_asked_for_by_number() -> None:
+def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 2))
 
-    InMemory(gateway).ask("ModelStatistics", a("ModelStatisticsRequest", name="m", version="2"))
+    transport(gateway).ask("ModelStatistics", a("ModelStatisticsRequest", name="m", version="2"))
 
     assert gateway.asked == [("m", 2)]
 
@@ -273,13 +278,13 @@ def test_counters_of_one_version_are_asked_for_by_number() -> None:
     [({"name": "x" * 2000}, InvalidArgument), ({"version": "7"}, InvalidArgument)],
 )
 def test_counters_of_what_is_unknown_are_not_asked_for(
-    fields: Any, error: type[ZmqTritonError]
+    fields: Any, error: type[ZmqTritonError], transport: Ask
 ) -> None:
     gateway = FakeGateway(news("m"))
 
     request = a("ModelStatisticsRequest", **{"name": "m", **fields})
     with pytest.raises(error):
-        InMemory(gateway).ask("ModelStatistics", request)
+        transport(gateway).ask("ModelStatistics", request)
 
     assert gateway.asked == []
 
@@ -287,14 +292,14 @@ def test_counters_of_what_is_unknown_are_not_asked_for(
 # ------------------------------------------------------------------ the repository
 
 
-def test_the_index_has_only_the_fields_that_are_known() -> None:
+def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
     gateway = FakeGateway()
     gateway.answers["index"] = [
         {"name": "m", "version": "1", "state": "READY"},
         {"name": "n"},
     ]
 
-    response = InMemory(gateway).ask("RepositoryIndex", a("RepositoryIndexRequest", ready=True))
+    response = transport(gateway).ask("RepositoryIndex", a("RepositoryIndexRequest", ready=True))
 
     assert gateway.calls == [("index", {"ready": True})]
     assert response == a(
@@ -303,7 +308,7 @@ def test_the_index_has_only_the_fields_that_are_known() -> None:
     )
 
 
-def test_a_load_takes_a_configuration_and_stages_files(tmp_path: Path) -> None:
+def test_a_load_takes_a_configuration_and_stages_files(transport: Ask, tmp_path: Path) -> None:
     gateway = FakeGateway(settings={"runtime_directory": str(tmp_path)})
     gateway.answers["load"] = None
     parameters = {
@@ -311,7 +316,7 @@ def test_a_load_takes_a_configuration_and_stages_files(tmp_path: Path) -> None:
         "file:1/model.py": {"bytes_param": b"\xff\x00"},
     }
 
-    InMemory(gateway).ask(
+    transport(gateway).ask(
         "RepositoryModelLoad",
         a("RepositoryModelLoadRequest", model_name="m", parameters=parameters),
     )
@@ -325,11 +330,13 @@ def test_a_load_takes_a_configuration_and_stages_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "expected"), [({}, False), ({"unload_dependents": {"bool_param": True}}, True)]
 )
-def test_an_unload_may_take_the_dependents_along(parameters: Any, expected: bool) -> None:
+def test_an_unload_may_take_the_dependents_along(
+    parameters: Any, expected: bool, transport: Ask
+) -> None:
     gateway = FakeGateway()
     gateway.answers["unload"] = None
 
-    InMemory(gateway).ask(
+    transport(gateway).ask(
         "RepositoryModelUnload",
         a("RepositoryModelUnloadRequest", model_name="m", parameters=parameters),
     )
@@ -386,23 +393,23 @@ def test_an_unload_may_take_the_dependents_along(parameters: Any, expected: bool
     ],
 )
 def test_a_wrong_control_call_does_not_reach_the_supervisor(
-    method: str, fields: Any, error: type[ZmqTritonError], text: str
+    method: str, fields: Any, error: type[ZmqTritonError], text: str, transport: Ask
 ) -> None:
     gateway = FakeGateway()
 
     with pytest.raises(error) as caught:
-        InMemory(gateway).ask(method, a(f"{method}Request", **fields))
+        transport(gateway).ask(method, a(f"{method}Request", **fields))
 
     assert (type(caught.value), caught.value.text) == (error, text)
     assert gateway.calls == []
 
 
-def test_the_supervisors_error_is_the_answer() -> None:
+def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
     gateway = FakeGateway()
     gateway.answers["load"] = Unavailable("not now")
 
     with pytest.raises(Unavailable, match="not now"):
-        InMemory(gateway).ask("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
+        transport(gateway).ask("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
 
 
 # ----------------------------------------------------------- clients' shared memory
@@ -433,12 +440,12 @@ def test_regions_are_the_supervisors() -> None:
     ] == gateway.calls
 
 
-def test_cuda_regions_are_the_supervisors_to_refuse() -> None:
+def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     gateway = FakeGateway()
     gateway.answers = {"regions.register": InvalidArgument("GPUs not supported")}
     request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
 
     with pytest.raises(InvalidArgument):
-        InMemory(gateway).ask("CudaSharedMemoryRegister", request)
+        transport(gateway).ask("CudaSharedMemoryRegister", request)
 
     assert [("regions.register", {"kind": "cuda", "name": "r"})] == gateway.calls

@@ -166,7 +166,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "grpc-infer-response-compression-level",
             '"none", "low", "medium" or "high".',
-            _PENDING,
             read=read.one_of(
                 ("none", "low", "medium", "high"),
                 "invalid argument for --grpc_infer_response_compression_level",

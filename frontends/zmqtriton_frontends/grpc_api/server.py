@@ -32,6 +32,8 @@ _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.Stat
 _MAX_DETAILS_BYTES = 6000
 #: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
 _FAR_S = 1e9
+#: The category of the RPCs that infer.
+_INFERENCE = "inference"
 #: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
 #: broker's own end of it, another status, comes later, and only if nothing else did.
 _LATER_S = 0.25
@@ -53,6 +55,14 @@ _KEEPALIVE = {
 _AGES = {
     "grpc.max_connection_age_ms": "grpc_max_connection_age",
     "grpc.max_connection_age_grace_ms": "grpc_max_connection_age_grace",
+}
+
+
+#: What Triton's levels are among the algorithms that every client of gRPC knows; others: none.
+_COMPRESSION = {
+    "low": grpc.Compression.Gzip,
+    "medium": grpc.Compression.Deflate,
+    "high": grpc.Compression.Deflate,
 }
 
 
@@ -100,6 +110,9 @@ class Server:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._table = table(gateway)
+        level = gateway.settings["grpc_infer_response_compression_level"]
+        #: Of the answers to inferences, as in Triton, not of others.
+        self._compression: grpc.Compression | None = _COMPRESSION.get(level)
         self._server: Any = None
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self._active = 0
@@ -154,13 +167,19 @@ class Server:
         self, rpc: Rpc, handle: Callable[[bytes, Any], Awaitable[bytes]]
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
         gateway = self._gateway
+        compression = self._compression if rpc.category == _INFERENCE else None
 
         async def serve(data: bytes, context: Any) -> bytes:
             if gateway.is_stopping:
                 await _abort(context, Unavailable(STOPPING))
             self._active += 1
             try:
-                return await handle(data, GrpcCall(context))
+                answer = await handle(data, GrpcCall(context))
+                if compression is not None:
+                    context.set_compression(compression)
+                    # What grpc.aio sends of its own with an only answer names no algorithm.
+                    await context.send_initial_metadata(())
+                return answer
             except ZmqTritonError as known:
                 error = known
             except Exception:  # noqa: BLE001 - an edge: whatever it is, the client gets an answer
@@ -203,6 +222,8 @@ class Server:
         async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
             if self._gateway.is_stopping:
                 await _abort(context, Unavailable(STOPPING))
+            if self._compression is not None and rpc.category == _INFERENCE:
+                context.set_compression(self._compression)
             self._active += 1
             try:
                 async with aclosing(handle(requests, GrpcCall(context))) as responses:
