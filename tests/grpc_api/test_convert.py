@@ -37,6 +37,7 @@ def body_of(request: Any) -> RequestBody:
 # ------------------------------------------------------------------ typed contents
 
 
+@pytest.mark.row("D21")
 @pytest.mark.parametrize(
     ("datatype", "field", "values", "expected"),
     [
@@ -70,6 +71,7 @@ def test_values_too_large_for_a_narrow_datatype_keep_their_low_bytes_as_in_trito
     assert read_contents(tensor, "m") == b"\x01\x7f"
 
 
+@pytest.mark.row("D20")
 @pytest.mark.parametrize(
     ("datatype", "contents", "text"),
     [
@@ -162,6 +164,7 @@ SIZE = {"int64_param": 4}
 A = {"name": "A", "datatype": "UINT8", "shape": [1]}
 
 
+@pytest.mark.row("D20", "D24")
 @pytest.mark.parametrize(
     ("tensor", "raw", "error", "text"),
     [
@@ -281,6 +284,7 @@ def test_classes_may_be_wanted_of_some_outputs() -> None:
     assert ({}, {"O": 3}) == read_wishes(request)
 
 
+@pytest.mark.row("D24")
 def test_tensors_in_shared_memory_are_places_until_they_are_read() -> None:
     place = {"shared_memory_region": REGION, "shared_memory_byte_size": SIZE}
     behind = {**place, "shared_memory_offset": {"int64_param": -8}}
@@ -301,6 +305,7 @@ def test_tensors_in_shared_memory_are_places_until_they_are_read() -> None:
 # -------------------------------------------------------------------- parameters
 
 
+@pytest.mark.row("D23")
 def test_parameters_of_the_scheduler_do_not_reach_the_model() -> None:
     request = request_of(
         parameters={
@@ -341,6 +346,7 @@ def test_a_sequence_id_is_an_unsigned_integer_or_a_string(parameter: Any, correl
     assert options.correlation == correlation
 
 
+@pytest.mark.row("D23")
 @pytest.mark.parametrize(
     ("key", "parameter", "text"),
     [

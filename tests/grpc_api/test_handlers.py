@@ -80,6 +80,7 @@ def test_the_handlers_need_no_grpc() -> None:
 # --------------------------------------------------------------------- inference
 
 
+@pytest.mark.row("D04", "D26")
 def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 3))
 
@@ -119,6 +120,7 @@ def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
     assert (checked.body.parameters, checked.body.outputs) == ({"mine": "x"}, ["OUTPUT0"])
 
 
+@pytest.mark.row("D25", "D26")
 def test_the_version_asked_for_answers(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 1), news("m", 2))
 
@@ -139,6 +141,7 @@ def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
     assert response.outputs[0].datatype == "BYTES"
 
 
+@pytest.mark.row("D04", "D25")
 @pytest.mark.parametrize(
     ("request_", "error", "text"),
     [
@@ -153,6 +156,22 @@ def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
             "Request for unknown model: 'm' version 9 is not found",
         ),
         (infer_request(model_version="x"), InvalidArgument, None),
+        (
+            infer_request(model_version="-1"),
+            InvalidArgument,
+            "invalid model version specified '-1' , version should be an integral value > 0",
+        ),
+        (
+            infer_request(model_version="99999999999999999999"),
+            InvalidArgument,
+            "failed to get model version from specified version string '99999999999999999999', "
+            "version should be an integral value > 0",
+        ),
+        (
+            infer_request(model_version="0"),
+            NotFound,
+            "Request for unknown model: 'm' version 0 is not found",
+        ),
         (
             infer_request("loading", model_version="1"),
             Unavailable,
@@ -203,6 +222,7 @@ def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
 # ---------------------------------------------------------- models and their counters
 
 
+@pytest.mark.row("D03")
 def test_the_server_says_what_it_is(transport: Ask) -> None:
     gateway = FakeGateway(settings={"id": "mine", "server_version": "1.2.3"})
 
@@ -212,6 +232,7 @@ def test_the_server_says_what_it_is(transport: Ask) -> None:
     assert list(response.extensions) == ["binary_tensor_data", "statistics"]
 
 
+@pytest.mark.row("D03")
 def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 1, max_batch_size=4, datatype="BYTES"), news("m", 2))
 
@@ -229,6 +250,7 @@ def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
     )
 
 
+@pytest.mark.row("D06")
 def test_the_configuration_is_the_one_the_server_settled_on(transport: Ask) -> None:
     gateway = FakeGateway(news("m"))
 
@@ -254,6 +276,7 @@ STATISTICS = {
 }
 
 
+@pytest.mark.row("D07")
 def test_counters_are_the_brokers(transport: Ask) -> None:
     gateway = FakeGateway(news("m"))
     gateway.counters = STATISTICS
@@ -265,6 +288,7 @@ def test_counters_are_the_brokers(transport: Ask) -> None:
     assert response.model_stats[0].inference_stats.success.ns == 2**40
 
 
+@pytest.mark.row("D07")
 def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None:
     gateway = FakeGateway(news("m", 2))
 
@@ -273,6 +297,7 @@ def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None
     assert gateway.asked == [("m", 2)]
 
 
+@pytest.mark.row("D07")
 @pytest.mark.parametrize(
     ("fields", "error"),
     [({"name": "x" * 2000}, InvalidArgument), ({"version": "7"}, InvalidArgument)],
@@ -292,6 +317,7 @@ def test_counters_of_what_is_unknown_are_not_asked_for(
 # ------------------------------------------------------------------ the repository
 
 
+@pytest.mark.row("D08")
 def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
     gateway = FakeGateway()
     gateway.answers["index"] = [
@@ -308,6 +334,7 @@ def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
     )
 
 
+@pytest.mark.row("D08")
 def test_a_load_takes_a_configuration_and_stages_files(transport: Ask, tmp_path: Path) -> None:
     gateway = FakeGateway(settings={"runtime_directory": str(tmp_path)})
     gateway.answers["load"] = None
@@ -415,6 +442,7 @@ def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
 # ----------------------------------------------------------- clients' shared memory
 
 
+@pytest.mark.row("D09")
 def test_regions_are_the_supervisors() -> None:
     gateway = FakeGateway()
     region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
@@ -440,6 +468,7 @@ def test_regions_are_the_supervisors() -> None:
     ] == gateway.calls
 
 
+@pytest.mark.row("D10")
 def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     gateway = FakeGateway()
     gateway.answers = {"regions.register": InvalidArgument("GPUs not supported")}

@@ -43,6 +43,7 @@ def test_a_server_whose_models_are_ready_is_live_and_ready() -> None:
     assert check(gateway) == SERVING
 
 
+@pytest.mark.row("D01", "D13")
 def test_a_server_with_a_dead_model_is_live_and_not_ready() -> None:
     gateway = FakeGateway(news("m", ready_instances=0), news("n"))
 
@@ -51,6 +52,7 @@ def test_a_server_with_a_dead_model_is_live_and_not_ready() -> None:
     assert check(gateway, service="n") == NOT_SERVING
 
 
+@pytest.mark.row("D13")
 def test_whichever_service_is_asked_for_the_server_answers() -> None:
     assert check(FakeGateway(news("m")), service="nobody") == SERVING
 

@@ -36,6 +36,7 @@ def value_of(parameter: Any) -> Any:
     return getattr(parameter, parameter.WhichOneof("parameter_choice"))
 
 
+@pytest.mark.row("D22")
 @given(texts, st.integers(1, 2**40), texts, parameters, st.lists(tensors, max_size=4))
 def test_the_bytes_are_what_protobuf_reads_as_the_response(
     model: str, version: int, request_id: str, parameters: dict[str, Any], outputs: list[Tensor]
@@ -86,6 +87,7 @@ def test_a_parameter_goes_into_the_field_of_its_type(value: Any, field: str) -> 
     assert read.parameters["k"].WhichOneof("parameter_choice") == field
 
 
+@pytest.mark.row("D27")
 def test_a_response_larger_than_grpc_allows_is_an_error_that_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -106,6 +108,7 @@ def test_a_response_larger_than_grpc_allows_is_an_error_that_says_so(
     )
 
 
+@pytest.mark.row("D27")
 def test_the_limit_is_that_of_triton() -> None:
     assert module.MAX_MESSAGE_BYTES == 2147483647
 

@@ -134,6 +134,7 @@ def test_the_smoke_test_passes(server: Serving) -> None:
 # --------------------------------------------------------------------- errors
 
 
+@pytest.mark.row("D40")
 @pytest.mark.parametrize(
     ("error", "status"),
     [
@@ -290,6 +291,7 @@ def test_a_client_that_stops_waiting_has_its_request_cancelled(
     eventually(lambda: server.gateway.cancelled == 1, within_s=5)
 
 
+@pytest.mark.row("D36")
 def test_a_client_that_cancels_has_its_request_cancelled(server: Serving, client: Any) -> None:
     hold(server)
     call = client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
@@ -314,6 +316,7 @@ def test_a_client_that_vanishes_has_its_requests_cancelled(server: Serving) -> N
 # -------------------------------------------------------------------- stopping
 
 
+@pytest.mark.row("D46")
 def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
     server: Serving, client: Any
 ) -> None:
@@ -340,6 +343,7 @@ def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
         client.is_server_live()
 
 
+@pytest.mark.row("D46")
 def test_stopping_breaks_off_what_takes_too_long(server: Serving, client: Any) -> None:
     hold(server)
     answers: list[Any] = []
@@ -397,6 +401,7 @@ def test_a_watch_for_no_message_gets_a_status(server: Serving) -> None:
 # ---------------------------------------------------------------- channel arguments
 
 
+@pytest.mark.row("D27", "D43")
 def test_the_settings_reach_grpc() -> None:
     arguments = dict(
         channel_arguments(

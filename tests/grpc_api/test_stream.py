@@ -97,6 +97,7 @@ def text(response: Any) -> bytes:
 # ------------------------------------------------------------------- responses
 
 
+@pytest.mark.row("D33")
 def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.send(request("n", "7"))
@@ -192,6 +193,7 @@ def test_requests_reach_the_gateway_in_their_order() -> None:
     converse(test)
 
 
+@pytest.mark.row("D33", "D31")
 def test_decoupled_responses_come_as_they_are_made() -> None:
     async def test(conversation: Conversation) -> None:
         feeds = conversation.gateway.feeds
@@ -229,6 +231,7 @@ def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
     converse(test)
 
 
+@pytest.mark.row("D34")
 @pytest.mark.parametrize("wanted", [True, False])
 def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) -> None:
     async def test(conversation: Conversation) -> None:
@@ -268,6 +271,7 @@ def test_parameters_of_a_response_stand_beside_the_final_one() -> None:
 # ---------------------------------------------------------------------- errors
 
 
+@pytest.mark.row("D30")
 def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.send(
@@ -319,6 +323,7 @@ def test_a_refusal_waits_for_the_plain_requests_before_it() -> None:
     converse(test)
 
 
+@pytest.mark.row("D30")
 def test_an_error_of_a_plain_model_names_the_model() -> None:
     async def test(conversation: Conversation) -> None:
         def fail(_: CheckedRequest) -> ResponseBody:
@@ -378,6 +383,7 @@ def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture
     assert "ZeroDivisionError" in caplog.text
 
 
+@pytest.mark.row("D35")
 def test_a_client_may_have_the_first_error_end_the_stream() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.feeds.put("a", item(b"x"), failure(NotFound("lost")), item(b"y"))
@@ -404,6 +410,7 @@ def test_a_refusal_ends_such_a_stream_too() -> None:
 # ---------------------------------------------------------------- ends and flow
 
 
+@pytest.mark.row("D32")
 def test_the_end_of_the_requests_waits_for_all_answers() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.send(request("d", "a"))
@@ -428,6 +435,7 @@ def test_a_stream_without_requests_ends() -> None:
     converse(test)
 
 
+@pytest.mark.row("D36")
 def test_closing_the_stream_cancels_what_is_under_way() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.gate = asyncio.Event()
@@ -444,6 +452,7 @@ def test_closing_the_stream_cancels_what_is_under_way() -> None:
     converse(test)
 
 
+@pytest.mark.row("D37")
 def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing() -> None:
     async def test(conversation: Conversation) -> None:
         feeds = conversation.gateway.feeds

@@ -56,6 +56,7 @@ class Stream:
         return RESPONSE.FromString(next(self.call))
 
 
+@pytest.mark.row("D05", "D32")
 def test_requests_to_several_models_share_a_stream_that_ends_in_order(server: Serving) -> None:
     server.do(lambda: server.gateway.feeds.put("b", item(b"x"), final()))
 
@@ -70,6 +71,7 @@ def test_requests_to_several_models_share_a_stream_that_ends_in_order(server: Se
         assert stream.call.code() == grpc.StatusCode.OK
 
 
+@pytest.mark.row("D36")
 def test_a_client_that_cancels_has_its_requests_cancelled(server: Serving) -> None:
     server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
 
@@ -90,6 +92,7 @@ def test_a_client_that_goes_away_has_its_requests_cancelled(server: Serving) -> 
     eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 5.0)
 
 
+@pytest.mark.row("D35")
 def test_an_error_has_its_status_where_the_client_wants_that(server: Serving) -> None:
     server.do(lambda: server.gateway.feeds.put("b", failure(NotFound("lost"))))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import zlib
 from collections.abc import Callable
@@ -124,3 +125,24 @@ def test_a_client_with_tritonclients_keepalive_stays_connected() -> None:
         triton.InferenceServerClient(server.address, keepalive_options=options) as client,
     ):
         assert [True] * 3 == [client.is_server_live() for _ in range(3)]
+
+
+@pytest.mark.row("D48")
+def test_a_thousand_streams_are_answered_at_once() -> None:
+    async def converse(address: str) -> list[bytes]:
+        async with grpc.aio.insecure_channel(address) as channel:
+            path = f"/{_SERVICE}/ModelStreamInfer"
+            streams = [channel.stream_stream(path)(timeout=60) for _ in range(1000)]
+            # Each stays open until the last has been answered.
+            await asyncio.gather(*(stream.write(request()) for stream in streams))
+            answers = await asyncio.gather(*(stream.read() for stream in streams))
+            for stream in streams:
+                stream.cancel()
+            return list(answers)
+
+    with serving(FakeGateway(news("m"))) as server:
+        answers = asyncio.run(converse(server.address))
+
+    assert 1000 == len(answers)
+    kind = message("inference.ModelStreamInferResponse")
+    assert {""} == {kind.FromString(answer).error_message for answer in answers}
