@@ -132,7 +132,7 @@ class Catalogue:
 
     def check_counted(self, name: str, version: str = "") -> None:
         """Raises, in words of their own, where there are no statistics of it."""
-        number = parse_version(version) if version not in ("", "-1") else 0
+        number = parse_version(version) if version else 0
         versions = self._models.get(name)
         if versions is None:
             raise InvalidArgument(f"requested model '{name}' is not available")

@@ -186,14 +186,15 @@ def test_log_lines_carry_the_model_s_file_and_line(tmp_path: Path, write_model: 
         class TritonPythonModel:
             def initialize(self, args):
                 pb_utils.Logger.log_warn("careful")
-                pb_utils.Logger.log(pb_utils.get_model_dir(), pb_utils.Logger.VERBOSE)
+                pb_utils.Logger.log("not asked for", pb_utils.Logger.VERBOSE)
+                pb_utils.Logger.log(pb_utils.get_model_dir(), pb_utils.Logger.ERROR)
     """
     model = write_model(code)
     with RunningStub(tmp_path) as stub:
         stub.start(model)
 
         assert stub.hear(wire.Said) == wire.Said("W", "model.py", 5, "careful")
-        assert stub.hear(wire.Said) == wire.Said("V", "model.py", 6, f"{model}/1")
+        assert stub.hear(wire.Said) == wire.Said("E", "model.py", 7, f"{model}/1")
 
 
 def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model: Write) -> None:

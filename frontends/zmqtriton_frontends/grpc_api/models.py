@@ -56,7 +56,7 @@ class Models:
         version = -1
         if request.name:
             self._gateway.catalogue.check_counted(request.name, request.version)
-            if request.version not in ("", "-1"):
+            if request.version:
                 version = parse_version(request.version)
         found = await self._gateway.statistics(request.name, version)
         return serialize(ParseDict(found, _STATISTICS(), ignore_unknown_fields=True))
