@@ -38,6 +38,7 @@ def test_nobody_can_connect_before_the_server_opens(held: dict[str, Listener]) -
             socket.create_connection(("127.0.0.1", listener.port))
 
 
+@pytest.mark.row("D47")
 @pytest.mark.parametrize(
     ("name", "service"),
     [("http_port", "HTTP"), ("grpc_port", "GRPC"), ("metrics_port", "Metrics")],

@@ -138,6 +138,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Metadata that matches this expression becomes parameters of the request.",
             read=read.expression("--grpc-header-forward-pattern"),
         ),
+        a.boolean("grpc-reflection", "Tell clients like grpcurl of the services."),
         a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
         a.integer(
             "grpc-infer-thread-count",

@@ -15,6 +15,7 @@ from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.health import Health
 from zmqtriton_frontends.grpc_api.infer import Inference
 from zmqtriton_frontends.grpc_api.models import Models
+from zmqtriton_frontends.grpc_api.reflection import Reflection
 from zmqtriton_frontends.grpc_api.repository import Repository
 from zmqtriton_frontends.grpc_api.settings import Settings
 from zmqtriton_frontends.grpc_api.shared_memory import SharedMemory
@@ -27,6 +28,11 @@ Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
+#: Clients ask for the first, older ones for the second; the messages are the same.
+_REFLECTION = (
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
+)
 
 
 class Rpc(NamedTuple):
@@ -49,7 +55,7 @@ def table(gateway: Gateway) -> list[Rpc]:
     restrictions = by_category(gateway.settings["grpc_restricted_protocol"])
     return [
         _restricted(rpc, restrictions[rpc.category]) if rpc.category in restrictions else rpc
-        for rpc in _rpcs(gateway)
+        for rpc in [*_rpcs(gateway), *_reflection(gateway)]
     ]
 
 
@@ -68,6 +74,17 @@ def _restricted(rpc: Rpc, restriction: Restriction) -> Rpc:
     return rpc._replace(
         unary=asking(rpc.unary), stream=asking(rpc.stream), exchange=asking(rpc.exchange)
     )
+
+
+def _reflection(gateway: Gateway) -> list[Rpc]:
+    if not gateway.settings["grpc_reflection"]:
+        return []
+    reflection = Reflection((_INFERENCE, _HEALTH, _REFLECTION[0]))
+    name, drain = "ServerReflectionInfo", reflection.drain
+    return [
+        Rpc(service, name, "metadata", exchange=reflection.answer, drain=drain)
+        for service in _REFLECTION
+    ]
 
 
 def _rpcs(gateway: Gateway) -> list[Rpc]:
