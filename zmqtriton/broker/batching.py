@@ -1,62 +1,56 @@
 """The queues of a generation: which of the requests that wait go together into one execute().
 
 A `Queue` hands out one request at a time; a `BatchingQueue` follows `dynamic_batching` of the
-configuration. Both are asked only when an instance is idle. They know no clock but what they are
-told.
+configuration. In which order requests wait is decided in `policies`. Both are asked only when an
+instance is idle. They know no clock but what they are told.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
-from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.policies import Levels
 from zmqtriton_floor.wire import MAX_ROWS
 
 
 class Queue:
     """First come, first served, one request per execute()."""
 
-    def __init__(self) -> None:
-        #: Answered ones stay until they reach the head.
-        self._requests: deque[Inflight] = deque()
+    def __init__(self, batching: dict[str, Any]) -> None:
+        self._levels = Levels(batching)
         #: When `take` is to be asked again though nothing else happens; 0: then never.
         self.due_ns = 0
 
     def add(self, request: Inflight) -> None:
-        self._requests.append(request)
+        self._levels.of(request).add(request)
 
     def put_back(self, requests: list[Inflight]) -> None:
         """They had been taken, in this order, and were not executed: they go first."""
-        self._requests.extendleft(reversed(requests))
+        for request in reversed(requests):
+            self._levels.of(request).put_back(request)
 
     def take(self, now_ns: int) -> list[Inflight]:
         """The next batch, or [] if there is none yet."""
-        return self._pop(1) if self._has_head() else []
+        level = self._levels.first()
+        return [level.pop()] if level is not None else []
 
     def waiting(self) -> list[Inflight]:
-        """All that are still wanted, oldest first."""
-        return [r for r in self._requests if r.state is RequestState.QUEUED]
+        """All that are still wanted, in the order in which they are to be taken."""
+        return list(self._levels)
 
-    def shrink(self, wanted: int) -> None:
-        """Forgets answered ones where they are many beside those that are wanted."""
-        if len(self._requests) > 2 * wanted + 64:
-            self._requests = deque(self.waiting())
 
-    def _has_head(self) -> bool:
-        requests = self._requests
-        while requests and requests[0].state is not RequestState.QUEUED:
-            requests.popleft()
-        return bool(requests)
+class _Found(NamedTuple):
+    """What can be executed next."""
 
-    def _pop(self, count: int) -> list[Inflight]:
-        """The oldest that are wanted; there must be so many."""
-        batch: list[Inflight] = []
-        while len(batch) < count:
-            request = self._requests.popleft()
-            if request.state is RequestState.QUEUED:
-                batch.append(request)
-        return batch
+    #: How many requests fit together, and what they add up to.
+    requests: int
+    size: int
+    #: How many of them make up the largest preferred size; 0: none is reached.
+    preferred: int
+    oldest_ns: int
+    #: The next one that waits cannot join them.
+    is_closed: bool
 
 
 class BatchingQueue(Queue):
@@ -67,7 +61,7 @@ class BatchingQueue(Queue):
     """
 
     def __init__(self, batching: dict[str, Any], max_batch_size: int) -> None:
-        super().__init__()
+        super().__init__(batching)
         self._most = max_batch_size
         sizes = batching.get("preferred_batch_size") or [max_batch_size]
         self._preferred = frozenset(sizes)
@@ -76,37 +70,47 @@ class BatchingQueue(Queue):
 
     def take(self, now_ns: int) -> list[Inflight]:
         self.due_ns = 0
-        if not self._has_head():
+        if self._levels.first() is None:
             return []
-        count, size, preferred, is_closed = self._look()
-        due_ns = self._requests[0].arrived_ns + self._delay_ns
-        if preferred and (now_ns < due_ns or not self._delay_ns):
-            return self._pop(preferred)
-        if is_closed or size >= self._enough or now_ns >= due_ns:
-            return self._pop(count)
+        found = self._look()
+        due_ns = found.oldest_ns + self._delay_ns
+        if found.preferred and (now_ns < due_ns or not self._delay_ns):
+            return self._pop(found.preferred)
+        if found.is_closed or found.size >= self._enough or now_ns >= due_ns:
+            return self._pop(found.requests)
         self.due_ns = due_ns
         return []
 
-    def _look(self) -> tuple[int, int, int, bool]:
-        """How many requests fit together, their size, how many of them make up the largest
-        preferred size, and whether the next one that waits cannot join them."""
-        count = size = preferred = 0
-        key = self._requests[0].row.batch_key
-        for request in self._requests:
-            if request.state is not RequestState.QUEUED:
-                continue
+    def _look(self) -> _Found:
+        """There must be a request. One that is too large alone was checked against another
+        configuration, and goes alone."""
+        count = size = preferred = oldest_ns = 0
+        key: int | None = None
+        for request in self._levels:
             larger = size + request.elements
+            if key is None:
+                key, oldest_ns = request.row.batch_key, request.arrived_ns
             if larger > self._most or request.row.batch_key != key or count == MAX_ROWS:
-                # One that is too large alone was checked against another configuration.
-                return max(count, 1), size, preferred, True
+                return _Found(max(count, 1), size, preferred, oldest_ns, True)
             count, size = count + 1, larger
+            oldest_ns = min(oldest_ns, request.arrived_ns)
             if size in self._preferred:
                 preferred = count
-        return count, size, preferred, False
+        return _Found(count, size, preferred, oldest_ns, False)
+
+    def _pop(self, count: int) -> list[Inflight]:
+        """The next ones; there must be so many."""
+        batch: list[Inflight] = []
+        while len(batch) < count:
+            level = self._levels.first()
+            assert level is not None
+            batch.append(level.pop())
+        return batch
 
 
 def queue_of(config: dict[str, Any]) -> Queue:
     """The one that a configuration asks for."""
     batching = config.get("dynamic_batching")
-    most = config.get("max_batch_size", 0)
-    return BatchingQueue(batching, most) if batching is not None and most > 0 else Queue()
+    if batching is None:
+        return Queue({})
+    return BatchingQueue(batching, max(1, config.get("max_batch_size", 0)))

@@ -1,7 +1,7 @@
 """The broker's brain: what came in and what time it is → what goes out. Does no I/O.
 
 `service.py` hands it decoded messages and empties `outbox`. Each admitted request gets exactly one
-final answer, whatever dies: every way out of a request leads through `_finish`.
+final answer, whatever dies: every way out of a request leads through `answers`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 
 from zmqtriton.broker import statistics
+from zmqtriton.broker.answers import Answers, too_many
 from zmqtriton.broker.blocks import Blocks
 from zmqtriton.broker.circles import Circles
 from zmqtriton.broker.dispatch import Dispatch
@@ -47,6 +48,7 @@ class Core:
         self.unanswered = 0
         self.blocks = Blocks(self.outbox, self.peers)
         self.traffic = Traffic()
+        self.answers = Answers(self)
         self.recovery = Recovery(self)
         self.ensembles = Ensembles(self)
         self.measures = Measures(self.outbox)
@@ -110,7 +112,7 @@ class Core:
             self.outbox.supervisor.append(wire.Drained(message.generation))
             return
         generation.is_retired = True
-        self._check_drained(generation)
+        self.answers.check_drained(generation)
 
     def remove(self, message: wire.Remove, now_ns: int) -> None:
         generation = self.generations.remove(message.generation)
@@ -167,6 +169,8 @@ class Core:
         for request in requests:
             if request.is_cancelled:
                 self.refuse(request, _GONE, statistics.CANCELED, now_ns)
+            else:
+                self._dispatch.limit_wait(request)
         self._dispatch.touch(generation)
         self._dispatch.proceed(now_ns)
 
@@ -186,7 +190,7 @@ class Core:
             try:
                 generation = self._find(row)
             except ZmqTritonError as error:
-                self._reply(serial, row.id, error)
+                self.answers.deny(serial, row.id, error)
                 continue
             if peer.role == "stub":
                 row = generation.adopt(row)
@@ -217,11 +221,16 @@ class Core:
             self.recovery.proceed(now_ns)
         else:
             generation.enqueue(request)
+            self._dispatch.limit_wait(request)
+        if request.level is not None and not self._dispatch.has_room(request, now_ns):
+            self.answers.forgo(request)  # order is kept among those that were admitted
+            self.refuse(request, too_many(request), statistics.REJECTED, now_ns)
         self._dispatch.touch(generation)
 
-    def touch(self, generation: Generation) -> None:
-        """It has got something to dispatch, at the end of this event."""
-        self._dispatch.touch(generation)
+    def await_turn(self, request: Inflight) -> None:
+        """It was queued, and is dispatched at the end of this event, or later."""
+        self._dispatch.limit_wait(request)
+        self._dispatch.touch(request.generation)
 
     @property
     def is_full(self) -> bool:
@@ -243,6 +252,7 @@ class Core:
     def abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """Nobody wants the answer any more; it still comes."""
         request.is_cancelled = True
+        self.answers.forgo(request)
         if request.state is RequestState.QUEUED:
             self.refuse(request, error, reason, now_ns)
         elif request.run is not None:
@@ -297,58 +307,32 @@ class Core:
             counters.responded(request, outcome, bool(body or outcome.code))
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # to be executed again, which is over
-                request.generation.leave_queue()
+                request.generation.leave_queue(request)
             if request.has_failed:
                 counters.failed(request, statistics.BACKEND, now_ns)
             else:
                 counters.succeeded(request, now_ns)
-            self._finish(request)
+            self.answers.finish(request)
         if request.call is not None:
             self.ensembles.take(request, outcome, body, now_ns)
             return
-        replies = self.outbox.replies.setdefault(outcome.peer, [])
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
-        replies.append((wire.Reply(*row), body))
+        self.answers.reply(request, wire.Reply(*row), body)
 
     def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """The final answer is an error of the broker's own."""
         generation = request.generation
         generation.statistics.failed(request, reason, now_ns)
         if request.state is RequestState.QUEUED:
-            generation.leave_queue()
+            generation.leave_queue(request)
             if request.instance is not None:  # and is not to be executed again
                 self.outbox.abandon(request.instance.serial, request.route)
-        self._finish(request)
+        self.answers.finish(request)
         if request.call is not None:
             outcome = wire.Outcome(*request.route, error.number, error.text, wire.FINAL)
             self.ensembles.take(request, outcome, b"", now_ns)
         else:
-            self._reply(request.peer, request.row.id, error)
-
-    def _reply(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
-        replies = self.outbox.replies.setdefault(peer, [])
-        replies.append((wire.Reply(own_id, error.number, error.text, wire.FINAL), b""))
-
-    def _finish(self, request: Inflight) -> None:
-        generation = request.generation
-        if request.instance is not None:
-            request.instance.open.pop(request.route, None)
-        if self.circles.asked:
-            self.circles.discard(request)
-        request.answer()
-        self.unanswered -= 1
-        generation.unanswered -= 1
-        peer = self.peers.get(request.peer)
-        if peer is not None:
-            del peer.requests[request.row.id]
-        self.blocks.let_go(request)
-        if generation.is_retired:
-            self._check_drained(generation)
-
-    def _check_drained(self, generation: Generation) -> None:
-        if not generation.unanswered and not generation.is_drained:
-            generation.is_drained = True
-            self.outbox.supervisor.append(wire.Drained(generation.number))
+            self.answers.refuse(request, error)
 
     # -------------------------------------------------------------- streams
 
@@ -378,7 +362,9 @@ class Core:
             timer = self._timers.pop_due(now_ns)
             if timer is None:
                 break
-            if timer.request is not None:
+            if timer.request is not None and timer.in_queue:
+                self._waited(timer.request, now_ns)
+            elif timer.request is not None:
                 if not timer.request.is_cancelled:
                     self.abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
             elif timer.instance is not None:
@@ -390,6 +376,16 @@ class Core:
         self.recovery.look(now_ns)
         self.circles.look(now_ns)
         self._dispatch.proceed(now_ns)
+
+    def _waited(self, request: Inflight, now_ns: int) -> None:
+        """It has waited in its queue for as long as it may."""
+        level = request.level
+        assert level is not None
+        if level.policy.delays:
+            level.delay(request)
+            self._dispatch.touch(request.generation)
+        else:
+            self.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
         own = {"malformed": self.malformed, "leases": self.blocks.leases.count}

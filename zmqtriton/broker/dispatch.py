@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 
+from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import EARLIER, Batch, Instance, InstanceState
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -28,6 +29,18 @@ class Dispatch:
     def touch(self, generation: Generation) -> None:
         """It has got a request or an idle stub."""
         self._touched[generation.number] = generation
+
+    def has_room(self, request: Inflight, now_ns: int) -> bool:
+        """Whether it may stay in its queue. What came with it and can go at once takes no room."""
+        if request.level is not None and request.level.is_crowded:
+            self._dispatch(request.generation, now_ns)
+        return request.level is None or not request.level.is_crowded
+
+    def limit_wait(self, request: Inflight) -> None:
+        """It is queued, perhaps not for the first time."""
+        expiry_ns = request.level.policy.expiry_ns(request) if request.level is not None else 0
+        if expiry_ns and not request.is_late:
+            self._timers.start(expiry_ns, request=request, in_queue=True)
 
     def proceed(self, now_ns: int) -> None:
         """Does what there is to do for all that were touched."""

@@ -14,6 +14,7 @@ from zmqtriton_floor.wire import SEQUENCE_START, Block, Request, Work
 
 if TYPE_CHECKING:
     from zmqtriton.broker.instances import Instance
+    from zmqtriton.broker.policies import Level
     from zmqtriton.broker.queues import Generation
     from zmqtriton.broker.runs import Call, Run
 
@@ -38,7 +39,9 @@ class Inflight:
         "has_run",
         "instance",
         "is_cancelled",
+        "is_late",
         "kept",
+        "level",
         "peer",
         "row",
         "run",
@@ -58,6 +61,10 @@ class Inflight:
         self.state = RequestState.QUEUED
         #: Whoever asked does not want it any more; it still gets its final answer.
         self.is_cancelled = False
+        #: Where in a queue it waits; None: in none.
+        self.level: Level | None = None
+        #: It has waited for longer than it may, and waits on behind others.
+        self.is_late = False
         #: Responses of it that came through here, and not straight from the stub.
         self.brokered = 0
         #: One of its responses was an error.

@@ -13,6 +13,7 @@ from typing import Any
 from zmqtriton.broker.batching import queue_of
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.ordering import order_of
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.check import Signature, takes_gpu
@@ -81,6 +82,8 @@ class Generation:
         self.is_drained = False
         #: Admitted and not yet answered.
         self.unanswered = 0
+        #: In which order its answers leave; None: as they come.
+        self.order = order_of(document)
         #: How many instances there are, when all are there.
         self.expected = _instances(document)
         #: How many requests that are executed step by step an instance has begun; 0: none is.
@@ -131,8 +134,13 @@ class Generation:
             row = request.row
             sequence = row.correlation or next(self._sequences)
             request.row = row._replace(flags=row.flags | SEQUENCE_START, correlation=sequence)
+        self._take_in_order(request)
         self._queue.add(request)
         self.pending += 1
+
+    def _take_in_order(self, request: Inflight) -> None:
+        if self.order is not None:
+            self.order.add(request)
 
     def take_again(self, instance: Instance, request: Inflight) -> None:
         """It was executed, and is to be executed again by the same stub."""
@@ -142,6 +150,7 @@ class Generation:
 
     def hold(self, request: Inflight) -> None:
         """It counts as pending, and waits elsewhere until it is clear what became of it."""
+        self._take_in_order(request)
         self.pending += 1
 
     def requeue(self, request: Inflight) -> None:
@@ -153,10 +162,11 @@ class Generation:
         """Whether a stub that it has may still have to tell of the time of an earlier broker."""
         return any(not i.has_arrived for i in self.instances.values())
 
-    def leave_queue(self) -> None:
+    def leave_queue(self, request: Inflight) -> None:
         """A queued request was answered without being executed."""
         self.pending -= 1
-        self._queue.shrink(self.pending)
+        if request.level is not None:
+            request.level.leave(request)
 
     def put_back(self, requests: list[Inflight]) -> None:
         """They were sent ahead to a stub that died before it began them."""
@@ -222,5 +232,5 @@ class Generation:
         return instance, batch
 
     def queued(self) -> list[Inflight]:
-        """All that wait, oldest first."""
+        """All that wait, in the order in which they are to be executed."""
         return self._queue.waiting()

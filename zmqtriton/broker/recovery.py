@@ -143,9 +143,9 @@ class Recovery:
         instance = core.instances.get(stub or (said[0][0] if said else 0))
         if not said and stub is None and not self._is_uncertain(request):
             generation.requeue(request)
-            core.touch(generation)
+            core.await_turn(request)
             return
-        generation.leave_queue()
+        generation.leave_queue(request)
         if instance is not None:
             request.resume(instance, now_ns)
         for source, outcome, body in said:

@@ -12,17 +12,21 @@ from zmqtriton.broker.queues import Generation
 
 
 class Timer(NamedTuple):
-    """Runs until its request is answered, its batch has returned, or its queue has another one."""
+    """Runs until its request is answered or has left its queue, its batch has returned, or its
+    queue has another one."""
 
     at_ns: int
     order: int  # so that equal times never compare what follows
     request: Inflight | None  # its deadline passes, or
+    in_queue: bool  # that has waited there for as long as it may; or
     instance: Instance | None  # this one's batch has had its time
     batch: int
     generation: Generation | None  # or its queue has waited long enough for a larger batch
 
     @property
     def is_running(self) -> bool:
+        if self.request is not None and self.in_queue:
+            return self.request.level is not None and not self.request.is_late
         if self.request is not None:
             return self.request.state is not RequestState.ANSWERED
         if self.generation is not None:
@@ -46,11 +50,12 @@ class Timers:
         at_ns: int,
         *,
         request: Inflight | None = None,
+        in_queue: bool = False,
         instance: Instance | None = None,
         batch: int = 0,
         generation: Generation | None = None,
     ) -> None:
-        timer = Timer(at_ns, next(self._order), request, instance, batch, generation)
+        timer = Timer(at_ns, next(self._order), request, in_queue, instance, batch, generation)
         heapq.heappush(self._heap, timer)
         if len(self._heap) > self._clean_at:
             self._heap = [timer for timer in self._heap if timer.is_running]

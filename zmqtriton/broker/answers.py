@@ -1,0 +1,82 @@
+"""The way out of every request: it is finished once, and its replies go to whoever asked.
+
+Called by the core, which has decided what the answer is. Where a model keeps the order of its
+requests, replies wait here for those before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.ordering import Addressed
+from zmqtriton.broker.queues import Generation
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+
+
+class Answers:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def reply(self, request: Inflight, reply: wire.Reply, body: bytes) -> None:
+        """A response, or the end of one; of something finished if it is final."""
+        addressed = (request.peer, reply, body)
+        order = request.generation.order
+        self._send([addressed] if order is None else order.pass_on(request, addressed))
+
+    def deny(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
+        """Something that was never admitted."""
+        self._send([(peer, _error_reply(own_id, error), b"")])
+
+    def refuse(self, request: Inflight, error: ZmqTritonError) -> None:
+        self.reply(request, _error_reply(request.row.id, error), b"")
+
+    def forgo(self, request: Inflight) -> None:
+        """Nobody reads what it is answered, so no other answer has to wait for it."""
+        order = request.generation.order
+        if order is not None:
+            self._send(order.leave(request))
+
+    def _send(self, leaving: Iterable[Addressed]) -> None:
+        replies = self._core.outbox.replies
+        for peer, reply, body in leaving:
+            replies.setdefault(peer, []).append((reply, body))
+
+    def finish(self, request: Inflight) -> None:
+        core, generation = self._core, request.generation
+        if request.instance is not None:
+            request.instance.open.pop(request.route, None)
+        if core.circles.asked:
+            core.circles.discard(request)
+        request.answer()
+        core.unanswered -= 1
+        generation.unanswered -= 1
+        peer = core.peers.get(request.peer)
+        if peer is not None:
+            del peer.requests[request.row.id]
+        core.blocks.let_go(request)
+        if generation.is_retired:
+            self.check_drained(generation)
+
+    def check_drained(self, generation: Generation) -> None:
+        if not generation.unanswered and not generation.is_drained:
+            generation.is_drained = True
+            self._core.outbox.supervisor.append(wire.Drained(generation.number))
+
+
+def _error_reply(own_id: int, error: ZmqTritonError) -> wire.Reply:
+    return wire.Reply(own_id, error.number, error.text, wire.FINAL)
+
+
+def too_many(request: Inflight) -> Unavailable:
+    """What a request is told where as many wait as may; with the id that its client gave it."""
+    try:
+        named = wire.decode_request(request.body).request_id
+    except ProtocolError:
+        named = ""
+    return Unavailable(f"[request id: {named or '<id_unknown>'}] Exceeds maximum queue size")
