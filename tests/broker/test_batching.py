@@ -30,6 +30,7 @@ def sizes(world: World, serial: int = S) -> list[int]:
     return found
 
 
+@pytest.mark.row("E60")
 def test_without_a_delay_an_idle_stub_gets_at_once_what_is_there() -> None:
     world = batching()
 
@@ -40,6 +41,7 @@ def test_without_a_delay_an_idle_stub_gets_at_once_what_is_there() -> None:
     assert world.core.next_timer_ns() is None
 
 
+@pytest.mark.row("E60")
 def test_batch_sizes_of_requests_are_added_and_none_is_split() -> None:
     world = batching()
 
@@ -48,6 +50,7 @@ def test_batch_sizes_of_requests_are_added_and_none_is_split() -> None:
     assert [2, 2, 1] == sizes(world)
 
 
+@pytest.mark.row("E60")
 def test_a_delay_collects_until_it_has_passed() -> None:
     world = batching(max_queue_delay_microseconds=100)
 
@@ -71,6 +74,7 @@ def test_the_largest_batch_does_not_wait() -> None:
     assert [2] == sizes(world)
 
 
+@pytest.mark.row("E60")
 def test_what_can_grow_no_further_does_not_wait() -> None:
     world = batching(max_queue_delay_microseconds=100)
 
@@ -97,6 +101,7 @@ def test_a_preferred_size_goes_at_once() -> None:
     assert [1] == sizes(world)
 
 
+@pytest.mark.row("E60")
 def test_the_largest_preferred_size_that_is_there_is_taken() -> None:
     world = batching(preferred_batch_size=[2, 4])
 
@@ -116,6 +121,7 @@ def test_once_the_delay_has_passed_the_preferred_size_counts_no_more() -> None:
     assert 3 == len(world.works[S])
 
 
+@pytest.mark.row("E61")
 def test_only_requests_of_one_shape_share_a_batch_and_order_is_kept() -> None:
     world = batching()
     world.infer(F, request(0))
@@ -150,6 +156,19 @@ def test_who_leaves_the_queue_is_answered_at_once_and_not_in_the_batch(leaves: s
     assert [2] == [w.id for w in world.works[S]]
 
 
+@pytest.mark.row("E62")
+def test_without_dynamic_batching_each_request_is_executed_alone() -> None:
+    world = World()
+    world.serve(config={"name": "m", "max_batch_size": 8})
+    world.frontend(F)
+    world.stub(S)
+
+    world.infer(F, *(request(i) for i in range(1, 4)))
+
+    assert [1, 1, 1] == sizes(world)
+
+
+@pytest.mark.row("E68")
 def test_each_idle_stub_takes_what_is_there() -> None:
     world = batching(max_batch_size=4)
     world.stub(S2)

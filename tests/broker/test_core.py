@@ -95,6 +95,7 @@ def test_an_idle_stub_that_dies_is_given_nothing(world: World) -> None:
     assert [1] == [w.id for w in world.works[S]]
 
 
+@pytest.mark.row("E67")
 def test_a_cancelled_queued_request_is_answered_and_never_executed(world: World) -> None:
     world.stub(S)
     world.infer(F, request(1), request(2), request(3))

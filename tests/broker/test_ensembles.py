@@ -177,6 +177,7 @@ def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
     assert ["in ensemble 'e', a body that is no response"] == world.error_texts(1)
 
 
+@pytest.mark.row("E67")
 def test_a_cancelled_ensemble_stops_between_steps() -> None:
     world = chain()
     world.ask(1)

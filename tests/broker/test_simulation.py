@@ -11,6 +11,8 @@ import pytest
 
 from tests.broker.ensembles import ensemble, model, step, tensor
 from tests.broker.world import Page, World, request
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
 
 #: Ensembles of m: in a row, side by side, and one in another; one tensor is read twice.
@@ -34,7 +36,30 @@ ENSEMBLES = [
         "nested",
     ),
 ]
+LEVELS = 3
 BODY = wire.encode_body(wire.RequestBody("", {}, [], [tensor("x")]))
+
+
+#: What dynamic batching may be asked for, beside preferred sizes and delays.
+POLICIES: list[dict[str, Any]] = [
+    {},
+    {"default_queue_policy": {"max_queue_size": 2}},
+    {"default_queue_policy": {"default_timeout_microseconds": 1}},
+    {
+        "priority_levels": LEVELS,
+        "default_priority_level": 2,
+        "default_queue_policy": {
+            "timeout_action": "DELAY",
+            "default_timeout_microseconds": 2,
+            "allow_timeout_override": True,
+        },
+        "priority_queue_policy": {"3": {"max_queue_size": 1, "default_timeout_microseconds": 1}},
+    },
+    {
+        "preserve_ordering": True,
+        "default_queue_policy": {"max_queue_size": 2, "default_timeout_microseconds": 2},
+    },
+]
 
 
 class Day:
@@ -57,6 +82,8 @@ class Day:
         self.pages: dict[int, Page] = {}
         self.executed: Counter[tuple[int, int]] = Counter()
         self.lent: Counter[wire.Block] = Counter()
+        #: How many priorities a generation has.
+        self.levels: dict[int, Any] = {}
         self.trace: list[str] = []
         self.load()
         self.new_frontend()
@@ -68,7 +95,9 @@ class Day:
         if self.random.random() < 0.5:
             delay_us = self.random.choice([0, 1])
             batching = {"preferred_batch_size": [3], "max_queue_delay_microseconds": delay_us}
+            batching |= self.random.choice(POLICIES)
             config |= {"max_batch_size": 4, "dynamic_batching": batching}
+            self.levels[number] = batching.get("priority_levels", 0)
         self.world.serve(number, config=config)
         self.living.append(number)
 
@@ -113,7 +142,9 @@ class Day:
         for _ in range(self.random.randint(1, 4)):
             deadline = self.random.choice([0, self.world.now + self.random.randint(1, 3_000)])
             generation = self.random.choice([*self.living, *self.ensembles, 999_999])
-            rows.append(request(next(self.ids), generation, deadline_ns=deadline))
+            limits = {"deadline_ns": deadline, "timeout_us": self.random.choice([0, 0, 1])}
+            limits["priority"] = self.random.randint(0, LEVELS + 1)
+            rows.append(request(next(self.ids), generation, **limits))
             self.asked.add((peer, rows[-1].id))
         self.world.infer(peer, *rows, body=BODY)
 
@@ -174,6 +205,29 @@ class Day:
         for instance in waiting:
             generation = self.world.core.generations[instance.generation]
             assert not generation.queued() or generation.due_ns > self.world.now
+        for generation in self.world.core.generations:
+            self.check_queue(generation)
+
+    def check_queue(self, generation: Generation) -> None:
+        """Nobody who was never dispatched is overtaken within a priority, or waits too long."""
+        waiting = [r for r in generation.queued() if not r.dispatched_ns]
+        running = [r for i in generation.instances.values() for r in i.open.values()]
+        levels = self.levels.get(generation.number, 0)
+
+        def level(one: Inflight) -> int:
+            return one.row.priority if 0 < one.row.priority <= levels else 2
+
+        for one in waiting:
+            assert one.level is not None
+            expiry_ns = one.level.policy.expiry_ns(one)
+            assert one.is_late or not expiry_ns or expiry_ns > self.world.now
+            overtaking = [
+                r
+                for r in running
+                if level(r) == level(one) and r.arrived_ns > one.arrived_ns and not one.is_late
+            ]
+            assert not overtaking, (one.route, [r.route for r in overtaking])
+        assert generation.pending == len(generation.queued())
 
     def end(self) -> None:
         """Every model is removed, so everything must be answered now."""

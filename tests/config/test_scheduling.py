@@ -53,6 +53,7 @@ def control(kind: str, rest: str, name: str = "C") -> str:
         ),
     ],
 )
+@pytest.mark.row("E23")
 def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None:
     config = parse_text(f'name: "m" max_batch_size: 4 dynamic_batching {{ {batching} }}')
 

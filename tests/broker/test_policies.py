@@ -1,0 +1,412 @@
+"""Who waits for how long, behind whom, and in which order answers leave."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from tests.broker.world import Page, World, request
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable
+
+F, S, S2, S3 = 1, 2, 3, 4
+MS = 1_000_000
+EXPIRED = "Request timeout expired"
+FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
+
+
+def scheduling(max_batch_size: int = 1, stubs: int = 1, **settings: Any) -> World:
+    world = World()
+    config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
+    world.serve(config=config)
+    world.frontend(F)
+    for serial in range(S, S + stubs):
+        world.stub(serial)
+    return world
+
+
+def policy(max_batch_size: int = 1, **fields: Any) -> World:
+    """One stub that is busy with request 1, and a queue with a policy."""
+    world = scheduling(max_batch_size, default_queue_policy=fields)
+    world.infer(F, request(1))
+    return world
+
+
+def texts(world: World, *ids: int) -> list[str]:
+    return [reply.text for own_id in ids for reply in world.finals(F, own_id)]
+
+
+def executed(world: World, serial: int = S) -> list[int]:
+    """The ids, in the order in which a stub gets them until there is nothing left."""
+    found = []
+    while world.works.get(serial):
+        found += [work.id for work in world.finish(serial)]
+    return found
+
+
+# --------------------------------------------------------------- who waits too long
+
+
+@pytest.mark.row("E63")
+def test_who_has_waited_too_long_is_refused_while_the_stub_is_still_busy() -> None:
+    world = policy(default_timeout_microseconds=5_000)
+    world.infer(F, request(2))
+
+    world.tick(5 * MS - 1)
+    assert not world.finals(F, 2)
+    world.tick(1)
+
+    [reply] = world.finals(F, 2)
+    assert (Unavailable.number, EXPIRED) == (reply.code, reply.text)
+    assert [1] == executed(world)
+
+
+@pytest.mark.row("E63")
+def test_what_is_being_executed_is_not_subject_to_the_queue_s_timeout() -> None:
+    world = policy(default_timeout_microseconds=5_000)
+
+    world.tick(50 * MS)
+
+    assert not world.finals(F, 1)
+    world.finish(S)
+    assert [""] == texts(world, 1)
+    assert world.core.next_timer_ns() is None
+
+
+@pytest.mark.row("E64")
+@pytest.mark.parametrize(
+    ("may_shorten", "default_us", "own_us", "expires_us"),
+    [
+        (True, 5_000, 2_000, 2_000),
+        (True, 5_000, 0, 5_000),
+        (True, 5_000, 9_000, 5_000),
+        (False, 5_000, 2_000, 5_000),
+        (True, 0, 2_000, None),
+    ],
+)
+def test_a_request_may_only_shorten_its_timeout(
+    *, may_shorten: bool, default_us: int, own_us: int, expires_us: int | None
+) -> None:
+    world = policy(default_timeout_microseconds=default_us, allow_timeout_override=may_shorten)
+
+    world.infer(F, request(2, timeout_us=own_us))
+
+    expected = None if expires_us is None else world.now + expires_us * 1000
+    assert expected == world.core.next_timer_ns()
+
+
+@pytest.mark.row("E63")
+def test_who_is_late_may_be_put_behind_all_others() -> None:
+    world = policy(
+        timeout_action="DELAY", default_timeout_microseconds=5_000, allow_timeout_override=True
+    )
+    world.infer(F, request(2), request(3, timeout_us=1_000), request(4))
+    world.tick(1 * MS)
+    world.infer(F, request(5))
+
+    world.tick(4 * MS)
+    world.infer(F, request(6))
+
+    assert [1, 5, 6, 3, 2, 4] == executed(world)
+    assert [""] * 6 == texts(world, *range(1, 7))
+
+
+def test_a_late_one_that_is_not_wanted_any_more_is_not_executed() -> None:
+    world = policy(timeout_action="DELAY", default_timeout_microseconds=5_000)
+    world.infer(F, request(2), request(3))
+    world.tick(5 * MS)
+
+    world.cancel(F, 2)
+
+    assert [1, 3] == executed(world)
+
+
+def test_statistics_count_who_was_refused_in_the_queue() -> None:
+    world = policy(default_timeout_microseconds=5_000, max_queue_size=1)
+    world.infer(F, request(2), request(3))
+    world.tick(5 * MS)
+
+    counters = world.core.generations[1].statistics
+
+    assert {"REJECTED": 2, "CANCELED": 0, "BACKEND": 0, "OTHER": 0} == counters.failures
+    assert 0 == world.core.generations[1].pending
+
+
+def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
+    world = scheduling(default_queue_policy={"default_timeout_microseconds": 5_000})
+    page = Page()
+    world.stub(S2, page=page)
+    world.infer(F, request(1), request(2))
+    [lost] = [work.id for work in world.works[S2]]
+    world.tick(3 * MS)
+
+    world.gone(S2)
+    assert not world.finals(F, lost)
+    world.tick(2 * MS)
+
+    assert [EXPIRED] == texts(world, lost)
+
+
+# ------------------------------------------------------------------ how many may wait
+
+
+@pytest.mark.row("C48", "E63")
+def test_one_more_than_may_wait_is_refused_with_the_id_that_its_client_gave() -> None:
+    world = policy(max_queue_size=2)
+    world.infer(F, request(2), request(3))
+
+    world.infer(F, request(4), body=wire.encode_body(wire.RequestBody("mine", {}, [], [])))
+    world.infer(F, request(5))
+
+    assert ["[request id: mine] Exceeds maximum queue size", FULL] == texts(world, 4, 5)
+    assert [1, 2, 3] == executed(world)
+
+
+@pytest.mark.row("E63")
+@pytest.mark.parametrize("leaves", ["executed", "cancelled", "expired"])
+def test_whoever_leaves_the_queue_makes_room(leaves: str) -> None:
+    world = policy(max_queue_size=1, default_timeout_microseconds=5_000)
+    world.infer(F, request(2))
+
+    if leaves == "executed":
+        world.finish(S)
+    elif leaves == "cancelled":
+        world.cancel(F, 2)
+    else:
+        world.tick(5 * MS)
+    world.infer(F, request(3), request(4))
+
+    assert [FULL] == texts(world, 4)
+    assert executed(world)[-1] == 3
+
+
+@pytest.mark.parametrize(("max_batch_size", "taken"), [(1, [1, 2]), (4, [1, 2, 3])])
+def test_what_comes_together_is_refused_only_if_no_stub_takes_it(
+    max_batch_size: int, taken: list[int]
+) -> None:
+    world = scheduling(max_batch_size, default_queue_policy={"max_queue_size": 1})
+
+    world.infer(F, *(request(i) for i in range(1, 5)))
+
+    refused = [own_id for own_id in range(1, 5) if texts(world, own_id) == [FULL]]
+    assert taken == executed(world)
+    assert [1, 2, 3, 4] == taken + refused
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_number_of_those_who_wait_never_drifts(seed: int) -> None:
+    chance = random.Random(seed)
+    world = policy(max_queue_size=3, default_timeout_microseconds=5_000)
+    ids = itertools.count(2)
+    for _ in range(300):
+        move = chance.choice(["ask", "ask", "finish", "cancel", "wait"])
+        if move == "ask":
+            world.infer(F, request(next(ids)))
+        elif move == "finish" and world.works.get(S):
+            world.finish(S)
+        elif move == "cancel":
+            world.cancel(F, *chance.sample(sorted(world.core.peers[F].requests) or [0], 1))
+        else:
+            world.tick(chance.randint(0, 2 * MS))
+    world.tick(10 * MS)
+    world.stub(S2)
+
+    world.infer(F, *(request(1_000_000 + i) for i in range(5)))
+
+    waiting = [r for r in range(1_000_000, 1_000_005) if not world.finals(F, r)]
+    assert [FULL] * (5 - len(waiting)) == texts(world, *range(1_000_000, 1_000_005))
+    idle = 1 if world.works.get(S) and world.works[S][0].id < 1_000_000 else 2
+    assert 3 + idle == len(waiting)
+
+
+# ------------------------------------------------------------------------- priorities
+
+
+@pytest.mark.row("E65")
+def test_higher_priorities_go_first_and_each_in_the_order_it_came() -> None:
+    world = scheduling(priority_levels=3, default_priority_level=2)
+    world.infer(F, request(1))
+
+    asked = enumerate([3, 0, 1, 2, 4, 3, 1], start=2)
+    world.infer(F, *(request(i, priority=priority) for i, priority in asked))
+
+    assert [1, 4, 8, 3, 5, 6, 2, 7] == executed(world)
+
+
+@pytest.mark.row("E63", "E65")
+def test_each_priority_has_its_own_policy_or_the_default_one() -> None:
+    world = scheduling(
+        priority_levels=2,
+        default_priority_level=1,
+        default_queue_policy={"max_queue_size": 1},
+        priority_queue_policy={"2": {"default_timeout_microseconds": 5_000}},
+    )
+    world.infer(F, request(1))
+
+    world.infer(F, *(request(i, priority=1) for i in (2, 3)))
+    world.infer(F, *(request(i, priority=2) for i in (4, 5)))
+    world.tick(5 * MS)
+
+    assert [FULL, EXPIRED, EXPIRED] == texts(world, 3, 4, 5)
+    assert [1, 2] == executed(world)
+
+
+def test_a_late_one_of_a_high_priority_goes_before_a_lower_one() -> None:
+    world = scheduling(
+        priority_levels=2,
+        default_priority_level=2,
+        default_queue_policy={"timeout_action": "DELAY", "default_timeout_microseconds": 5_000},
+    )
+    world.infer(F, request(1))
+    world.infer(F, request(2), request(3, priority=1))
+    world.tick(5 * MS)
+    world.infer(F, request(4), request(5, priority=1))
+
+    assert [1, 5, 3, 4, 2] == executed(world)
+
+
+def test_a_batch_is_filled_with_lower_priorities() -> None:
+    world = scheduling(4, priority_levels=2, default_priority_level=2)
+    world.infer(F, request(1))
+    world.infer(F, request(2), request(3, priority=1), request(4))
+
+    world.finish(S)
+
+    assert [3, 2, 4] == [work.id for work in world.works[S]]
+
+
+def test_who_waits_with_a_low_priority_makes_the_delay_end() -> None:
+    world = scheduling(
+        8, priority_levels=2, default_priority_level=2, max_queue_delay_microseconds=100
+    )
+    world.infer(F, request(1))
+    world.tick(50_000)
+    world.infer(F, request(2, priority=1))
+
+    world.tick(50_000)
+
+    assert [2, 1] == executed(world)
+
+
+def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
+    world = scheduling(priority_levels=1_000_000, default_priority_level=1)
+
+    for number in range(1, 1_001):
+        world.infer(F, request(number, priority=number))
+        world.finish(S)
+
+    levels = world.core.generations[1]._queue._levels._levels
+    assert len(levels) <= 64
+
+
+# ----------------------------------------------------------------- the order of answers
+
+
+@pytest.mark.row("E66")
+def test_an_answer_waits_for_those_to_earlier_requests() -> None:
+    world = scheduling(stubs=3, preserve_ordering=True)
+    world.infer(F, *(request(i) for i in range(1, 4)))
+    by_id = {world.works[serial][0].id: serial for serial in (S, S2, S3)}
+
+    world.finish(by_id[3])
+    world.finish(by_id[2])
+    assert not world.replies
+    world.finish(by_id[1])
+
+    assert [(F, 1), (F, 2), (F, 3)] == list(world.replies)
+
+
+@pytest.mark.row("E66")
+def test_who_was_refused_in_the_queue_has_its_turn_too() -> None:
+    world = scheduling(
+        preserve_ordering=True, default_queue_policy={"default_timeout_microseconds": 5_000}
+    )
+    world.infer(F, request(1), request(2))
+
+    world.tick(5 * MS)
+    assert not world.replies
+    world.finish(S)
+
+    assert [("", (F, 1)), (EXPIRED, (F, 2))] == [
+        (replies[0].text, route) for route, replies in world.replies.items()
+    ]
+
+
+@pytest.mark.parametrize("leaves", ["cancelled", "died"])
+def test_nobody_waits_for_an_answer_that_nobody_reads(leaves: str) -> None:
+    world = scheduling(stubs=2, preserve_ordering=True)
+    world.frontend(9)
+    world.infer(9, request(1))
+    world.infer(F, request(2))
+    [second] = [serial for serial in (S, S2) if world.works[serial][0].peer == F]
+    world.finish(second)
+    assert not world.replies
+
+    if leaves == "cancelled":
+        world.cancel(9, 1)
+    else:
+        world.gone(9)
+
+    assert 1 == len(world.finals(F, 2))
+
+
+def test_a_request_that_was_not_admitted_has_no_turn() -> None:
+    world = scheduling(preserve_ordering=True, default_queue_policy={"max_queue_size": 1})
+
+    world.infer(F, *(request(i) for i in range(1, 4)))
+
+    assert [FULL] == texts(world, 3)
+    assert not world.finals(F, 1)
+
+
+def test_a_model_that_asks_itself_need_not_wait_for_its_own_answer() -> None:
+    world = scheduling(stubs=2, preserve_ordering=True)
+    world.infer(F, request(1))
+    asking = next(serial for serial in (S, S2) if world.works.get(serial))
+    other = S + S2 - asking
+
+    world.infer(asking, request(7, generation=0, model="m"))
+    world.finish(other)
+
+    assert 1 == len(world.finals(asking, 7))
+    world.finish(asking)
+    assert 1 == len(world.finals(F, 1))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_answers_leave_in_order_whatever_happens(seed: int) -> None:
+    chance = random.Random(seed)
+    world = scheduling(
+        2,
+        stubs=3,
+        preserve_ordering=True,
+        default_queue_policy={"default_timeout_microseconds": 3_000, "max_queue_size": 4},
+    )
+    ids, serials = itertools.count(1), itertools.count(10)
+    cancelled: set[int] = set()
+    for _ in range(200):
+        move = chance.choice(["ask", "ask", "finish", "finish", "cancel", "wait", "die"])
+        busy = [serial for serial, works in world.works.items() if works]
+        if move == "ask":
+            world.infer(F, *(request(next(ids)) for _ in range(chance.randint(1, 3))))
+        elif move == "finish" and busy:
+            world.finish(chance.choice(busy))
+        elif move == "cancel" and world.core.peers[F].requests:
+            cancelled.add(chance.choice(sorted(world.core.peers[F].requests)))
+            world.cancel(F, *cancelled)
+        elif move == "die" and busy:
+            world.gone(chance.choice(busy))
+            world.stub(next(serials))
+        else:
+            world.tick(chance.randint(0, 1 * MS))
+    while any(world.works.values()):
+        world.finish(next(serial for serial, works in world.works.items() if works))
+
+    asked = range(1, next(ids))
+    assert all(len(world.finals(F, own_id)) == 1 for own_id in asked)
+    left = [r for _, r in world.replies if r not in cancelled and FULL not in texts(world, r)]
+    assert sorted(left) == left
+    assert len(left) > 20
