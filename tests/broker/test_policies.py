@@ -165,6 +165,18 @@ def test_one_more_than_may_wait_is_refused_with_the_id_that_its_client_gave() ->
     assert [1, 2, 3] == executed(world)
 
 
+def test_a_model_is_told_which_queue_is_full() -> None:
+    world = scheduling(default_queue_policy={"max_queue_size": 1})
+    world.serve(2, version=2)
+    world.stub(S3, generation=2)
+    world.infer(F, request(1), request(2))
+
+    world.infer(S3, request(7, generation=0, model="m", version=1, flags=wire.ONE_RESPONSE))
+
+    [reply] = world.finals(S3, 7)
+    assert f"Model m - Error when running inference: {FULL}" == reply.text
+
+
 @pytest.mark.row("E63")
 @pytest.mark.parametrize("leaves", ["executed", "cancelled", "expired"])
 def test_whoever_leaves_the_queue_makes_room(leaves: str) -> None:

@@ -79,4 +79,7 @@ def too_many(request: Inflight) -> Unavailable:
         named = wire.decode_request(request.body).request_id
     except ProtocolError:
         named = ""
-    return Unavailable(f"[request id: {named or '<id_unknown>'}] Exceeds maximum queue size")
+    text = f"[request id: {named or '<id_unknown>'}] Exceeds maximum queue size"
+    model = request.row.model  # only a model that asks does so by name
+    where = f"Model {model} - Error when running inference: " if model else ""
+    return Unavailable(where + text)

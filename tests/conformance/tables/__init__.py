@@ -17,6 +17,7 @@ from tests.conformance.tables import (
     http_infer,
     http_server,
     loading,
+    policies,
     requests,
     senders,
     shapes,
@@ -37,6 +38,7 @@ TABLES: dict[str, ModuleType] = {
         http_infer,
         http_server,
         shapes,
+        policies,
         grpc_contents,
         grpc_infer,
         grpc_stream,
@@ -80,5 +82,6 @@ REPOSITORIES = {
         ),
         Repository("loading", loading.MODELS, ("--model-control-mode=explicit",)),
         Repository("shapes", shapes.MODELS, shapes.OPTIONS),
+        Repository("policies", policies.MODELS, policies.OPTIONS),
     )
 }
