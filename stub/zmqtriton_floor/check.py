@@ -67,7 +67,7 @@ class Signature:
             for entry in config.get("output", [])
         }
         self._required = sum(not i.optional for i in self.inputs.values())
-        self._is_batching = "dynamic_batching" in config
+        self._is_batching = "dynamic_batching" in config or "sequence_batching" in config
         self._constant_key = all(
             i.fixed_size is not None and not i.optional for i in self.inputs.values()
         )

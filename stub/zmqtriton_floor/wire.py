@@ -84,6 +84,8 @@ ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
 UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
 WAITS = 32  # from a model: its process executes nothing else until this is answered
 ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they are
+NOT_READY = 128  # set by the broker: it fills an empty slot, nobody hears the answer; inputs that
+# have no data are zeros
 #: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
@@ -115,7 +117,7 @@ class Work(NamedTuple):
     batch: Count  # rows with the same number are one call of execute()
     peer: Count  # who asked, and ...
     id: Count  # ... under which id: the two name a request everywhere
-    flags: Flags
+    flags: Flags  # of the request, or NOT_READY
     correlation: Correlation
     priority: Count
     timeout_us: Count

@@ -12,8 +12,11 @@ import time
 from itertools import repeat
 from typing import Any
 
+import numpy as np
+
 from zmqtriton_floor import wire
 from zmqtriton_floor.check import Signature
+from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub.instance import Instance
@@ -260,7 +263,10 @@ def _requests(
                 )
                 body = body._replace(inputs=inputs)
             if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
-                _check(body, instance.signature)
+                given = len(body.inputs) - instance.controls
+                _check(body._replace(inputs=body.inputs[:given]), instance.signature)
+            if pending.work.flags & wire.NOT_READY:
+                body = body._replace(inputs=[_zeros(tensor) for tensor in body.inputs])
             if instance.reshaping is not None:
                 body = body._replace(inputs=instance.reshaping.given(body.inputs))
         except ZmqTritonError as error:
@@ -270,6 +276,14 @@ def _requests(
         pending.outputs = body.outputs
         requests.append(received(pending.work, body, pending))
     return requests
+
+
+def _zeros(tensor: wire.Tensor) -> wire.Tensor:
+    """As it is, with zeros where it has no data; an empty string is four of them."""
+    if tensor.data:
+        return tensor
+    size = count_elements(tensor.shape) * (BY_NUMBER[tensor.datatype].size or 4)
+    return tensor._replace(data=np.zeros(size, np.uint8).data)
 
 
 def _check(body: wire.RequestBody, signature: Signature) -> None:

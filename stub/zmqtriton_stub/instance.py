@@ -38,6 +38,12 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
     return int(text)
 
 
+def _controls(batching: dict[str, Any]) -> int:
+    if batching.get("iterative_sequence"):
+        return 0
+    return sum(len(entry.get("control", [])) for entry in batching.get("control_input", []))
+
+
 class Instance:
     """One model instance and the way to its supervisor."""
 
@@ -60,6 +66,8 @@ class Instance:
         self.memory: Memory | None = None
         #: What requests must look like; None until the configuration is final.
         self.signature: Signature | None = None
+        #: How many tensors the broker adds to each request, behind what it brings.
+        self.controls = 0
         #: The names of its outputs; none until then.
         self.outputs: Collection[str] = ()
         #: Makes a control call, JSON arguments, and waits; None while this one may not.
@@ -78,6 +86,7 @@ class Instance:
         document = json.loads(config)
         self.signature = Signature(document)
         self.outputs = self.signature.outputs
+        self.controls = _controls(document.get("sequence_batching") or {})
         self.reshaping = Reshaping(document) or None
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}

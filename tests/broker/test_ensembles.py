@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.ensembles import Pipeline, ensemble, model, step, tensor
 from tests.broker.world import request
-from zmqtriton.broker import ensembles
+from zmqtriton.broker import ensembles, grants
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 
@@ -480,7 +480,7 @@ def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
         world.answer("many", tensor("O"), flags=0, number=number)
         world.answer("each", tensor("O"))
     assert [window // 2] == world.granted[world.serials["many"]]
-    world.core.consumed(F, wire.Consumed([wire.Grant(F, 1, 2 * window)]))
+    grants.pass_on(world.core, F, wire.Consumed([wire.Grant(F, 1, 2 * window)]))
     world.take()
 
     assert 2 * window - window // 2 <= world.granted[world.serials["many"]][-1]

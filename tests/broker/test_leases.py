@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import World, request
+from zmqtriton.broker import grants
 from zmqtriton.broker.leases import Leases
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
@@ -127,6 +128,6 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
 def test_a_readers_grants_reach_the_stub_of_its_request(world: World) -> None:
     world.infer(F, request(1))
 
-    world.core.consumed(F, wire.Consumed([wire.Grant(99, 1, 64), wire.Grant(99, 7, 64)]))
+    grants.pass_on(world.core, F, wire.Consumed([wire.Grant(99, 1, 64), wire.Grant(99, 7, 64)]))
 
     assert {S: [wire.Grant(F, 1, 64)]} == world.core.outbox.grants

@@ -54,6 +54,8 @@ class Answers:
         if core.circles.asked:
             core.circles.discard(request)
         request.answer()
+        if generation.sequences is not None:
+            generation.sequences.answered(request)
         core.unanswered -= 1
         generation.unanswered -= 1
         peer = core.peers.get(request.peer)

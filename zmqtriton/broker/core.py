@@ -24,6 +24,7 @@ from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.recovery import Recovery
 from zmqtriton.broker.reports import Traffic, report
+from zmqtriton.broker.sequencing import Sequencing
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTritonError
@@ -55,11 +56,13 @@ class Core:
         self._timers = Timers()
         self._dispatch = Dispatch(self.outbox, self._timers)
         self._iterations = Iterations(self)
+        self._sequencing = Sequencing(self)
         self.circles = Circles(self)
 
     def begin(self, epoch: int) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
         self._dispatch.number_from(epoch << 40)
+        self._sequencing.is_successor = epoch > 1
 
     # ------------------------------------------------------- peers and models
 
@@ -85,7 +88,7 @@ class Core:
             self._arrive(instance, now_ns)
 
     def serve(self, message: wire.Serve) -> None:
-        self.generations.serve(message)
+        self._sequencing.serve(self.generations.serve(message))
 
     def attach(self, message: wire.Attach, now_ns: int, progress: HasBegun | None = None) -> None:
         generation = self.generations.get(message.generation)
@@ -148,7 +151,7 @@ class Core:
             error = instance.loss(message.reason)
             if not instance.has_arrived:
                 self.recovery.lose(generation)
-            lost, waiting = instance.die()
+            lost, waiting = self._sequencing.lose(instance, *instance.die(), error)
             for request in lost:
                 self.refuse(request, error, statistics.BACKEND, now_ns)
             self._put_back(generation, waiting, now_ns)
@@ -215,6 +218,8 @@ class Core:
             self.circles.add(request, now_ns)
         if generation.plan is not None:
             self.ensembles.start(request, now_ns)
+        elif generation.sequences is not None:
+            self._sequencing.admit(request, now_ns)
         elif row.flags & wire.RESENT:
             generation.hold(request)
             self.recovery.wait(request)
@@ -274,7 +279,8 @@ class Core:
         for outcome, body in zip(message.outcomes, bodies, strict=True):
             request = instance.open.get((outcome.peer, outcome.id))
             if request is None:
-                if not self.recovery.keep(serial, outcome, body, now_ns):
+                ignored = self._sequencing.ignore(serial, outcome)
+                if not ignored and not self.recovery.keep(serial, outcome, body, now_ns):
                     self.malformed += 1
                     self.blocks.discard(serial, outcome)
             else:
@@ -322,6 +328,8 @@ class Core:
     def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """The final answer is an error of the broker's own."""
         generation = request.generation
+        sequences = generation.sequences
+        later = sequences.break_off(request, error) if sequences is not None else []
         generation.statistics.failed(request, reason, now_ns)
         if request.state is RequestState.QUEUED:
             generation.leave_queue(request)
@@ -333,21 +341,9 @@ class Core:
             self.ensembles.take(request, outcome, b"", now_ns)
         else:
             self.answers.refuse(request, error)
-
-    # -------------------------------------------------------------- streams
-
-    def consumed(self, serial: int, message: wire.Consumed) -> None:
-        """A reader of streams lets its stubs send more."""
-        requests = self.peers[serial].requests
-        for grant in message.grants:
-            request = requests.get(grant.id)
-            if request is None:
-                continue
-            if request.run is not None:
-                self.ensembles.consumed(request.run, grant.responses)
-            elif request.instance is not None:
-                grants = self.outbox.grants.setdefault(request.instance.serial, [])
-                grants.append(grant._replace(peer=serial))
+        for other in later:
+            self.refuse(other, error, reason, now_ns)
+        self._dispatch.touch(generation)
 
     # ------------------------------------------------ timers and statistics
 
@@ -372,6 +368,7 @@ class Core:
                 self._dispatch.run_out(timer.instance, generation)
             elif timer.generation is not None:
                 timer.generation.timer_ns = 0
+                self._sequencing.look(timer.generation, now_ns)
                 self._dispatch.touch(timer.generation)
         self.recovery.look(now_ns)
         self.circles.look(now_ns)

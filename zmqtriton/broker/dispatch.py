@@ -57,10 +57,10 @@ class Dispatch:
             instance, requests = chosen
             number = next(self._numbers)
             works = self._outbox.works.setdefault(instance.serial, [])
-            works += [(request.work(number), request.body) for request in requests]
+            works += generation.works(requests, number, self._numbers)
             self._begin(instance, generation, Batch(number, requests, now_ns))
         due_ns = generation.due_ns
-        if due_ns and due_ns != generation.timer_ns:
+        if due_ns and not 0 < generation.timer_ns <= due_ns:  # else that one looks again
             generation.timer_ns = due_ns
             self._timers.start(due_ns, generation=generation)
 

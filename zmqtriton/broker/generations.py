@@ -27,7 +27,7 @@ class Generations:
     def get(self, number: int) -> Generation | None:
         return self._by_number.get(number)
 
-    def serve(self, message: wire.Serve) -> None:
+    def serve(self, message: wire.Serve) -> Generation:
         new = Generation(message.generation, message.model, message.version, message.config)
         self._by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu
@@ -36,6 +36,7 @@ class Generations:
         if old is not None and old.takes_what_fits(new):
             self._successors[old.number] = new
         versions[new.version] = new
+        return new
 
     def remove(self, number: int) -> Generation | None:
         """The one that was there."""

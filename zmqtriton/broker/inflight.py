@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zmqtriton.broker.policies import Level
     from zmqtriton.broker.queues import Generation
     from zmqtriton.broker.runs import Call, Run
+    from zmqtriton.broker.slots import Sequence
 
 
 class RequestState(enum.Enum):
@@ -45,6 +46,7 @@ class Inflight:
         "peer",
         "row",
         "run",
+        "sequence",
         "state",
     )
 
@@ -75,6 +77,8 @@ class Inflight:
         self.run: Run | None = None
         #: What its inputs lie in, where whoever asked has died and keeps nothing any more.
         self.kept: list[Block] = []
+        #: The one that it is a request of, until it is answered; None: it is of none.
+        self.sequence: Sequence | None = None
         #: A member's of an ensemble: what it is asked for.
         self.call: Call | None = None
 

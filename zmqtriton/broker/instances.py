@@ -137,6 +137,11 @@ class Instance:
         return self.state is InstanceState.IDLE
 
     @property
+    def is_open(self) -> bool:
+        """It is there and will be."""
+        return self.state in _OPEN
+
+    @property
     def is_dying(self) -> bool:
         return self.state is InstanceState.DYING
 
@@ -149,7 +154,7 @@ class Instance:
     @property
     def room(self) -> int:
         """How many batches it can begin at once."""
-        if self.state not in _OPEN:
+        if not self.is_open:
             return 0
         return self.slots - len(self.batches) - max(0, self.earlier - 1)
 

@@ -26,6 +26,8 @@ class Outbox:
         #: To stubs.
         self.answers: list[tuple[int, wire.Answer]] = []
         self.supervisor: list[Any] = []
+        #: To the log.
+        self.warnings: list[str] = []
 
     @property
     def has_blocks(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +15,11 @@ from zmqtriton.broker.batching import queue_of
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.ordering import order_of
+from zmqtriton.broker.sequences import Sequences
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.check import Signature, takes_gpu
-from zmqtriton_floor.wire import SEQUENCE_START, UNCHECKED, Request
+from zmqtriton_floor.wire import SEQUENCE_START, UNCHECKED, Request, Work
 
 #: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
 _SHORT_NS = 500_000
@@ -88,7 +90,11 @@ class Generation:
         self.expected = _instances(document)
         #: How many requests that are executed step by step an instance has begun; 0: none is.
         self._candidates = _candidates(document)
-        self._sequences = itertools.count(_FIRST_SEQUENCE)
+        self._own_sequences = itertools.count(_FIRST_SEQUENCE)
+        #: Who may execute what, where requests are parts of sequences; None: they are not.
+        self.sequences: Sequences | None = None
+        if "sequence_batching" in document and not self._candidates:
+            self.sequences = Sequences(model, document)
         #: An instance may be given another batch while it executes one.
         self._is_wide = "MAX_INFLIGHT" in document.get("parameters", {})
         self._config = document
@@ -127,12 +133,14 @@ class Generation:
     @property
     def due_ns(self) -> int:
         """When next_dispatch() is to be asked again though nothing else happens; 0: then never."""
+        if self.sequences is not None:
+            return self.sequences.due_ns
         return self._queue.due_ns if self._idle or self._roomy() is not None else 0
 
     def enqueue(self, request: Inflight) -> None:
         if self._candidates:
             row = request.row
-            sequence = row.correlation or next(self._sequences)
+            sequence = row.correlation or next(self._own_sequences)
             request.row = row._replace(flags=row.flags | SEQUENCE_START, correlation=sequence)
         self._take_in_order(request)
         self._queue.add(request)
@@ -200,7 +208,7 @@ class Generation:
         return best if best is not None and best.room > 0 else None
 
     def become_idle(self, instance: Instance) -> None:
-        if not self._candidates:
+        if not self._candidates and self.sequences is None:
             self._idle.append(instance)
 
     def _next_step(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
@@ -217,6 +225,10 @@ class Generation:
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
         """Which stub gets what now; None while nobody is idle or nothing is to go yet."""
+        if self.sequences is not None:
+            chosen = self.sequences.next(self.instances.values(), now_ns)
+            self.pending -= len(chosen[1]) if chosen is not None else 0
+            return chosen
         if self._candidates:
             return self._next_step(now_ns)
         idle = self._idle
@@ -233,4 +245,12 @@ class Generation:
 
     def queued(self) -> list[Inflight]:
         """All that wait, in the order in which they are to be executed."""
-        return self._queue.waiting()
+        return self._queue.waiting() if self.sequences is None else self.sequences.waiting()
+
+    def works(
+        self, batch: list[Inflight], number: int, numbers: Iterator[int]
+    ) -> list[tuple[Work, bytes]]:
+        """What a stub is sent for a batch; requests of the broker's own take further numbers."""
+        if self.sequences is not None:
+            return self.sequences.works(batch, number, numbers)
+        return [(request.work(number), request.body) for request in batch]

@@ -18,6 +18,7 @@ from typing import Any
 
 import zmq
 
+from zmqtriton.broker import grants
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.departures import Departures
 from zmqtriton.broker.outbox import Outbox
@@ -168,12 +169,11 @@ class Service:
 
     def _read(self, router: _Router) -> bool:
         """Takes some messages; False if there was none."""
-        socket = router.socket
         for taken in range(_MESSAGES_A_TURN if router.is_due else 0):
-            if not endpoints.has_input(socket):
+            if not endpoints.has_input(router.socket):
                 router.is_due = False
                 return taken > 0
-            frames = endpoints.receive(socket)
+            frames = endpoints.receive(router.socket)
             router.traffic.received_bytes += sum(map(len, frames))
             try:
                 self._take(router, frames)
@@ -211,7 +211,7 @@ class Service:
         elif kind is wire.Call and router is self._workers:
             self._core.measures.call(serial, message)
         elif kind is wire.Consumed and router is self._requests:
-            self._core.consumed(serial, message)
+            grants.pass_on(self._core, serial, message)
         elif kind is wire.Waits and router is self._requests:
             self._core.circles.hear(serial, message, now_ns)
         elif kind is wire.AskStatistics and router is self._requests:
@@ -279,8 +279,7 @@ class Service:
         elif type(message) is wire.Logging:
             logs.change(logs.Wanted.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
-            offset_ns = time.time_ns() - time.monotonic_ns()
-            self._core.ask_statistics(_SUPERVISOR, message, offset_ns)
+            self._core.ask_statistics(_SUPERVISOR, message, time.time_ns() - time.monotonic_ns())
         else:
             raise ProtocolError(f"{type(message).__name__} is no message for the broker")
 
@@ -316,6 +315,8 @@ class Service:
     def _flush(self) -> bool:
         """Sends what the core decided; False if that was nothing for the sockets."""
         outbox = self._core.outbox
+        while outbox.warnings:
+            _log.warning("%s", outbox.warnings.pop(0))
         while outbox.supervisor:
             self._lifeline.send(outbox.supervisor.pop(0))
         has_blocks = outbox.has_blocks and self._flush_blocks(outbox)
@@ -330,8 +331,7 @@ class Service:
     def _flush_blocks(self, outbox: Outbox) -> bool:
         """Before anything else, so that who is to write or to forget knows it; whether any went.
         What is for owners that have yet to say hello waits."""
-        leases = [owner for owner in outbox.leases if self._can_reach(owner)]
-        for owner in leases:
+        for owner in (leases := [owner for owner in outbox.leases if self._can_reach(owner)]):
             self._send_blocks(owner, wire.Lease, outbox.leases.pop(owner))
         now_ns = time.monotonic_ns()
         waiting = due = [owner for owner in outbox.releases if self._can_reach(owner)]
@@ -370,8 +370,8 @@ class Service:
         for serial, routes in abandons.items():
             for some in _cut(routes):
                 self._workers.send(serial, wire.Abandon(some), [])
-        grants, outbox.grants = outbox.grants, {}
-        for serial, allowed in grants.items():
+        consumed, outbox.grants = outbox.grants, {}
+        for serial, allowed in consumed.items():
             for some in _cut(allowed):
                 self._workers.send(serial, wire.Consumed(some), [])
         while outbox.answers:

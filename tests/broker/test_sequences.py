@@ -1,0 +1,424 @@
+"""Requests of sequences in the broker: slots, the backlog, order, time, and what is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.world import World, request
+from zmqtriton.broker.sequences import FILLERS
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.wire import SEQUENCE_END as END
+from zmqtriton_floor.wire import SEQUENCE_START as START
+
+F, S, S2 = 1, 2, 3
+_IDLE_NS = 5_000_000_000
+_FP32, _INT32 = 11, 8
+BODY = wire.encode_body(
+    wire.RequestBody("r", {}, ["O"], [wire.Tensor("I", _INT32, [1, 2], b"\1\0\0\0\2\0\0\0")])
+)
+_CONTROLS = [
+    {"name": "S", "control": [{"int32_false_true": [0, 1]}]},
+    {"name": "R", "control": [{"kind": "CONTROL_SEQUENCE_READY", "fp32_false_true": [0.0, 1.0]}]},
+    {"name": "E", "control": [{"kind": "CONTROL_SEQUENCE_END", "bool_false_true": [False, True]}]},
+    {"name": "C", "control": [{"kind": "CONTROL_SEQUENCE_CORRID", "data_type": "TYPE_UINT64"}]},
+]
+
+
+def _config(slots: int = 1, **batching: Any) -> dict[str, Any]:
+    idle = {"max_sequence_idle_microseconds": str(_IDLE_NS // 1000)}
+    return {
+        "name": "m",
+        "max_batch_size": slots,
+        "input": [{"name": "I", "data_type": "TYPE_INT32", "dims": [2]}],
+        "sequence_batching": {"direct": {}, "control_input": _CONTROLS, **idle, **batching},
+    }
+
+
+class Sequences(World):
+    """One model, one frontend and some stubs."""
+
+    def __init__(self, config: dict[str, Any], *stubs: int, epoch: int = 1) -> None:
+        super().__init__()
+        self.core.begin(epoch)
+        self.serve(config=config)
+        self.frontend(F)
+        for serial in stubs or (S,):
+            self.stub(serial)
+        self.ids = iter(range(1, 1_000_000))
+
+    def send(self, sequence: int | str, flags: int = 0, **fields: Any) -> int:
+        own_id = next(self.ids)
+        self.infer(F, request(own_id, correlation=sequence, flags=flags, **fields), body=BODY)
+        return own_id
+
+    def given(self, serial: int = S) -> list[int]:
+        """The requests that a stub has, 0 for those that fill empty slots."""
+        return [work.id if work.id < FILLERS else 0 for work in self.works.get(serial, [])]
+
+    def error(self, own_id: int) -> tuple[int, str]:
+        [final] = self.finals(F, own_id)
+        return final.code, final.text
+
+
+def _must_start(sequence: int | str) -> str:
+    return (
+        f"inference request for sequence {sequence} to model 'm' must specify the START flag on "
+        "the first request of the sequence"
+    )
+
+
+# --------------------------------------------------------------- admission
+
+
+@pytest.mark.parametrize("sequence", [0, ""])
+def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
+    world = Sequences(_config())
+
+    own_id = world.send(sequence, START)
+
+    text = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
+    assert (InvalidArgument.number, text) == world.error(own_id)
+    assert 0 == world.core.generations[1].pending
+
+
+@pytest.mark.parametrize("sequence", [5, "five"])
+def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int | str) -> None:
+    world = Sequences(_config())
+
+    before = world.send(sequence)
+    world.send(sequence, START)
+    world.finish(S)
+    world.send(sequence, END)
+    after_end = world.send(sequence)
+    world.finish(S)
+    after_answer = world.send(sequence)
+
+    refused = (InvalidArgument.number, _must_start(sequence))
+    assert [refused] * 3 == [world.error(i) for i in (before, after_end, after_answer)]
+
+
+def test_more_than_one_inference_in_a_request_is_refused() -> None:
+    world = Sequences(_config(slots=4))
+
+    own_id = world.send(5, START, batch_size=2)
+
+    text = "must specify batch-size 1 due to requirements of sequence batcher"
+    assert f"inference request to model 'm' {text}" == world.error(own_id)[1]
+
+
+def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+    world.core.outbox.warnings = []
+
+    world.core.infer(F, [request(99, correlation=5, flags=START)], [BODY], world.now)
+
+    assert [
+        "sequence 5 for model 'm' has a conflict. The previous sequence did not end before this "
+        "sequence start. Previous sequence will be terminated early."
+    ] == world.core.outbox.warnings
+    world.take()
+    world.finish(S)
+    assert [99] == world.given()
+
+
+# ------------------------------------------------------------------- slots
+
+
+def _inputs(world: Sequences, position: int) -> dict[str, bytes]:
+    work = world.works[S][position]
+    body = wire.decode_request(world.bodies[work.peer, work.id])
+    return {tensor.name: tensor.data for tensor in body.inputs}
+
+
+def test_control_tensors_follow_what_a_request_brings() -> None:
+    world = Sequences(_config())
+
+    world.send(7, START)
+    first = wire.decode_request(world.bodies[F, 1])
+    world.finish(S)
+    world.send(7, END)
+
+    assert [("I", [1, 2]), ("S", [1, 1]), ("R", [1, 1]), ("E", [1, 1]), ("C", [1, 1])] == [
+        (tensor.name, tensor.shape) for tensor in first.inputs
+    ]
+    assert [b"\1\0\0\0", b"\0\0\x80\x3f", b"\0", b"\7" + bytes(7)] == [
+        tensor.data for tensor in first.inputs[1:]
+    ]
+    assert (b"\0\0\0\0", b"\1") == (_inputs(world, 0)["S"], _inputs(world, 0)["E"])
+
+
+def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() -> None:
+    world = Sequences(_config(slots=4))
+    world.send(7, START)
+    for sequence in (8, 9):  # while the instance executes
+        world.send(sequence, START)
+    world.finish(S)
+    assert [2, 3] == [i for i in world.given() if i]
+    assert [0, 2, 3] == world.given()
+
+    world.finish(S)
+    later = world.send(9)
+
+    assert [0, 0, later] == world.given()
+    assert [wire.NOT_READY] * 2 == [work.flags for work in world.works[S][:2]]
+    filler = _inputs(world, 0)
+    assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
+
+
+def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
+    world = Sequences(_config(slots=2))
+    world.send(7, START)
+    world.send(8, START)
+    world.finish(S)
+
+    world.finish(S)
+
+    assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
+    assert {(F, 1), (F, 2)} == world.replies.keys()
+    assert 0 == world.core.malformed
+
+
+def test_sequences_are_spread_over_instances() -> None:
+    world = Sequences(_config(slots=2), S, S2)
+
+    for sequence in (5, 6, 7):
+        world.send(sequence, START)
+
+    assert [1] == world.given(S)
+    assert [2] == world.given(S2)
+    world.finish(S)
+    assert [0, 3] == world.given(S)
+
+
+def test_what_has_other_shapes_goes_another_time() -> None:
+    world = Sequences(_config(slots=4))
+    world.send(1, START)
+    world.send(2, START, batch_key=2)
+    world.send(3, START, batch_key=3)
+    world.finish(S)
+
+    assert [0, 2] == world.given()
+    world.finish(S)
+    assert [0, 0, 3] == world.given()
+
+
+def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
+    direct = {"minimum_slot_utilization": 0.5, "max_queue_delay_microseconds": "1000"}
+    world = Sequences(_config(slots=4, direct=direct))
+
+    world.send(1, START)
+    assert [] == world.given()
+    world.send(2, START)
+    assert [1, 2] == world.given()
+    world.finish(S)
+
+    world.send(2)
+    assert world.core.next_timer_ns() is not None
+    world.tick(1_000_000)
+    assert [0, 3] == world.given()
+
+
+# ----------------------------------------------------------- order, backlog
+
+
+@pytest.mark.row("E77")
+def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
+    world = Sequences(_config(slots=4))
+    sent = [world.send(5, START), world.send(5), world.send(5), world.send(5, END)]
+
+    for own_id in sent:
+        assert [own_id] == world.given()
+        world.finish(S)
+
+    assert [1] * 4 == [len(world.finals(F, i)) for i in sent]
+
+
+def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+    world.finish(S)
+
+    first, second = world.send(6, START), world.send(6, END)
+    assert [] == world.given()
+    last = world.send(5, END)
+    assert [last] == world.given()
+
+    world.finish(S)
+    assert [first] == world.given()
+    world.finish(S)
+    assert [second] == world.given()
+
+
+def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
+    world = Sequences(_config(slots=2))
+    sent = [world.send(5, START), world.send(5, END), world.send(5, START), world.send(5, END)]
+    third = world.send(5, START | END)
+
+    for own_id in [*sent, third]:
+        assert [own_id] == [i for i in world.given() if i]
+        world.finish(S)
+
+
+def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+    waiting = world.send(6, START)
+    world.tick(2 * _IDLE_NS)  # what is executed is not idle
+    world.finish(S)
+
+    world.tick(_IDLE_NS - 1)
+    assert [] == world.given()
+    world.tick(1)
+
+    assert [waiting] == world.given()
+    assert (InvalidArgument.number, _must_start(5)) == world.error(world.send(5))
+
+
+def test_each_request_begins_the_idle_time_anew() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+    for _ in range(3):
+        world.finish(S)
+        world.tick(_IDLE_NS - 1)
+        last = world.send(5)
+
+    assert [last] == world.given()
+
+
+def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+
+    first = world.send(6, START)
+    second = world.send(6, timeout_us=1000)
+    other = world.send(7, START)
+    world.tick(1_000_000)
+
+    refused = (Unavailable.number, "timeout of the corresponding sequence has been expired")
+    assert [refused] * 2 == [world.error(first), world.error(second)]
+    assert (InvalidArgument.number, _must_start(6)) == world.error(world.send(6))
+    world.finish(S)
+    world.tick(_IDLE_NS)
+    assert [other] == world.given()
+
+
+# ---------------------------------------------------------------- cancelled
+
+
+def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+    ids = [world.send(5) for _ in range(3)]
+
+    world.cancel(F, ids[1])
+
+    assert ["request was cancelled"] * 3 == [world.error(i)[1] for i in ids]
+    world.finish(S)
+    assert [] == world.given()
+    code, text = world.error(world.send(5))
+    assert (InvalidArgument.number, True) == (code, text.startswith(_must_start(5)))
+    again = world.send(5, START)
+    assert [again] == world.given()
+
+
+def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
+    world = Sequences(_config())
+    world.send(5, START | END)
+    second = world.send(5, START | END)
+    third = world.send(5, START | END)
+
+    world.cancel(F, second)
+    world.finish(S)
+
+    assert [third] == world.given()
+
+
+# --------------------------------------------------------------------- lost
+
+
+def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> None:
+    world = Sequences(_config(slots=2), S, S2)
+    executing, waiting = world.send(5, START), world.send(5)
+
+    world.gone(S)
+
+    cause = "message: Stub process 'm_2' is not healthy. (killed by SIGKILL)"
+    assert [True, True] == [world.error(i)[1].endswith(cause) for i in (executing, waiting)]
+    code, text = world.error(world.send(5))
+    assert Unavailable.number == code
+    assert text.startswith(f"{_must_start(5)}, because an earlier one was lost: ")
+    assert text.endswith(cause)
+    again = world.send(5, START)
+    assert [again] == world.given(S2)
+
+
+def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
+    world = Sequences(_config(slots=2), S)
+    world.send(5, START)
+    waiting = [world.send(6, START), world.send(6, END)]
+
+    world.gone(S)
+    world.stub(S2)
+
+    assert waiting[:1] == world.given(S2)
+    world.finish(S2)
+    assert waiting[1:] == world.given(S2)
+
+
+def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() -> None:
+    world = Sequences(_config(), epoch=2)
+
+    resent = world.send(5, START | wire.RESENT)
+    later = world.send(5)
+    new = world.send(6, START)
+
+    assert (Unavailable.number, "the broker died while the sequence was going on") == world.error(
+        resent
+    )
+    assert Unavailable.number == world.error(later)[0]
+    assert world.error(later)[1].endswith("the broker died while the sequence was going on")
+    assert [new] == world.given()
+    world.tick(_IDLE_NS)
+    assert (InvalidArgument.number, _must_start(7)) == world.error(world.send(7))
+
+
+# ------------------------------------------------------------------- oldest
+
+
+def _oldest(**strategy: Any) -> dict[str, Any]:
+    return _config(slots=4, direct=None, oldest={"max_candidate_sequences": 2, **strategy})
+
+
+@pytest.mark.row("E73")
+def test_the_oldest_requests_of_candidates_share_a_batch_without_fillers() -> None:
+    world = Sequences(_oldest())
+    world.send(1, START)
+    second, third = world.send(2, START), world.send(3, START)
+    world.finish(S)
+    assert [second] == world.given()  # the third sequence is no candidate
+
+    end = world.send(1, END)
+    world.finish(S)
+    assert [end] == world.given()
+    world.finish(S)
+    assert [third] == world.given()
+
+
+@pytest.mark.row("E73")
+def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
+    world = Sequences(_oldest(preferred_batch_size=[2], max_queue_delay_microseconds="1000"))
+
+    first = world.send(1, START)
+    world.send(1)
+    assert [] == world.given()
+    second = world.send(2, START)
+
+    assert [first, second] == world.given()
+    world.finish(S)
+    assert [] == world.given()
+    world.tick(1_000_000)
+    assert 1 == len(world.given())

@@ -1,0 +1,106 @@
+"""The tensors that tell a model of its sequences: start, end, ready and whose turn it is.
+
+`sequences` has them added to each request that it gives to a stub, and asks for what stands in for
+a slot that has none. Knows nothing of slots or time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any, NamedTuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.errors import ProtocolError
+
+_START, _END = "CONTROL_SEQUENCE_START", "CONTROL_SEQUENCE_END"
+_READY, _CORRID = "CONTROL_SEQUENCE_READY", "CONTROL_SEQUENCE_CORRID"
+#: The field that holds what stands for false and true, its datatype, and how one is packed.
+_PAIRS = (
+    ("int32_false_true", "TYPE_INT32", "<i", int),
+    ("fp32_false_true", "TYPE_FP32", "<f", float),
+    ("bool_false_true", "TYPE_BOOL", "<?", bool),
+)
+
+
+class _Switch(NamedTuple):
+    """Tells one thing that is or is not."""
+
+    kind: str
+    tensors: tuple[wire.Tensor, wire.Tensor]  # false, true
+
+
+class Controls:
+    """Those that a configuration asks for."""
+
+    def __init__(self, batching: dict[str, Any], *, is_batching: bool) -> None:
+        self._shape = [1, 1] if is_batching else [1]
+        self._switches: list[_Switch] = []
+        self._names: list[tuple[str, int, int]] = []  # name, datatype, bytes of an element
+        for entry in batching.get("control_input", []):
+            for control in entry.get("control", []):
+                self._add(entry["name"], control)
+
+    def _add(self, name: str, control: dict[str, Any]) -> None:
+        kind = control.get("kind", _START)
+        if kind == _CORRID:
+            datatype = BY_CONFIG_NAME[control["data_type"]]
+            self._names.append((name, datatype.number, datatype.size))
+            return
+        for field, type_name, form, convert in _PAIRS:
+            pair = control.get(field)
+            if pair:
+                number = BY_CONFIG_NAME[type_name].number
+                false, true = (struct.pack(form, convert(value)) for value in pair)
+                tensors = (
+                    wire.Tensor(name, number, self._shape, false),
+                    wire.Tensor(name, number, self._shape, true),
+                )
+                self._switches.append(_Switch(kind, tensors))
+
+    def __len__(self) -> int:
+        return len(self._switches) + len(self._names)
+
+    def _tensors(self, flags: int, sequence: int | str, *, is_ready: bool) -> list[wire.Tensor]:
+        holds = {
+            _START: bool(flags & wire.SEQUENCE_START),
+            _END: bool(flags & wire.SEQUENCE_END),
+            _READY: is_ready,
+        }
+        tensors = [switch.tensors[holds[switch.kind]] for switch in self._switches]
+        for name, datatype, size in self._names:
+            tensors.append(wire.Tensor(name, datatype, self._shape, _packed(sequence, size)))
+        return tensors
+
+    def tell(self, row: wire.Request, body: bytes) -> bytes:
+        """The body of a request with its control tensors behind what it brings."""
+        if not self:
+            return body
+        try:
+            given = wire.decode_request(body)
+        except ProtocolError:
+            return body  # the stub will say so
+        added = self._tensors(row.flags, row.correlation, is_ready=True)
+        return wire.encode_body(given._replace(inputs=given.inputs + added))
+
+    def idle(self, body: bytes) -> bytes:
+        """What a slot without a request is given: the shapes of another's inputs, and no data."""
+        try:
+            given = wire.decode_request(body)
+        except ProtocolError:
+            given = wire.RequestBody("", {}, [], [])
+        inputs = [tensor._replace(data=b"") for tensor in given.inputs]
+        inputs += self._tensors(0, 0, is_ready=False)
+        return wire.encode_body(wire.RequestBody("", {}, given.outputs, inputs))
+
+
+def _packed(sequence: int | str, size: int) -> bytes:
+    """A sequence's id as one element; size 0: of BYTES. A name that is to be a number becomes one
+    that is always the same."""
+    if not size:
+        data = str(sequence or "").encode()
+        return len(data).to_bytes(4, "little") + data
+    if isinstance(sequence, str):
+        return hashlib.blake2b(sequence.encode(), digest_size=size).digest()
+    return (sequence & ((1 << 8 * size) - 1)).to_bytes(size, "little")

@@ -1,0 +1,301 @@
+"""The sequences of a generation: which instance has which, and which have to wait for one.
+
+A sequence has its slot from START to END, or until nothing has come for a while; what is executed
+of it is executed one by one and in order. `sequencing` is the way from the core to here. Knows no
+clock but what it is told; which requests are to be refused it says, and refuses none.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import OrderedDict
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.leases import BROKER
+from zmqtriton.broker.sequence_controls import Controls
+from zmqtriton.broker.slots import Sequence, Slots, slots_of
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import NOT_READY, SEQUENCE_END, SEQUENCE_START, Correlation, Work
+
+#: Of so many sequences that were lost it is known why.
+_MOST_LOST = 10_000
+#: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
+FILLERS = 1 << 62
+
+
+class Sequences:
+    """All of one generation."""
+
+    def __init__(self, model: str, config: dict[str, Any]) -> None:
+        batching = config["sequence_batching"]
+        self._model = model
+        self._batching = batching
+        self._max_batch_size = int(config.get("max_batch_size", 0))
+        self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
+        self._controls = Controls(batching, is_batching=self._max_batch_size > 0)
+        #: Those that take requests, and those of which END has come and that are not over.
+        self._sequences: dict[Correlation, Sequence] = {}
+        #: Without a slot, in the order in which they get one.
+        self._backlog: OrderedDict[Sequence, None] = OrderedDict()
+        #: Of these those that wait only so long, soonest first.
+        self._expiries: list[tuple[int, int, Sequence]] = []
+        self._order = itertools.count()
+        #: With a slot and without a request, and since when; longest first.
+        self._idle: OrderedDict[Sequence, int] = OrderedDict()
+        #: Idle since this event.
+        self._left: list[Sequence] = []
+        self._slots: dict[int, Slots] = {}
+        #: Why sequences are no more that may be asked for.
+        self._lost: OrderedDict[Correlation, ZmqTritonError] = OrderedDict()
+        #: What became of sequences that an earlier broker may have known, and until when they
+        #: may be asked for.
+        self._forgotten: ZmqTritonError | None = None
+        self._forgotten_until_ns = 0
+
+    # ------------------------------------------------------------- requests
+
+    def forget(self, cause: ZmqTritonError) -> None:
+        """An earlier broker may have known sequences that this one does not."""
+        self._forgotten = cause
+
+    def admit(self, request: Inflight, now_ns: int, warnings: list[str]) -> None:
+        """Raises Triton's errors."""
+        row = request.row
+        if row.batch_size > 1:
+            raise InvalidArgument(
+                f"inference request to model '{self._model}' must specify batch-size 1 due to "
+                "requirements of sequence batcher"
+            )
+        if not row.correlation:
+            raise InvalidArgument(
+                f"inference request to model '{self._model}' must specify a non-zero or "
+                "non-empty correlation ID"
+            )
+        sequence = self._find(request, now_ns, warnings)
+        sequence.waiting.append(request)
+        sequence.is_complete = bool(row.flags & SEQUENCE_END)
+        request.sequence = sequence
+        self._idle.pop(sequence, None)
+        if sequence.slots is None and row.timeout_us:
+            at_ns = now_ns + row.timeout_us * 1000
+            sequence.expires_ns = min(sequence.expires_ns or at_ns, at_ns)
+            heapq.heappush(self._expiries, (at_ns, next(self._order), sequence))
+
+    def _find(self, request: Inflight, now_ns: int, warnings: list[str]) -> Sequence:
+        correlation = request.row.correlation
+        is_start = bool(request.row.flags & SEQUENCE_START)
+        sequence = self._sequences.get(correlation)
+        if sequence is not None and not sequence.is_complete:
+            if is_start:
+                warnings.append(
+                    f"sequence {correlation} for model '{self._model}' has a conflict. The "
+                    "previous sequence did not end before this sequence start. Previous sequence "
+                    "will be terminated early."
+                )
+            return sequence
+        if not is_start:
+            raise self._unknown(correlation, now_ns)
+        self._lost.pop(correlation, None)
+        new = self._sequences[correlation] = Sequence(correlation)
+        if sequence is None:
+            self._backlog[new] = None
+        else:
+            sequence.successor, new.predecessor = new, sequence
+        return new
+
+    def _unknown(self, correlation: Correlation, now_ns: int) -> ZmqTritonError:
+        text = (
+            f"inference request for sequence {correlation} to model '{self._model}' must specify "
+            "the START flag on the first request of the sequence"
+        )
+        cause = self._lost.get(correlation)
+        if cause is None and self._forgotten is not None:
+            self._forgotten_until_ns = self._forgotten_until_ns or now_ns + self._idle_ns
+            if now_ns < self._forgotten_until_ns:
+                cause = self._forgotten
+                self._remember(correlation, cause)
+        if cause is None:
+            return InvalidArgument(text)
+        return type(cause)(f"{text}, because an earlier one was lost: {cause.text}")
+
+    def _remember(self, correlation: Correlation, cause: ZmqTritonError) -> None:
+        self._lost[correlation] = cause
+        if len(self._lost) > _MOST_LOST:
+            self._lost.popitem(last=False)
+
+    def answered(self, request: Inflight) -> None:
+        """It has had its final answer."""
+        sequence, request.sequence = request.sequence, None
+        if sequence is None:
+            return
+        if sequence.executing is request:
+            sequence.executing = None
+        else:
+            sequence.waiting.remove(request)
+        if sequence.is_idle and sequence.is_complete:
+            self._end(sequence)
+        elif sequence.is_idle:
+            self._left.append(sequence)
+
+    def _end(self, sequence: Sequence) -> None:
+        """Its slot is free, and its id too."""
+        self._backlog.pop(sequence, None)
+        self._idle.pop(sequence, None)
+        if sequence.slots is not None:
+            sequence.slots.vacate(sequence)
+        if self._sequences.get(sequence.correlation) is sequence:
+            del self._sequences[sequence.correlation]
+        later, earlier = sequence.successor, sequence.predecessor
+        sequence.successor = sequence.predecessor = None
+        if earlier is not None:
+            earlier.successor = later
+        if later is not None:
+            later.predecessor = earlier
+            if earlier is None:
+                self._backlog[later] = None
+
+    def break_off(self, request: Inflight, error: ZmqTritonError) -> list[Inflight]:
+        """It is not executed: those after it, which can not be either, as their model would lack
+        what it brings."""
+        sequence = request.sequence
+        if sequence is None or sequence.executing is request:
+            return []
+        rest = [other for other in sequence.waiting if other is not request]
+        self._abort(sequence, InvalidArgument(f"a request of it was not executed: {error.text}"))
+        return rest
+
+    def _abort(self, sequence: Sequence, cause: ZmqTritonError) -> None:
+        """Nothing of it that waits is executed; whoever called refuses that."""
+        for request in sequence.waiting:
+            request.sequence = None
+        sequence.waiting.clear()
+        sequence.is_complete = True
+        if self._sequences.get(sequence.correlation) is sequence:
+            self._remember(sequence.correlation, cause)
+        if sequence.executing is None:
+            self._end(sequence)
+
+    def waiting(self) -> list[Inflight]:
+        """All requests that wait, oldest first."""
+        found = [request for sequence in self._all() for request in sequence.waiting]
+        return sorted(found, key=lambda request: request.arrived_ns)
+
+    def _all(self) -> Iterator[Sequence]:
+        slotted = [s for slots in self._slots.values() for s in slots.sequences if s is not None]
+        for first in [*slotted, *self._backlog]:
+            later: Sequence | None = first
+            while later is not None:
+                yield later
+                later = later.successor
+
+    # ------------------------------------------------------------ instances
+
+    def lose(self, instance: Instance, cause: ZmqTritonError) -> list[Inflight]:
+        """Its stub is dead, and with it what its sequences have become: those requests of them
+        that were never executed. Sequences that have not begun begin elsewhere."""
+        slots = self._slots.pop(instance.serial, None)
+        refused: list[Inflight] = []
+        if slots is None:
+            return refused
+        cause = Unavailable(cause.text)
+        for sequence in [s for s in reversed(slots.sequences) if s is not None]:
+            slots.vacate(sequence)
+            if sequence.has_begun:
+                refused += sequence.waiting
+                self._abort(sequence, cause)
+            else:
+                sequence.is_offered = False
+                self._backlog[sequence] = None
+                self._backlog.move_to_end(sequence, last=False)
+        return refused
+
+    def next(
+        self, instances: Collection[Instance], now_ns: int
+    ) -> tuple[Instance, list[Inflight]] | None:
+        """Which instance gets what now."""
+        self._look_at_idle(now_ns)
+        self._fill(instances)
+        for instance in sorted(instances, key=lambda one: len(one.open)):
+            slots = self._slots.get(instance.serial)
+            batch = slots.take(now_ns) if slots is not None and instance.room > 0 else []
+            if batch:
+                return instance, batch
+        return None
+
+    def _look_at_idle(self, now_ns: int) -> None:
+        for sequence in self._left:
+            if sequence.is_idle and sequence.slots is not None:
+                self._idle[sequence] = now_ns
+        self._left.clear()
+        while self._idle:
+            sequence, since_ns = next(iter(self._idle.items()))
+            if now_ns < since_ns + self._idle_ns:
+                return
+            self._end(sequence)
+
+    def _fill(self, instances: Collection[Instance]) -> None:
+        """Gives free slots to those that have waited longest."""
+        while self._backlog:
+            best: tuple[int, int, Slots] | None = None
+            for instance in instances:
+                if not instance.is_open:
+                    continue
+                slots = self._slots.get(instance.serial)
+                if slots is None:
+                    slots = slots_of(self._batching, self._max_batch_size)
+                    self._slots[instance.serial] = slots
+                position = slots.free()
+                if position >= 0 and (best is None or (position, instance.serial) < best[:2]):
+                    best = (position, instance.serial, slots)
+            if best is None:
+                return
+            sequence, _ = self._backlog.popitem(last=False)
+            best[2].place(sequence, best[0])
+
+    def works(
+        self, requests: list[Inflight], number: int, numbers: Iterator[int]
+    ) -> list[tuple[Work, bytes]]:
+        """What the stub is sent for a batch, with something in each slot before its last."""
+        rows: list[tuple[Work, bytes]] = []
+        for request in requests:
+            sequence = request.sequence
+            assert sequence is not None
+            assert sequence.slots is not None
+            while sequence.slots.has_places and len(rows) < sequence.position:
+                filler = Work(number, BROKER, FILLERS | next(numbers), NOT_READY, 0, 0, 0)
+                rows.append((filler, self._controls.idle(request.body)))
+            rows.append((request.work(number), self._controls.tell(request.row, request.body)))
+        return rows
+
+    # ----------------------------------------------------------------- time
+
+    @property
+    def due_ns(self) -> int:
+        """When something happens here though nothing else does; 0: then never."""
+        times = [slots.due_ns for slots in self._slots.values() if slots.due_ns]
+        while self._expiries and not self._may_expire(self._expiries[0]):
+            heapq.heappop(self._expiries)
+        times += [at_ns for at_ns, _, _ in self._expiries[:1]]
+        if self._idle:
+            times.append(next(iter(self._idle.values())) + self._idle_ns)
+        return min(times, default=0)
+
+    def _may_expire(self, expiry: tuple[int, int, Sequence]) -> bool:
+        at_ns, _, sequence = expiry
+        return sequence.slots is None and sequence.expires_ns == at_ns and bool(sequence.waiting)
+
+    def expired(self, now_ns: int) -> list[Inflight]:
+        """Requests of sequences that have waited for a slot for too long."""
+        refused: list[Inflight] = []
+        while self._expiries and self._expiries[0][0] <= now_ns:
+            expiry = heapq.heappop(self._expiries)
+            if self._may_expire(expiry):
+                refused += expiry[2].waiting
+                sequence = expiry[2]
+                self._abort(sequence, InvalidArgument("it has waited for too long"))
+                self._lost.pop(sequence.correlation, None)
+        return refused

@@ -1,0 +1,79 @@
+"""The way of a request into a sequence and out of it. Part of the core.
+
+`sequences` decides; here requests are refused, and what an earlier broker may have known is told
+apart from what never was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker import statistics
+from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.leases import BROKER
+from zmqtriton.broker.sequences import FILLERS
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+    from zmqtriton.broker.instances import Instance
+    from zmqtriton.broker.queues import Generation
+
+_LOST = Unavailable("the broker died while the sequence was going on")
+_EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
+
+
+class Sequencing:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: This broker is not the server's first.
+        self.is_successor = False
+
+    def serve(self, generation: Generation) -> None:
+        if generation.sequences is not None and self.is_successor:
+            generation.sequences.forget(_LOST)
+
+    def admit(self, request: Inflight, now_ns: int) -> None:
+        """Queues it in its sequence, or refuses it."""
+        generation = request.generation
+        assert generation.sequences is not None
+        generation.pending += 1
+        if request.row.flags & wire.RESENT:  # what was sent after it may have been executed
+            self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
+            return
+        try:
+            generation.sequences.admit(request, now_ns, self._core.outbox.warnings)
+        except ZmqTritonError as error:
+            self._core.refuse(request, error, statistics.REJECTED, now_ns)
+
+    def lose(
+        self,
+        instance: Instance,
+        begun: list[Inflight],
+        waiting: list[Inflight],
+        error: ZmqTritonError,
+    ) -> tuple[list[Inflight], list[Inflight]]:
+        """Its stub is dead: which requests die with it, and which go on elsewhere. Of sequences
+        none does, as what became of those before it is lost."""
+        sequences = self._core.generations[instance.generation].sequences
+        if sequences is None:
+            return begun, waiting
+        return begun + waiting + sequences.lose(instance, error), []
+
+    def look(self, generation: Generation, now_ns: int) -> None:
+        """Refuses what has waited for a slot for too long."""
+        if generation.sequences is not None:
+            for request in generation.sequences.expired(now_ns):
+                self._core.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
+
+    def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
+        """Whether an outcome is of what filled an empty slot, which nobody waits for."""
+        if outcome.peer != BROKER or outcome.id < FILLERS:
+            return False
+        outbox = self._core.outbox
+        self._core.blocks.discard(stub, outcome)
+        grant = wire.Grant(BROKER, outcome.id, outcome.number + 1)
+        if not outcome.flags & wire.FINAL:
+            outbox.grants.setdefault(stub, []).append(grant)
+        return True
