@@ -323,7 +323,7 @@ def test_finalize_runs_at_the_end_and_may_fail(tmp_path: Path) -> None:
     with server:
         script = "import sys\nprint('to the log', file=sys.stderr, flush=True)\n"
         assert "on" == run(server, "ending", script + "return [reply('on')]")
-        assert "to the log" in server.log_text()
+        eventually(lambda: "to the log" in server.log_text(), 30, "it is logged")
 
     assert 0 == server.returncode
     assert "finalized ending" in server.log_text()

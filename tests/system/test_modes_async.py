@@ -119,7 +119,7 @@ def test_an_exception_in_the_background_is_logged_and_ends_the_stream(server: Se
     assert ["one"] == stream(server, "streams", script, "trouble")
 
     text = "Failed to process the request(s) for model 'streams_0_0', message: ValueError: "
-    assert f"{text}background trouble" in server.log_text()
+    eventually(lambda: f"{text}background trouble" in server.log_text(), 30, "it is logged")
     assert ["on"] == stream(server, "streams", _SEND, "on")
 
 

@@ -122,7 +122,7 @@ def test_a_stream_that_may_not_be_rescheduled_goes_on(server: Server) -> None:
     """
 
     assert ["later"] == stream(server, "plain_streams", script)
-    assert f"message: {_REFUSED}" in server.log_text()
+    eventually(lambda: f"message: {_REFUSED}" in server.log_text(), 30, "it is logged")
 
 
 @pytest.mark.row("A55")

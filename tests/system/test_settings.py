@@ -195,6 +195,7 @@ def test_what_models_log_follows_the_settings(server: Server) -> None:
     def of(word: str) -> list[str]:
         return re.findall(rf'"(\w+) {word}"', server.log_text())
 
+    eventually(lambda: of("loud")[-1:] == ["warning"], 20, "the log has it all")
     assert (["verbose", "warning", "error"], ["info", "warning"]) == (of("quiet"), of("loud"))
     assert {*muted} <= {"verbose", "warning", "error"}
     assert {*changed} <= {"info", "warning"}
