@@ -150,6 +150,15 @@ def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
     assert [EXPIRED] == texts(world, lost)
 
 
+def test_the_next_broker_limits_what_it_is_asked_again() -> None:
+    world = policy(default_timeout_microseconds=5_000)
+
+    world.infer(F, request(2, flags=wire.RESENT))
+    world.tick(5 * MS)
+
+    assert [EXPIRED] == texts(world, 2)
+
+
 # ------------------------------------------------------------------ how many may wait
 
 

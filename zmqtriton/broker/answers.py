@@ -25,9 +25,11 @@ class Answers:
 
     def reply(self, request: Inflight, reply: wire.Reply, body: bytes) -> None:
         """A response, or the end of one; of something finished if it is final."""
-        addressed = (request.peer, reply, body)
         order = request.generation.order
-        self._send([addressed] if order is None else order.pass_on(request, addressed))
+        if order is None:
+            self._core.outbox.replies.setdefault(request.peer, []).append((reply, body))
+        else:
+            self._send(order.pass_on(request, (request.peer, reply, body)))
 
     def deny(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
         """Something that was never admitted."""

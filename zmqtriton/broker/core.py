@@ -226,11 +226,16 @@ class Core:
             self.recovery.proceed(now_ns)
         else:
             generation.enqueue(request)
-            self._dispatch.limit_wait(request)
-        if request.level is not None and not self._dispatch.has_room(request, now_ns):
+            if request.level is not None and request.level.is_limited:
+                self._limit(request, now_ns)
+        self._dispatch.touch(generation)
+
+    def _limit(self, request: Inflight, now_ns: int) -> None:
+        """It is in a queue that has limits."""
+        self._dispatch.limit_wait(request)
+        if not self._dispatch.has_room(request, now_ns):
             self.answers.forgo(request)  # order is kept among those that were admitted
             self.refuse(request, too_many(request), statistics.REJECTED, now_ns)
-        self._dispatch.touch(generation)
 
     def await_turn(self, request: Inflight) -> None:
         """It was queued, and is dispatched at the end of this event, or later."""
@@ -359,7 +364,8 @@ class Core:
             if timer is None:
                 break
             if timer.request is not None and timer.in_queue:
-                self._waited(timer.request, now_ns)
+                if not self._dispatch.delay(timer.request):
+                    self.refuse(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
             elif timer.request is not None:
                 if not timer.request.is_cancelled:
                     self.abandon(timer.request, _EXPIRED, statistics.REJECTED, now_ns)
@@ -373,16 +379,6 @@ class Core:
         self.recovery.look(now_ns)
         self.circles.look(now_ns)
         self._dispatch.proceed(now_ns)
-
-    def _waited(self, request: Inflight, now_ns: int) -> None:
-        """It has waited in its queue for as long as it may."""
-        level = request.level
-        assert level is not None
-        if level.policy.delays:
-            level.delay(request)
-            self._dispatch.touch(request.generation)
-        else:
-            self.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
         own = {"malformed": self.malformed, "leases": self.blocks.leases.count}

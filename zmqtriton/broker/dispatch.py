@@ -42,6 +42,14 @@ class Dispatch:
         if expiry_ns and not request.is_late:
             self._timers.start(expiry_ns, request=request, in_queue=True)
 
+    def delay(self, request: Inflight) -> bool:
+        """It has waited in its queue for as long as it may; whether it may wait on."""
+        if request.level is None or not request.level.policy.delays:
+            return False
+        request.level.delay(request)
+        self.touch(request.generation)
+        return True
+
     def proceed(self, now_ns: int) -> None:
         """Does what there is to do for all that were touched."""
         while self._touched:

@@ -51,6 +51,7 @@ class Level:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self.is_limited = policy.timeout_ns > 0 or policy.most > 0
         #: How many wait here.
         self.size = 0
         #: Oldest first. Whoever has left, or has become late, stays until it reaches the head.
@@ -79,7 +80,7 @@ class Level:
         self._late.append(request)
 
     def leave(self, request: Inflight) -> None:
-        """It is not wanted any more, or was taken."""
+        """It is not wanted any more."""
         request.level = None
         self.size -= 1
         if len(self._in_time) + len(self._late) > 2 * self.size + 64:
@@ -94,7 +95,8 @@ class Level:
         while not in_time and late[0].level is not self:
             late.popleft()
         request = in_time.popleft() if in_time else late.popleft()
-        self.leave(request)
+        request.level = None
+        self.size -= 1
         return request
 
     def _waiting_in_time(self) -> Iterator[Inflight]:
@@ -122,8 +124,9 @@ class Levels:
 
     def of(self, request: Inflight) -> Level:
         """The one in which it has to wait."""
-        priority = request.row.priority
-        number = priority if 0 < priority <= self._count else self._usual
+        number = self._usual
+        if self._count and 0 < request.row.priority <= self._count:
+            number = request.row.priority
         level = self._levels.get(number)
         return level if level is not None else self._new(number)
 

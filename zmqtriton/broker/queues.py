@@ -142,13 +142,10 @@ class Generation:
             row = request.row
             sequence = row.correlation or next(self._own_sequences)
             request.row = row._replace(flags=row.flags | SEQUENCE_START, correlation=sequence)
-        self._take_in_order(request)
-        self._queue.add(request)
-        self.pending += 1
-
-    def _take_in_order(self, request: Inflight) -> None:
         if self.order is not None:
             self.order.add(request)
+        self._queue.add(request)
+        self.pending += 1
 
     def take_again(self, instance: Instance, request: Inflight) -> None:
         """It was executed, and is to be executed again by the same stub."""
@@ -158,7 +155,8 @@ class Generation:
 
     def hold(self, request: Inflight) -> None:
         """It counts as pending, and waits elsewhere until it is clear what became of it."""
-        self._take_in_order(request)
+        if self.order is not None:
+            self.order.add(request)
         self.pending += 1
 
     def requeue(self, request: Inflight) -> None:
