@@ -238,6 +238,7 @@ def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() 
     play(scenario)
 
 
+@pytest.mark.row("C01")
 def test_new_requests_are_refused_on_connections_that_are_open() -> None:
     async def scenario(party: Party) -> None:
         reader, writer = await party.connect(POST % 2 + b"ab")

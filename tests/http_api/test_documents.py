@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import math
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.waiting import eventually
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.http_api import documents
 
@@ -98,6 +100,11 @@ def test_escaped_pairs_are_read_beside_nan() -> None:
         ({"data": [math.nan, math.inf, -math.inf]}, b'{"data":[NaN,Infinity,-Infinity]}'),
         ({"data": np.array([1, 2], np.int32)}, b'{"data":[1,2]}'),
         ({"data": np.array([1.0, math.nan])}, b'{"data":[1.0,NaN]}'),
+        (
+            {"of": [{"data": np.array([math.inf, 1.0, -math.inf, math.nan])}, {"x": ["null"]}]},
+            b'{"of":[{"data":[Infinity,1.0,-Infinity,NaN]},{"x":["null"]}]}',
+        ),
+        ({"value": math.inf}, b'{"value":Infinity}'),
         ({"data": ["null", "é"]}, '{"data":["null","é"]}'.encode()),
     ],
 )
@@ -120,3 +127,44 @@ def test_the_garbage_collector_goes_on_after_a_large_document(end: bytes) -> Non
         documents.parse(b"[" + b" " * (1 << 20) + end)
 
     assert gc.isenabled()
+
+
+def test_an_array_that_is_written_in_pieces_is_whole() -> None:
+    array = np.arange(150_000, dtype=np.float64)
+    array[::70_000] = math.nan
+
+    found = json.loads(documents.write({"data": array}))
+
+    assert np.array_equal(array, np.array(found["data"]), equal_nan=True)
+
+
+@pytest.mark.parametrize("colon", [b":", b" :", b"\n\t :"])
+def test_a_document_of_very_many_members_is_refused_unread(colon: bytes) -> None:
+    text = b"{" + b",".join([b'"a"' + colon + b"1"] * (documents.MAX_MEMBERS + 1)) + b"}"
+
+    with pytest.raises(InvalidArgument, match="more than 1048576 members"):
+        documents.parse(text)
+
+
+def test_colons_within_strings_are_no_members() -> None:
+    strings = ["a:b:c", '{"a":1}'] * documents.MAX_MEMBERS
+
+    assert {"x": strings} == documents.parse(json.dumps({"x": strings}).encode())
+
+
+def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
+    turns = 0
+
+    async def read() -> Any:
+        reading = asyncio.ensure_future(documents.read(bytes(1 << 20), wait_for_turns))
+        nonlocal turns
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await reading
+
+    def wait_for_turns(text: bytes) -> int:
+        eventually(lambda: turns > 100, 20, "turns of the loop")
+        return len(text)
+
+    assert 1 << 20 == asyncio.run(read())

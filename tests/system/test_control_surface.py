@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +28,11 @@ _UNLOAD = "/v2/repository/models/{}/unload"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--model-control-mode=explicit", "--load-model=add_sub", "--id=here"]
+    started = ["--load-model=add_sub", "--load-model=coded"]
+    options = ["--model-control-mode=explicit", *started, "--id=here"]
     directory = tmp_path_factory.mktemp("surface") / "s"
-    with Server(directory, models=["add_sub", "string_upper", "fails_late"], options=options) as up:
+    models = ["add_sub", "string_upper", "fails_late", "coded"]
+    with Server(directory, models=models, options=options) as up:
         (up.repository / "empty").mkdir()
         yield up
 
@@ -51,6 +55,16 @@ def ask(server: Server, method: str, path: str, document: Any = None) -> tuple[i
         connection.close()
 
 
+def raw(server: Server, path: str, document: Any) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    try:
+        connection.request("POST", path, json.dumps(document).encode())
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
 def error(status: int, text: str) -> tuple[int, dict[str, str]]:
     return status, {"error": text}
 
@@ -64,11 +78,59 @@ def refusal(call: Any, request: Any) -> tuple[str, str]:
 @pytest.mark.row("C01", "C04")
 def test_the_server_is_alive_and_says_what_it_is(server: Server) -> None:
     assert (200, None) == ask(server, "GET", "/v2/health/live")
+    assert (200, None) == ask(server, "GET", "/v2/health/live?x=1")
     assert error(405, "Method Not Allowed") == ask(server, "POST", "/v2/health/live")
 
     status, found = ask(server, "GET", "/v2")
     assert (200, "here", ["name", "version", "extensions"]) == (status, found["name"], [*found])
-    assert ["trace", "logging"] == found["extensions"][-2:]
+    extensions = [
+        *("classification", "sequence", "model_repository", "model_repository(unload_dependents)"),
+        *("schedule_policy", "model_configuration", "system_shared_memory", "cuda_shared_memory"),
+        *("binary_tensor_data", "parameters", "statistics", "trace", "logging"),
+    ]
+    assert extensions == found["extensions"]
+
+
+@pytest.mark.row("C16")
+def test_metrics_have_a_port_of_their_own(server: Server) -> None:
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        assert "text/plain; charset=utf-8" == answer.headers["Content-Type"]
+        assert b'nv_inference_count{model="add_sub",version="1"}' in answer.read()
+
+    for method, url, status in (
+        ("POST", server.metrics_url, 405),
+        ("GET", server.metrics_url + "/x", 404),
+        ("GET", f"{server.url}/metrics", 404),
+    ):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=30)
+        with refused.value as answer:
+            text = http.client.responses[status]
+            assert (status, {"error": text}) == (answer.code, json.load(answer))
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        *(("INTERNAL", 500), ("NOT_FOUND", 404), ("UNAVAILABLE", 503), ("UNSUPPORTED", 501)),
+        *(("UNKNOWN", 400), ("INVALID_ARG", 400), ("ALREADY_EXISTS", 400), ("CANCELLED", 400)),
+    ],
+)
+@pytest.mark.row("C98")
+def test_the_code_of_a_models_error_decides_the_status(
+    server: Server, code: str, status: int
+) -> None:
+    made = f"pb_utils.TritonError('no', pb_utils.TritonError.{code})"
+    lines = f"return [pb_utils.InferenceResponse(error={made})]"
+    tensor = {"name": "CODE", "shape": [1], "datatype": "BYTES", "data": [lines]}
+
+    for path, document in (
+        ("infer", {"inputs": [tensor]}),
+        ("generate", {"CODE": lines}),
+        ("generate_stream", {"CODE": lines}),
+    ):
+        found, answer = raw(server, f"/v2/models/coded/{path}", document)
+        assert (status, {"error": "no"}) == (found, json.loads(answer.removeprefix(b"data: ")))
 
 
 @pytest.mark.row("C05", "D03")

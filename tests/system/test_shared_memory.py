@@ -127,6 +127,32 @@ def test_a_region_registered_anywhere_is_known_everywhere(
                 infer(other, "in", "out")
 
 
+@pytest.mark.row("C93")
+def test_an_output_that_does_not_fit_into_its_region_is_told_the_size(
+    client: Any, create: Callable[..., Any]
+) -> None:
+    source, target = create("zmqtriton_in"), create("zmqtriton_out")
+    for name in ("in", "out"):
+        client.register_system_shared_memory(name, f"zmqtriton_{name}", SIZE)
+    shm.set_shared_memory_region(source, [np.ones(SHAPE, np.float32)])
+
+    for places, text in (
+        (
+            {"room": 4},
+            "shared memory size specified with the request for output 'OUTPUT0' (4 bytes) should "
+            f"be at least {SIZE} bytes to hold the results",
+        ),
+        (
+            {"output_offset": 4},
+            "Invalid offset + byte size for shared memory region: 'out'",
+        ),
+    ):
+        with pytest.raises(InferenceServerException) as refused:
+            infer(client, "in", "out", **places)
+        assert text == refused.value.message()
+    assert bytes(SIZE) == shm.get_contents_as_numpy(target, np.float32, SHAPE).tobytes()
+
+
 @pytest.mark.row("C91")
 def test_the_status_names_what_is_registered(
     server: Server, client: Any, create: Callable[..., Any]

@@ -13,8 +13,11 @@ from zmqtriton_floor import __version__
 
 #: What is served, in Triton's order. The frontends are told, so that all say the same.
 EXTENSIONS = (
+    "classification",
+    "sequence",
     "model_repository",
     "model_repository(unload_dependents)",
+    "schedule_policy",
     "model_configuration",
     "system_shared_memory",
     "cuda_shared_memory",

@@ -6,9 +6,13 @@ neither to read nor to write.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
-from typing import Any
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -19,13 +23,32 @@ MAX_DEPTH = 100
 
 #: Arrays and objects in one document: each costs its reader thirty times the bytes of its text.
 MAX_CONTAINERS = 1 << 21
-#: Above this the garbage collector is told to wait: it would look at all that is read, many times.
+#: Members of all objects together: a key costs ten times what a number does.
+MAX_MEMBERS = 1 << 20
+#: Above this the garbage collector is told to wait: it would look at all that is read, many times;
+#: and a thread reads it.
 _LARGE_BYTES = 1 << 20
+#: One document after another, which also bounds what they take.
+_reader = ThreadPoolExecutor(1, "documents")
+#: The end of a key. In a string it can only be the beginning of one that begins with a colon.
+_KEY = re.compile(rb'(?<!\\)"\s*:')
+#: Numbers of an array that are written at a time where some are not finite.
+_STEP = 1 << 16
 
 _TOO_DEEP = f"JSON nesting depth exceeds maximum allowed limit ({MAX_DEPTH})"
 _NOT_FINITE = (b"NaN", b"Infinity")
 _CONTAINERS = (dict, list)
 _INT64_MIN, _UINT64_MAX = -(2**63), 2**64 - 1
+
+_Read = TypeVar("_Read")
+
+
+async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
+    """What the reader makes of the text; the loop goes on while it is large. Orjson never gives way
+    to other threads, but needs a fraction of the time that all the steps together do."""
+    if len(text) < _LARGE_BYTES:
+        return reader(text)
+    return await asyncio.get_running_loop().run_in_executor(_reader, reader, text)
 
 
 def parse(text: bytes) -> Any:
@@ -35,6 +58,8 @@ def parse(text: bytes) -> Any:
         raise InvalidArgument(f"request JSON has more than {MAX_CONTAINERS} arrays and objects")
     if len(text) < _LARGE_BYTES:
         return _parse(text, containers)
+    if text.count(b":") > MAX_MEMBERS and _has_too_many_members(text):
+        raise InvalidArgument(f"request JSON has more than {MAX_MEMBERS} members of objects")
     gc.disable()
     try:
         return _parse(text, containers)
@@ -57,13 +82,18 @@ def _parse(text: bytes, containers: int) -> Any:
     return document
 
 
+def _has_too_many_members(text: bytes) -> bool:
+    return any(count > MAX_MEMBERS for count, _ in enumerate(_KEY.finditer(text), 1))
+
+
 def _unparsable(reason: str, position: int) -> InvalidArgument:
     return InvalidArgument(f"failed to parse the request JSON buffer: {reason} at {position}")
 
 
 def _parse_with_nan(text: bytes) -> Any:
     try:
-        document = json.loads(text.decode(), parse_int=_integer)
+        # Functions in Python, for each of which this thread can give way.
+        document = json.loads(text.decode(), parse_int=_integer, parse_float=_float)
         if b"\\u" in text:
             # Escaped lone surrogates, which only this parser lets pass, cannot be encoded later.
             json.dumps(document, ensure_ascii=False).encode()
@@ -81,6 +111,10 @@ def _integer(digits: str) -> int | float:
     if len(digits) <= 20 and _INT64_MIN <= int(digits) <= _UINT64_MAX:
         return int(digits)
     return float(digits)
+
+
+def _float(text: str) -> float:
+    return float(text)
 
 
 def _is_too_deep(document: Any) -> bool:
@@ -102,8 +136,34 @@ def write(document: Any) -> bytes:
     """The text of a document that may hold numpy arrays."""
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     # Our documents hold no None, so a null is a number that is not finite, or stands in a string.
-    if b"null" in text:
-        return json.dumps(
-            document, ensure_ascii=False, separators=(",", ":"), default=np.ndarray.tolist
-        ).encode()
-    return text
+    return orjson.dumps(_with_all_numbers(document)) if b"null" in text else text
+
+
+def _with_all_numbers(value: Any) -> Any:
+    """The same with lists and arrays as fragments that say NaN and Infinity."""
+    if type(value) is dict:
+        return {key: _with_all_numbers(member) for key, member in value.items()}
+    if type(value) is list and value and type(value[0]) is dict:
+        return [_with_all_numbers(element) for element in value]
+    if type(value) is np.ndarray:
+        steps = (value[at : at + _STEP] for at in range(0, len(value), _STEP))
+        return orjson.Fragment(b"[" + b",".join(map(_numbers, steps)) + b"]")
+    if type(value) in (list, float):
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return orjson.Fragment(text.encode())
+    return value
+
+
+def _numbers(array: np.ndarray[Any, Any]) -> bytes:
+    """Numbers with commas between them."""
+    text = orjson.dumps(array, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1]
+    if b"null" not in text:
+        return text
+    others = array[~np.isfinite(array)]
+    if np.isnan(others).all():
+        return text.replace(b"null", b"NaN")
+    pieces: list[Any] = [b""] * (2 * len(others) + 1)
+    pieces[::2] = text.split(b"null")
+    infinities = np.where(others > 0, b"Infinity", b"-Infinity")
+    pieces[1::2] = np.where(np.isnan(others), b"NaN", infinities).tolist()
+    return b"".join(pieces)

@@ -73,7 +73,7 @@ class Generate:
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
-        document = documents.parse(text) if text else {}
+        document = await documents.read(text, documents.parse) if text else {}
         body = generate_request.read(document, found.signature.inputs)
         options = kserve.Options()
         return kserve.prepare(self._gateway.catalogue, model, version, body, options)

@@ -78,9 +78,9 @@ class Inference:
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
         if length is None:
-            parsed = infer_request.read(documents.parse(bytes(body)), None)
+            parsed = await documents.read(bytes(body), _read_json)
         else:
-            parsed = self._read_binary(found, body, length)
+            parsed = await self._read_binary(found, body, length)
         if self._forwarding:
             self._forwarding.add(parsed.body.parameters, req.spelled_headers())
 
@@ -105,7 +105,7 @@ class Inference:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise
 
-    def _read_binary(self, model: ModelVersion, body: Body, header: str) -> InferRequest:
+    async def _read_binary(self, model: ModelVersion, body: Body, header: str) -> InferRequest:
         length = binary.json_length(header, len(body))
         if length == 0:
             if len(body) > self._max_input_size:
@@ -115,7 +115,12 @@ class Inference:
         if length > self._max_input_size:
             raise too_large("JSON", length, self._max_input_size)
         tail = binary.Tail(memoryview(body)[length:], model.name)
-        return infer_request.read(documents.parse(bytes(body[:length])), tail)
+        document = await documents.read(bytes(body[:length]), documents.parse)
+        return infer_request.read(document, tail)
+
+
+def _read_json(text: bytes) -> InferRequest:
+    return infer_request.read(documents.parse(text), None)
 
 
 def _answer(req: Request, resp: falcon.asgi.Response, written: WrittenResponse) -> None:
