@@ -37,6 +37,12 @@ _INFERENCE = "inference"
 #: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
 #: broker's own end of it, another status, comes later, and only if nothing else did.
 _LATER_S = 0.25
+#: Of one connection; its client keeps back what is more. Without a limit grpc would also keep
+#: whatever one connection begins and resets, which is memory and other clients' time.
+_MOST_STREAMS = 10_000
+#: Calls that are not taken up yet. Beyond that grpc cancels some at random, and beyond twice as
+#: many all; its own thousand would make that the fate of a burst.
+_SOME_PENDING = 4 * _MOST_STREAMS
 #: For sending the last responses once all RPCs are answered.
 _LINGER_S = 1.0
 
@@ -73,6 +79,9 @@ def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         # Several processes serve one port; that nobody else does is the supervisor's business.
         ("grpc.so_reuseport", 1),
+        ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.server.max_pending_requests", _SOME_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _SOME_PENDING),
     ]
     arguments += [(name, int(settings[key])) for name, key in _KEEPALIVE.items()]
     arguments += [(name, int(settings[key])) for name, key in _AGES.items() if settings[key]]

@@ -1,0 +1,114 @@
+"""HTTP/2 by hand, for frames that no client library sends, at a server of gRPC.
+
+    with Connection(server.grpc_port) as connection:
+        connection.send(headers(1, "/package.Service/Method"), data(1, message))
+        connection.read_until(b"grpc-status")
+
+Answers are bytes to search in: gRPC writes the names of headers in plain letters the first time
+that a connection has them.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from contextlib import suppress
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
+END_STREAM, END_HEADERS = 1, 4
+_INITIAL_WINDOW = 4
+_MAX_FRAME = 16_384
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def settings(values: dict[int, int]) -> bytes:
+    pairs = (struct.pack(">HI", key, value) for key, value in values.items())
+    return frame(SETTINGS, 0, 0, b"".join(pairs))
+
+
+#: Nothing may be sent to a client that says this, on any stream.
+NO_WINDOW = settings({_INITIAL_WINDOW: 0})
+
+
+def _literal(text: str) -> bytes:
+    assert len(text) < 127
+    return bytes([len(text)]) + text.encode()
+
+
+def header_block(path: str) -> bytes:
+    """The headers of an RPC, without a table."""
+    pairs = {"content-type": "application/grpc", "te": "trailers"}
+    post_over_http = b"\x83\x86"
+    common = post_over_http + b"\x04" + _literal(path) + b"\x01" + _literal("localhost")
+    return common + b"".join(b"\x00" + _literal(n) + _literal(v) for n, v in pairs.items())
+
+
+def headers(stream: int, path: str, flags: int = END_HEADERS) -> bytes:
+    return frame(HEADERS, flags, stream, header_block(path))
+
+
+def reset(stream: int) -> bytes:
+    cancel = 8
+    return frame(RESET, 0, stream, struct.pack(">I", cancel))
+
+
+def data(stream: int, message: bytes, *, length: int | None = None, flags: int = 0) -> bytes:
+    """One message of gRPC in one frame, which may lie about the message's length."""
+    prefix = struct.pack(">BI", 0, len(message) if length is None else length)
+    assert len(message) < _MAX_FRAME - len(prefix)
+    return frame(DATA, flags, stream, prefix + message)
+
+
+class Connection:
+    """One connection; reads only where it is asked to."""
+
+    def __init__(self, port: int, first: bytes = PREFACE + settings({})) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.received = b""
+        self.send(first)
+
+    def send(self, *frames: bytes) -> bool:
+        """Whether the server took it all; it may close the connection before."""
+        try:
+            self._socket.sendall(b"".join(frames))
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def read_until(self, wanted: bytes, within_s: float = 60.0) -> bytes:
+        """What has come so far, with these bytes in it, or up to the end of the connection."""
+        end = time.monotonic() + within_s
+        while wanted not in self.received:
+            assert time.monotonic() < end, f"no {wanted!r} in {self.received[-1000:]!r}"
+            self._socket.settimeout(max(0.01, end - time.monotonic()))
+            got = b""
+            with suppress(ConnectionResetError, TimeoutError):
+                got = self._socket.recv(1 << 16)
+            if not got:
+                break
+            self.received += got
+        return self.received
+
+    def kinds(self) -> list[int]:
+        """Of the frames that have come."""
+        found, position = [], 0
+        while position + 9 <= len(self.received):
+            size = int.from_bytes(self.received[position : position + 3], "big")
+            found.append(self.received[position + 3])
+            position += 9 + size
+        return found
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
