@@ -337,6 +337,18 @@ def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
     assert [third] == world.given()
 
 
+def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> None:
+    world = Sequences(_config(slots=2))
+    world.send(5, START | END)
+    world.cancel(F, world.send(5, START | END))
+
+    third = world.send(5, START)
+
+    assert [1] == world.given()
+    world.finish(S)
+    assert [third] == world.given()
+
+
 # --------------------------------------------------------------------- lost
 
 

@@ -147,9 +147,11 @@ class Sequences:
         self._idle.pop(sequence, None)
         if sequence.slots is not None:
             sequence.slots.vacate(sequence)
+        later, earlier = sequence.successor, sequence.predecessor
         if self._sequences.get(sequence.correlation) is sequence:
             del self._sequences[sequence.correlation]
-        later, earlier = sequence.successor, sequence.predecessor
+            if earlier is not None:  # which the next one has to wait for
+                self._sequences[sequence.correlation] = earlier
         sequence.successor = sequence.predecessor = None
         if earlier is not None:
             earlier.successor = later
