@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -344,3 +345,23 @@ def test_a_sequence_dies_with_the_broker_and_says_so(
     assert "503" == code
     assert text.endswith("the broker died while the sequence was going on")
     assert 1 == _ask(client, "mortal", 2, _START | _END).sum
+
+
+@pytest.mark.row("E78")
+def test_a_reload_lets_sequences_end_where_they_began(tmp_path: Path) -> None:
+    options = ["--model-control-mode=explicit", "--load-model=sequences"]
+    with Server(tmp_path / "s", models=["sequences"], options=options) as server:
+        address = server.url.removeprefix("http://")
+        with httpclient.InferenceServerClient(address) as client:
+            _ask(client, "sequences", 1, _START, 5)
+            [old] = server.stubs("sequences")
+            model = server.repository / "sequences" / "1" / "model.py"
+            model.write_text(model.read_text().replace("+ value", "+ 10 * value"))
+            client.load_model("sequences")
+
+            new = _ask(client, "sequences", 2, _START, 5).sum
+            sums = [_ask(client, "sequences", 1, flags, 5).sum for flags in (0, _END)]
+
+            assert (50, [10, 15]) == (new, sums)
+            eventually(lambda: old not in server.stubs("sequences"), 30, "the old stub's end")
+            assert 100 == _ask(client, "sequences", 2, 0, 5).sum

@@ -68,6 +68,10 @@ class Answers:
             self.check_drained(generation)
 
     def check_drained(self, generation: Generation) -> None:
+        sequences, generations = generation.sequences, self._core.generations
+        is_over = sequences is None or sequences.is_over
+        if not is_over and generations.has_successor(generation):
+            return  # their next requests come here still
         if not generation.unanswered and not generation.is_drained:
             generation.is_drained = True
             self._core.outbox.supervisor.append(wire.Drained(generation.number))

@@ -59,6 +59,26 @@ class Generations:
 
     def find(self, row: wire.Request) -> Generation:
         """The one that a request goes to; raises Triton's errors."""
+        generation = self._find(row)
+        return generation if generation.sequences is None else self._keeper(row, generation)
+
+    def has_successor(self, generation: Generation) -> bool:
+        return generation.number in self._successors
+
+    def _keeper(self, row: wire.Request, generation: Generation) -> Generation:
+        """A sequence goes on where it began, and begins at what was loaded last."""
+        if row.flags & wire.SEQUENCE_START:
+            while generation.is_retired and generation.number in self._successors:
+                generation = self._successors[generation.number]
+            return generation
+        for earlier in reversed(self._by_number.values()):
+            sequences = earlier.sequences
+            is_kin = (earlier.model, earlier.version) == (generation.model, generation.version)
+            if is_kin and sequences is not None and sequences.knows(row.correlation):
+                return generation if earlier.is_drained else earlier
+        return generation
+
+    def _find(self, row: wire.Request) -> Generation:
         if not row.generation:
             return self._find_by_name(row)
         generation = self._by_number.get(row.generation)

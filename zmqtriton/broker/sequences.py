@@ -58,6 +58,16 @@ class Sequences:
 
     # ------------------------------------------------------------- requests
 
+    @property
+    def is_over(self) -> bool:
+        """None is open."""
+        return not self._sequences
+
+    def knows(self, correlation: Correlation) -> bool:
+        """Whether it is one that takes further requests."""
+        sequence = self._sequences.get(correlation)
+        return sequence is not None and not sequence.is_complete
+
     def forget(self, cause: ZmqTritonError) -> None:
         """An earlier broker may have known sequences that this one does not."""
         self._forgotten = cause
@@ -219,7 +229,7 @@ class Sequences:
         self, instances: Collection[Instance], now_ns: int
     ) -> tuple[Instance, list[Inflight]] | None:
         """Which instance gets what now."""
-        self._look_at_idle(now_ns)
+        self.look_at_idle(now_ns)
         self._fill(instances)
         for instance in sorted(instances, key=lambda one: len(one.open)):
             slots = self._slots.get(instance.serial)
@@ -228,7 +238,8 @@ class Sequences:
                 return instance, batch
         return None
 
-    def _look_at_idle(self, now_ns: int) -> None:
+    def look_at_idle(self, now_ns: int) -> None:
+        """Ends those that have been idle for too long."""
         for sequence in self._left:
             if sequence.is_idle and sequence.slots is not None:
                 self._idle[sequence] = now_ns

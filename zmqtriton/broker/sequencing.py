@@ -62,10 +62,14 @@ class Sequencing:
         return begun + waiting + sequences.lose(instance, error), []
 
     def look(self, generation: Generation, now_ns: int) -> None:
-        """Refuses what has waited for a slot for too long."""
-        if generation.sequences is not None:
-            for request in generation.sequences.expired(now_ns):
-                self._core.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
+        """Refuses what has waited for a slot for too long, and ends what is idle."""
+        if generation.sequences is None:
+            return
+        for request in generation.sequences.expired(now_ns):
+            self._core.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
+        generation.sequences.look_at_idle(now_ns)
+        if generation.is_retired:
+            self._core.answers.check_drained(generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
         """Whether an outcome is of what filled an empty slot, which nobody waits for."""
