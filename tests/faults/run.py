@@ -1,4 +1,5 @@
-"""`make faults`: kills what can be killed, 20 rounds each, and prints medians and maxima.
+"""`make faults`: kills what can be killed, 20 rounds each, and prints medians and maxima; then many
+streams and many cancelled calls over gRPC.
 
 What must hold in each round is asserted; how long it took is printed, beside its bound.
 """
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import leaks
-from tests.faults import broker_death, frontend_death, stub_death, supervisor_death
+from tests.faults import broker_death, frontend_death, grpc_load, stub_death, supervisor_death
 from tests.faults.load import Load
 from tests.server import Server
 
@@ -108,6 +109,17 @@ def _frontend_deaths(rounds: int) -> None:
             _print("grpc process killed: answering again after", back, 1000)
 
 
+def _grpc_load() -> None:
+    models = grpc_load.MODELS
+    with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s", models) as server:
+        seconds = grpc_load.follow_many(server)
+        print(f"{grpc_load.STREAMS} streams of {grpc_load.RESPONSES}: {seconds:.1f} s")
+        alone, beside = grpc_load.follow_beside_one_that_stops(server)
+        print(f"{grpc_load.READERS} streams, one not read: {beside:.1f} s, else {alone:.1f} s")
+        ends = grpc_load.cancel_many(server)
+        print(f"calls cancelled at any instant, nothing left: {dict(ends)}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=20)
@@ -120,6 +132,7 @@ def main() -> int:
     _broker_deaths(rounds)
     _frontend_deaths(rounds)
     _supervisor_deaths(rounds)
+    _grpc_load()
     left = leaks.leaks(before, mark)
     print("left behind:", left or "nothing")
     return 1 if left else 0

@@ -48,6 +48,7 @@ def server(running: Server) -> Iterator[Server]:
     be_served(running)
     assert pids == running.pids()
     assert peak_mib(running) <= peak + SLACK_MIB
+    assert "Traceback" not in running.log_text()
 
 
 def be_served(server: Server) -> None:

@@ -88,6 +88,14 @@ def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
     return arguments
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that an answer could not be sent to a client that left at just that moment."""
+    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
+
+
 class GrpcCall:
     """Call over grpc.aio's context."""
 
@@ -238,6 +246,9 @@ class Server:
                 async with aclosing(handle(requests, GrpcCall(context))) as responses:
                     async for response in responses:
                         await context.write(response)
+                return
+            except grpc.aio.InternalError:
+                # What grpc says of sending to a client that has left; nobody is there to be told.
                 return
             except ZmqTritonError as known:
                 error = known

@@ -1,0 +1,227 @@
+"""Many streams and many cancelled calls over gRPC; what must hold is asserted here.
+
+The system tests run these in small, `make faults` in full. Needs a server with MODELS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import struct
+import time
+import urllib.request
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+import psutil
+
+from tests.server import Server
+from tests.waiting import eventually
+from zmqtriton_protos import message
+
+MODELS = ("tokens", "journal", "identity_fp32")
+STREAMS, RESPONSES, CANCELS, READERS = 500, 200, 10_000, 100
+#: Enough that a stream of it waits for its reader somewhere.
+_FLOOD = 50_000
+_CANCEL_WITHIN_S = 0.2
+_AT_ONCE = 100
+#: As many streams as one connection has.
+_PER_CONNECTION = 100
+#: Empty segments go back after some seconds.
+_REST_S = 60.0
+_SERVICE = "/inference.GRPCInferenceService/"
+_REQUEST = message("inference.ModelInferRequest")
+_RESPONSE = message("inference.ModelStreamInferResponse")
+_PATIENCE_S = 300.0
+
+
+def _tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape}
+
+
+def _tokens(count: int, delay_us: int = 0) -> bytes:
+    asked = _REQUEST(
+        model_name="tokens",
+        inputs=[_tensor("COUNT", "INT32", 1), _tensor("DELAY_US", "INT32", 1)],
+        raw_input_contents=[struct.pack("<i", number) for number in (count, delay_us)],
+    )
+    asked.parameters["triton_enable_empty_final_response"].bool_param = True
+    return bytes(asked.SerializeToString())
+
+
+def _journal(milliseconds: int) -> bytes:
+    asked = _REQUEST(
+        model_name="journal",
+        inputs=[_tensor("ID", "BYTES", 1, 1), _tensor("MS", "INT32", 1, 1)],
+        raw_input_contents=[struct.pack("<I", 1) + b"x", struct.pack("<i", milliseconds)],
+    )
+    return bytes(asked.SerializeToString())
+
+
+def _identity(floats: int) -> bytes:
+    asked = _REQUEST(
+        model_name="identity_fp32",
+        inputs=[_tensor("INPUT0", "FP32", floats)],
+        raw_input_contents=[bytes(4 * floats)],
+    )
+    return bytes(asked.SerializeToString())
+
+
+def _stream(channel: Any, asked: bytes) -> Any:
+    """A stream with one request, which then says that it asks no more."""
+    return channel.stream_stream(_SERVICE + "ModelStreamInfer")(iter([asked]))
+
+
+def _check_response(data: bytes) -> tuple[int, bool]:
+    """Its number and whether it is the last."""
+    response = _RESPONSE.FromString(data)
+    assert not response.error_message, response.error_message
+    (index,) = struct.unpack("<i", response.infer_response.raw_output_contents[1])
+    return index, response.infer_response.parameters["triton_final_response"].bool_param
+
+
+async def _follow(channel: Any, responses: int) -> None:
+    """One stream to its end: complete, in order, with one final response, the last."""
+    got = [_check_response(data) async for data in _stream(channel, _tokens(responses))]
+    assert [(index, index == responses - 1) for index in range(responses)] == got
+
+
+async def _follow_many(server: Server, streams: int, responses: int) -> float:
+    """The seconds that they took, all at once."""
+    channels = [
+        # Else channels of the same address share a connection.
+        grpc.aio.insecure_channel(server.grpc_address, options=[("number", number)])
+        for number in range(-(-streams // _PER_CONNECTION))
+    ]
+    start = time.monotonic()
+    work = (_follow(channels[n % len(channels)], responses) for n in range(streams))
+    await asyncio.wait_for(asyncio.gather(*work), _PATIENCE_S)
+    seconds = time.monotonic() - start
+    await asyncio.gather(*(channel.close() for channel in channels))
+    return seconds
+
+
+def follow_many(server: Server, streams: int = STREAMS, responses: int = RESPONSES) -> float:
+    """Streams at once, each of them complete; the seconds that it took."""
+    return asyncio.run(_follow_many(server, streams, responses))
+
+
+# --------------------------------------------------------------------- cancels
+
+
+async def _cancel_one(channel: Any, chance: random.Random) -> str:
+    """How a call ended that was cancelled some time after it began."""
+    kind = chance.randrange(4)
+    if kind < 2:
+        # Streams whose responses come all at once, and such that are cancelled midway.
+        call = _stream(channel, _tokens(50, 2000 * kind))
+    else:
+        asked = _journal(chance.randrange(3)) if kind == 2 else _identity(100_000)
+        call = channel.unary_unary(_SERVICE + "ModelInfer")(asked)
+    asyncio.get_running_loop().call_later(chance.random() * _CANCEL_WITHIN_S, call.cancel)
+    try:
+        if kind < 2:
+            numbers = [_check_response(data)[0] async for data in call]
+            assert list(range(50)) == numbers
+        else:
+            await call
+    except asyncio.CancelledError:
+        return "cancelled"
+    except grpc.aio.AioRpcError as error:
+        return str(error.code().name)
+    return "answered"
+
+
+async def _cancel_many(server: Server, cancels: int, seed: int) -> Counter[str]:
+    ends: Counter[str] = Counter()
+    chance = random.Random(seed)
+    left = iter(range(cancels))
+    async with grpc.aio.insecure_channel(server.grpc_address) as channel:
+
+        async def go_on() -> None:
+            for _ in left:
+                ends[await _cancel_one(channel, chance)] += 1
+
+        await asyncio.wait_for(asyncio.gather(*(go_on() for _ in range(_AT_ONCE))), _PATIENCE_S)
+    return ends
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What a server has while it does nothing."""
+
+    pids: dict[str, list[int]]
+    descriptors: dict[str, int]
+    segments: int
+
+
+def _kept(server: Server) -> _Kept:
+    pids = server.pids()
+    held = {
+        role: sum(psutil.Process(pid).num_fds() for pid in found) for role, found in pids.items()
+    }
+    return _Kept(pids, held, _metrics(server)["zmqtriton_shared_memory_bytes"])
+
+
+def _metrics(server: Server) -> Counter[str]:
+    """The sums over all labels."""
+    sums: Counter[str] = Counter()
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        for name, value in re.findall(r"^(\w+)\S* (\d+)", answer.read().decode(), re.MULTILINE):
+            sums[name] += int(value)
+    return sums
+
+
+def _is_idle(server: Server) -> bool:
+    found = _metrics(server)
+    return not (found["nv_inference_pending_request_count"] or found["zmqtriton_leased_blocks"])
+
+
+def cancel_many(server: Server, cancels: int = CANCELS, seed: int = 1) -> Counter[str]:
+    """Calls cancelled at any instant; nothing of them stays. How they ended, by kind."""
+    # Connections between processes that are made once and stay.
+    asyncio.run(_cancel_many(server, _AT_ONCE, seed))
+    eventually(lambda: _is_idle(server), _REST_S, "idle before")
+    eventually(lambda: _kept(server).segments == 0, _REST_S, "segments gone before")
+    before = _kept(server)
+
+    ends = asyncio.run(_cancel_many(server, cancels, seed + 1))
+
+    assert {"cancelled", "answered"} >= set(ends), ends
+    assert "Traceback" not in server.log_text(), server.log_text()[-3000:]
+    eventually(lambda: _is_idle(server), _REST_S, "nothing pending, nothing lent")
+
+    def is_as_before() -> bool:
+        now = _kept(server)
+        has_more = any(now.descriptors[r] > held for r, held in before.descriptors.items())
+        return before.pids == now.pids and now.segments == 0 and not has_more
+
+    eventually(is_as_before, _REST_S, f"as before: {before}, now {_kept(server)}")
+    return ends
+
+
+# ------------------------------------------------------------ a reader that stops
+
+
+async def _follow_beside(server: Server, readers: int, responses: int) -> tuple[float, float]:
+    alone = await _follow_many(server, readers - 1, responses)
+    async with grpc.aio.insecure_channel(server.grpc_address) as channel:
+        stopped = _stream(channel, _tokens(_FLOOD))
+        assert _check_response(await stopped.read()) == (0, False)
+        beside = await _follow_many(server, readers - 1, responses)
+        assert not stopped.done()
+        stopped.cancel()
+    return alone, beside
+
+
+def follow_beside_one_that_stops(
+    server: Server, readers: int = READERS, responses: int = RESPONSES
+) -> tuple[float, float]:
+    """The others end while one does not read; the seconds they took without it, and with it."""
+    found = asyncio.run(_follow_beside(server, readers, responses))
+    eventually(lambda: _is_idle(server), _REST_S, "the stopped one is gone")
+    return found
