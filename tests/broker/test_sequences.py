@@ -310,6 +310,7 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
 # ---------------------------------------------------------------- cancelled
 
 
+@pytest.mark.row("E67")
 def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
     world = Sequences(_config())
     world.send(5, START)

@@ -22,6 +22,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.system
 
 _START, _END = 1, 2
+_FREE = "dims: [ -1 ] } ]\nout"
 
 #: Passes on to `sequences` what it is asked, as another request of the same sequence.
 _CALLER = """
@@ -47,6 +48,23 @@ max_batch_size: 4
 input [ { name: "VALUE", data_type: TYPE_INT32, dims: [ 1 ] } ]
 output [ { name: "SUM", data_type: TYPE_INT32, dims: [ 1 ] } ]
 instance_group [ { kind: KIND_CPU } ]
+"""
+
+
+#: Decoupled; says more than may be under way where it is told that a place is empty.
+_TALKER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            is_ready = pb_utils.get_input_tensor_by_name(request, "READY").as_numpy().any()
+            sender = request.get_response_sender()
+            for _ in range(1 if is_ready else 600):
+                size = np.array([[len(requests)]], np.int32)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("SUM", size)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
 
@@ -76,6 +94,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 300000"))
     _vary(server, "mortal")
     _vary(server, "single", ("max_batch_size: 4", "max_batch_size: 1"))
+    decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
+    _vary(server, "talker", ("max_batch_size: 4", decoupled), ("dims: [ 1 ] } ]\nout", _FREE))
+    (server.repository / "talker" / "1" / "model.py").write_text(_TALKER)
     (server.repository / "caller" / "1").mkdir(parents=True)
     (server.repository / "caller" / "1" / "model.py").write_text(_CALLER)
     (server.repository / "caller" / "config.pbtxt").write_text(_CALLER_CONFIG)
@@ -89,9 +110,9 @@ def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
         yield client
 
 
-def _input(module: Any, value: int, count: int = 1) -> list[Any]:
-    tensor = module.InferInput("VALUE", [count, 1], "INT32")
-    tensor.set_data_from_numpy(np.full((count, 1), value, np.int32))
+def _input(module: Any, value: int, count: int = 1, size: int = 1) -> list[Any]:
+    tensor = module.InferInput("VALUE", [count, size], "INT32")
+    tensor.set_data_from_numpy(np.full((count, size), value, np.int32))
     return [tensor]
 
 
@@ -225,10 +246,22 @@ def test_each_sequence_has_its_place_and_empty_ones_are_filled(
         assert [(0, 0, filler)] * len(empty) == empty
 
 
+@pytest.mark.row("E72")
+def test_what_is_said_of_empty_places_delays_nobody_however_large_they_are(server: Server) -> None:
+    _stream(server, "talker", [(1, _START, 1), (2, _START, 1)])
+
+    [said] = _stream(server, "talker", [(2, 0, 1)], size=5_000_000)["2"]
+    [again] = _stream(server, "talker", [(2, _END, 1)])["2"]
+
+    assert (2, 2) == (said.sum, again.sum)
+
+
 # ------------------------------------------------------------ order and time
 
 
-def _stream(server: Server, model: str, asked: list[tuple[int, int, int]]) -> dict[str, list[Said]]:
+def _stream(
+    server: Server, model: str, asked: list[tuple[int, int, int]], size: int = 1
+) -> dict[str, list[Said]]:
     """All at once on one stream: sequence, flags and value of each. What each sequence got."""
     answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
     with grpcclient.InferenceServerClient(server.grpc_address) as client:
@@ -236,7 +269,7 @@ def _stream(server: Server, model: str, asked: list[tuple[int, int, int]]) -> di
         for sequence, flags, value in asked:
             client.async_stream_infer(
                 model,
-                _input(grpcclient, value),
+                _input(grpcclient, value, size=size),
                 request_id=str(sequence),
                 sequence_id=sequence,
                 sequence_start=bool(flags & _START),
