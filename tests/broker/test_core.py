@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.broker.world import TOKEN, Page, World, request
-from zmqtriton.broker.core import MAX_UNANSWERED
+from zmqtriton.broker.core import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
@@ -276,6 +276,20 @@ def test_beyond_the_bound_requests_are_refused(world: World) -> None:
     world.infer(F, request(1))
 
     assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 1)]
+
+
+def test_requests_may_have_so_many_bytes_together(world: World) -> None:
+    world.stub(S)
+    world.infer(F, request(1))
+    (asked,) = world.core.peers[F].requests.values()
+    assert asked.size == world.core.unanswered_bytes > 0
+    world.core.unanswered_bytes += MAX_UNANSWERED_BYTES
+
+    world.infer(F, request(2))
+
+    assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 2)]
+    world.finish(S)
+    assert MAX_UNANSWERED_BYTES == world.core.unanswered_bytes
 
 
 def test_statistics_count_requests_elements_and_executions(world: World) -> None:

@@ -313,6 +313,7 @@ class Epochs:
             assert set() == frontend.waiting
             assert all(times == 1 for times in frontend.finals.values())
         assert 0 == core.unanswered
+        assert 0 == core.unanswered_bytes
         assert all(not peer.requests for peer in core.peers.values())
         assert 0 == core.blocks.leases.count
         assert {p.serial: 0 for p in self.processes.values()} == {

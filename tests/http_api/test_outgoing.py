@@ -12,7 +12,7 @@ import pytest
 
 from tests.http_api.test_connections import POST, Party
 from zmqtriton_frontends.http_api.connections import Connection
-from zmqtriton_frontends.http_api.outgoing import PATIENCE_S, View, pieces
+from zmqtriton_frontends.http_api.outgoing import MAX_COPIED_BYTES, PATIENCE_S, Copies, View, pieces
 
 SIZE = 10_000_000
 
@@ -52,6 +52,30 @@ def test_a_client_that_is_slow_keeps_no_memory_of_a_model() -> None:
         assert [None, None] == [output() for output in alive]
         got += [bytes(piece) async for piece in body]
         assert _output(1).tobytes() + _output(2).tobytes() == b"".join(got)
+
+    asyncio.run(scenario())
+
+
+def test_copies_are_bounded_and_given_back() -> None:
+    async def scenario() -> None:
+        now = [0.0]
+        copies = Copies()
+        before = copies.take(MAX_COPIED_BYTES - SIZE)
+        first, second = (
+            pieces(b"", [memoryview(_output(n)), memoryview(_output(n))], lambda: now[0], copies)
+            for n in (1, 2)
+        )
+        await anext(first)
+        now[0] = PATIENCE_S + 1
+
+        got = await anext(first)
+        assert isinstance(got.view.obj, np.ndarray)  # no room for a copy of what is left
+
+        copies.give_back(before)
+        assert isinstance((await anext(first)).view.obj, bytes)
+        await first.aclose()
+        assert MAX_COPIED_BYTES == copies.take(MAX_COPIED_BYTES)
+        await second.aclose()
 
     asyncio.run(scenario())
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import Call, World
+from zmqtriton.supervisor.regions import MAX_REGIONS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -81,6 +82,16 @@ def test_a_name_is_registered_once(world: World) -> None:
         AlreadyExists.number,
         "shared memory region 'r' already in manager",
     )
+
+
+def test_so_many_regions_and_no_more(world: World) -> None:
+    for number in range(MAX_REGIONS):
+        assert (0, "") == register(world, str(number)).error
+
+    text = "failed to register shared memory region 'r': there are 1024 already"
+    assert (InvalidArgument.number, text) == register(world).error
+    unregister(world)
+    assert (0, "") == register(world).error
 
 
 def test_what_cannot_be_opened_is_not_registered(world: World) -> None:

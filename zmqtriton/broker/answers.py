@@ -59,6 +59,7 @@ class Answers:
         if generation.sequences is not None:
             generation.sequences.answered(request)
         core.unanswered -= 1
+        core.unanswered_bytes -= request.size
         generation.unanswered -= 1
         peer = core.peers.get(request.peer)
         if peer is not None:

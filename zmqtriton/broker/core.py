@@ -31,6 +31,7 @@ from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTri
 
 #: Requests that may be unanswered at once; the next one is refused.
 MAX_UNANSWERED = 100_000
+MAX_UNANSWERED_BYTES = 1 << 30
 
 _EXPIRED = Unavailable("Request timeout expired")
 _GONE = Cancelled("request was cancelled")
@@ -47,6 +48,7 @@ class Core:
         #: Dropped because they did not decode or came from where they may not.
         self.malformed = 0
         self.unanswered = 0
+        self.unanswered_bytes = 0
         self.blocks = Blocks(self.outbox, self.peers)
         self.traffic = Traffic()
         self.answers = Answers(self)
@@ -210,6 +212,7 @@ class Core:
         """Admits a request; it is dispatched when all of this event has been taken."""
         row, generation = request.row, request.generation
         self.unanswered += 1
+        self.unanswered_bytes += request.size
         generation.unanswered += 1
         generation.statistics.last_arrival_ns = now_ns
         if row.deadline_ns:
@@ -244,7 +247,8 @@ class Core:
 
     @property
     def is_full(self) -> bool:
-        return self.unanswered >= MAX_UNANSWERED
+        many = self.unanswered >= MAX_UNANSWERED
+        return many or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
 
     def _find(self, row: wire.Request) -> Generation:
         if self.is_full:

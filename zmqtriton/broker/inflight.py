@@ -47,6 +47,7 @@ class Inflight:
         "row",
         "run",
         "sequence",
+        "size",
         "state",
     )
 
@@ -56,6 +57,8 @@ class Inflight:
         self.peer = peer
         self.row = row
         self.body = body
+        #: What the body had when it came; it may go before the answer does.
+        self.size = len(body)
         self.generation = generation
         self.arrived_ns = now_ns
         self.dispatched_ns = 0

@@ -30,6 +30,8 @@ Answer = Callable[[Any], None]
 _DISABLED = (
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
 )
+#: Each costs every frontend a descriptor and a mapping.
+MAX_REGIONS = 1024
 #: Of a file, and of a segment of an URL.
 _MAX_NAME_BYTES = 255
 #: Triton's own segments have such names, and semaphores: neither is a client's to write into.
@@ -127,6 +129,11 @@ class Regions:
     def _register(self, request: Request, answer: Answer) -> None:
         if request.name in self._regions:
             raise AlreadyExists(f"shared memory region '{request.name}' already in manager")
+        if len(self._regions) + len(self._leaving) >= MAX_REGIONS:
+            raise InvalidArgument(
+                f"failed to register shared memory region '{request.name}': there are "
+                f"{MAX_REGIONS} already"
+            )
         file = _file_name(request.key)
         self._last_number = number = self._last_number + 1
         self._regions[request.name] = Region(number, request, answer)

@@ -6,11 +6,13 @@ that it does not keep memory of the model's process.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 #: So long a client may keep the memory that its response lies in.
 PATIENCE_S = 1.0
+#: What a process may have of such copies. Clients beyond keep the memory that they have.
+MAX_COPIED_BYTES = 256 << 20
 #: Written at a time; more only when most of it has gone.
 _STEP_BYTES = 4 << 20
 
@@ -35,20 +37,47 @@ class View:
         return self.head + bytes(self.view)
 
 
+class Copies:
+    """How much of what has not been read was copied."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def take(self, size: int) -> int:
+        """The size, if there is room for it, or 0."""
+        if self._bytes + size > MAX_COPIED_BYTES:
+            return 0
+        self._bytes += size
+        return size
+
+    def give_back(self, size: int) -> None:
+        self._bytes -= size
+
+
+_copies = Copies()
+
+
 async def pieces(
-    head: bytes, tail: list[memoryview | bytes], clock: Callable[[], float]
-) -> AsyncIterator[Any]:
+    head: bytes,
+    tail: list[memoryview | bytes],
+    clock: Callable[[], float],
+    copies: Copies = _copies,
+) -> AsyncGenerator[Any, None]:
     """The body as Views, the first with the head before it. The list is emptied."""
-    late_s = clock() + PATIENCE_S
-    while tail:
-        rest = memoryview(tail.pop(0))
-        while rest:
-            if clock() > late_s:
-                # Who has not read it by now may never do.
-                rest = memoryview(bytes(rest))
-                tail[:] = [bytes(data) for data in tail]
-                late_s = float("inf")
-            piece, rest = rest[:_STEP_BYTES], rest[_STEP_BYTES:]
-            yield View(piece, head)
-            head = b""
-            del piece
+    late_s, copied = clock() + PATIENCE_S, 0
+    try:
+        while tail:
+            rest = memoryview(tail.pop(0))
+            while rest:
+                if not copied and clock() > late_s:
+                    # Who has not read it by now may never do.
+                    copied = copies.take(len(rest) + sum(map(len, tail)))
+                    if copied:
+                        rest = memoryview(bytes(rest))
+                        tail[:] = [bytes(data) for data in tail]
+                piece, rest = rest[:_STEP_BYTES], rest[_STEP_BYTES:]
+                yield View(piece, head)
+                head = b""
+                del piece
+    finally:
+        copies.give_back(copied)
