@@ -135,7 +135,8 @@ class Mappings:
         leases: dict[Block, list[Block]] = {}
         with self._lock:
             for reference in references:
-                self._check(reference)
+                segment = self._segments.get((reference.owner, reference.segment))
+                check_inside(reference, None if segment is None else segment.size)
                 block, end = block_of(reference), reference.offset + reference.size
                 low, high = ranges.get(block, (reference.offset, end))
                 ranges[block] = min(low, reference.offset), max(high, end)
@@ -150,13 +151,6 @@ class Mappings:
             offset = reference.offset - start
             arrays.append(whole[offset : offset + reference.size])
         return arrays
-
-    def _check(self, reference: Reference) -> None:
-        segment = self._segments.get((reference.owner, reference.segment))
-        if segment is None:
-            raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
-        if min(reference) < 0 or reference.offset + reference.size > segment.size:
-            raise ProtocolError("a tensor that is not inside of its segment")
 
     def _open(self, block: Block, low: int, high: int, leased: list[Block]) -> tuple[int, Any]:
         """Where the array begins within the segment, and the array."""
@@ -219,6 +213,14 @@ class Mappings:
                                 return None
                             return Reference(*view.block, start, size), bool(view.leased)
         return None
+
+
+def check_inside(reference: Reference, segment_size: int | None) -> None:
+    """Raises ProtocolError for what is not inside of its segment; None: there is none."""
+    if segment_size is None:
+        raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
+    if min(reference) < 0 or reference.offset + reference.size > segment_size:
+        raise ProtocolError("a tensor that is not inside of its segment")
 
 
 def _read(descriptor: int, start: int, end: int) -> Any:

@@ -11,7 +11,8 @@ import contextlib
 import threading
 from typing import Callable, Iterable, Sequence, Tuple
 
-from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import check_inside
 from zmqtriton_floor.memory import Arena, block_of
 from zmqtriton_floor.wire import Block, MakeSegment, Reference, Tensor
 from zmqtriton_stub import gpu
@@ -150,15 +151,9 @@ class Borrowed:
         its segment."""
         with self._lock:
             for reference in references:
-                self._check(reference)
+                segment = self._segments.get((reference.owner, reference.segment))
+                check_inside(reference, None if segment is None else segment.size)
             return [self._open(reference, is_leased) for reference in references]
-
-    def _check(self, reference: Reference) -> None:
-        segment = self._segments.get((reference.owner, reference.segment))
-        if segment is None:
-            raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
-        if min(reference) < 0 or reference.offset + reference.size > segment.size:
-            raise ProtocolError("a tensor that is not inside of its segment")
 
     def _open(self, reference: Reference, is_leased: bool) -> Span:
         segment = self._segments[reference.owner, reference.segment]

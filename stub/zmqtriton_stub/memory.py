@@ -288,17 +288,21 @@ class Memory:
         self._asked[key] = [waiting]
         self.tell(wire.Call(number, verb, arguments))
         while waiting.answer is None:
-            if self._reading.acquire(timeout=_GLANCE_S):
-                try:
-                    if waiting.answer is None and self._lifeline.wait(_GLANCE_S):
-                        self._receive()
-                finally:
-                    self._reading.release()
+            self._read_for(waiting, _GLANCE_S)
             self.glance()
         answer: wire.Answer = waiting.answer[0]
         if answer.code:
             raise from_number(answer.code, answer.text)
         return json.loads(answer.result)
+
+    def _read_for(self, waiting: _Question, within_s: float) -> None:
+        """Takes what comes, once. One thread reads for all; the others wait for it to let go."""
+        if self._reading.acquire(timeout=within_s):
+            try:
+                if waiting.answer is None and self._lifeline.wait(within_s):
+                    self._receive()
+            finally:
+                self._reading.release()
 
     def _ask(self, question: Any, key: tuple[int, ...]) -> _Answer | None:
         """What the supervisor answers; None if it takes too long."""
@@ -311,13 +315,7 @@ class Memory:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return None
-                # One thread reads for all; the others wait for it to let go.
-                if self._reading.acquire(timeout=left_s):
-                    try:
-                        if waiting.answer is None and self._lifeline.wait(left_s):
-                            self._receive()
-                    finally:
-                        self._reading.release()
+                self._read_for(waiting, left_s)
             return waiting.answer
         finally:
             others = [other for other in self._asked.pop(key, []) if other is not waiting]

@@ -13,10 +13,12 @@ from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.ordering import Addressed
 from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
+
+CANCELLED = Cancelled("request was cancelled")
 
 
 class Answers:

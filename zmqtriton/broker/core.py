@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 from zmqtriton.broker import statistics
-from zmqtriton.broker.answers import Answers, too_many
+from zmqtriton.broker.answers import CANCELLED, Answers, too_many
 from zmqtriton.broker.blocks import Blocks
 from zmqtriton.broker.circles import Circles
 from zmqtriton.broker.dispatch import Dispatch
@@ -27,14 +27,13 @@ from zmqtriton.broker.reports import Traffic, report
 from zmqtriton.broker.sequencing import Sequencing
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
 
 #: Requests that may be unanswered at once; the next one is refused.
 MAX_UNANSWERED = 100_000
 MAX_UNANSWERED_BYTES = 1 << 30
 
 _EXPIRED = Unavailable("Request timeout expired")
-_GONE = Cancelled("request was cancelled")
 
 
 class Core:
@@ -173,7 +172,7 @@ class Core:
         generation.put_back(requests)
         for request in requests:
             if request.is_cancelled:
-                self.refuse(request, _GONE, statistics.CANCELED, now_ns)
+                self.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
             else:
                 self._dispatch.limit_wait(request)
         self._dispatch.touch(generation)
@@ -261,7 +260,7 @@ class Core:
         for own_id in ids:
             request = requests.get(own_id)
             if request is not None and not request.is_cancelled:
-                self.abandon(request, _GONE, statistics.CANCELED, now_ns)
+                self.abandon(request, CANCELLED, statistics.CANCELED, now_ns)
 
     def abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """Nobody wants the answer any more; it still comes."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from zmqtriton.broker import statistics
+from zmqtriton.broker.answers import CANCELLED
 from zmqtriton.broker.inflight import RequestState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled, Unavailable
+from zmqtriton_floor.errors import Unavailable
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
     from zmqtriton.broker.instances import Instance
 
-_GONE = Cancelled("request was cancelled")
 _LOST = Unavailable("the request was to be executed again, and that was lost with the broker")
 
 
@@ -42,4 +42,4 @@ class Iterations:
             else:
                 generation.take_again(instance, request)
                 if request.is_cancelled:
-                    core.refuse(request, _GONE, statistics.CANCELED, now_ns)
+                    core.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
