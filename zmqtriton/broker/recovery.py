@@ -16,7 +16,6 @@ from zmqtriton.broker import statistics
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import FINAL, Held, Outcome
-from zmqtriton_floor.wire import Route as Routed
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
@@ -69,8 +68,7 @@ class Recovery:
         for peer, own_id in received:
             self._received[peer, own_id] = stub
             if not self._is_asker(peer):
-                abandons = self._core.outbox.abandons.setdefault(stub, [])
-                abandons.append(Routed(peer, own_id))
+                self._core.outbox.abandon(stub, (peer, own_id))
         for outcome, body in answered:
             self._keep((outcome.peer, outcome.id), (stub, outcome, body), now_ns)
 
@@ -116,7 +114,7 @@ class Recovery:
             self._keep(route, (peer, lost, b""), now_ns)
         for (asker, own_id), stub in self._received.items():
             if asker == peer:
-                self._core.outbox.abandons.setdefault(stub, []).append(Routed(asker, own_id))
+                self._core.outbox.abandon(stub, (asker, own_id))
         self._tell_all(peer)
 
     def _drop(self, route: Route) -> None:
