@@ -1,7 +1,8 @@
 # Each target makes what it needs; the first one takes a minute, the next ones nothing.
-# `make test ARGS="-k options"` passes arguments on to pytest.
+# `make test ARGS="-k options"` passes arguments on to pytest, `JOBS=1` tests one file at a time.
 PYTHON ?= python3
 ARGS ?=
+JOBS ?= 2
 bin := .venv/bin
 
 .PHONY: run test quick check fix bench faults conformance-record clean
@@ -10,7 +11,7 @@ run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
 
 test: .venv/test.stamp .venv-protobuf7/stamp
-	$(bin)/python -m pytest $(ARGS)
+	$(bin)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 quick: .venv/test.stamp
 	$(bin)/python -m pytest -m "not system and not triton and not gpu" $(ARGS)

@@ -11,6 +11,24 @@ import pytest
 from tests import leaks
 
 ROOT = Path(__file__).resolve().parent.parent
+#: One of several processes that test at once (`make test` has two).
+_BESIDE_OTHERS = "PYTEST_XDIST_WORKER" in os.environ
+_SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[_SHARED_MEMORY] = leaks.shared_memory()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Looks for names that are left when all testing processes have ended."""
+    if _BESIDE_OTHERS:
+        return
+    left = leaks.names_left(session.config.stash[_SHARED_MEMORY])
+    if left:
+        session.config.get_terminal_writer().line(f"left behind: {left}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -31,7 +49,7 @@ def nothing_left_behind(request: pytest.FixtureRequest, session_mark: str) -> It
     if request.node.get_closest_marker("system") is None:
         yield
         return
-    before = leaks.belongings(session_mark)
+    before = leaks.belongings(session_mark, beside_others=_BESIDE_OTHERS)
 
     yield
 

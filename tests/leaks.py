@@ -32,7 +32,8 @@ class Belongings:
 
     #: pid → start time, which tells a process from a later one with its number
     processes: dict[int, str]
-    shared_memory: frozenset[str]
+    #: None where tests run beside others: nobody can tell which of them a new name is of
+    shared_memory: frozenset[str] | None
     descriptors: int
 
 
@@ -43,8 +44,9 @@ def mark_session() -> str:
     return mark
 
 
-def belongings(mark: str) -> Belongings:
-    return Belongings(marked_processes(mark), _shared_memory(), _descriptors())
+def belongings(mark: str, *, beside_others: bool = False) -> Belongings:
+    names = None if beside_others else shared_memory()
+    return Belongings(marked_processes(mark), names, _descriptors())
 
 
 def marked_processes(mark: str) -> dict[int, str]:
@@ -83,14 +85,26 @@ def leaks(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str
 
 def _differences(before: Belongings, mark: str) -> list[str]:
     found = [f"process {pid}: {_command(pid)}" for pid in _new_processes(before, mark)]
-    new = _shared_memory() - before.shared_memory
-    found += [f"/dev/shm/{name}" for name in sorted(new - _used_by_others(mark) if new else new)]
+    if before.shared_memory is not None:
+        found += _new_names(before.shared_memory, mark)
     if _descriptors() > before.descriptors + _DESCRIPTOR_TOLERANCE:
         gc.collect()
         now = _descriptors()
         if now > before.descriptors + _DESCRIPTOR_TOLERANCE:
             found.append(f"{now - before.descriptors} file descriptors of this process")
     return found
+
+
+def names_left(before: frozenset[str], within_s: float = _GRACE_S) -> list[str]:
+    """Shared memory that nobody uses and that was not there before, after time to go."""
+    with contextlib.suppress(AssertionError):
+        eventually(lambda: not _new_names(before, mark=""), within_s)
+    return _new_names(before, mark="")
+
+
+def _new_names(before: frozenset[str], mark: str) -> list[str]:
+    new = shared_memory() - before
+    return [f"/dev/shm/{name}" for name in sorted(new - _used_by_others(mark) if new else new)]
 
 
 def _new_processes(before: Belongings, mark: str) -> list[int]:
@@ -127,7 +141,7 @@ def _command(pid: int) -> str:
         return "(gone)"
 
 
-def _shared_memory() -> frozenset[str]:
+def shared_memory() -> frozenset[str]:
     return frozenset(os.listdir("/dev/shm"))
 
 
