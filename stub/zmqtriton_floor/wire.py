@@ -560,9 +560,10 @@ class Loaded(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """Import, auto_complete_config or initialize failed; the stub exits."""
+    """Import, auto_complete_config, initialize or a sample of warm-up failed; the stub exits."""
 
     text: Text
+    code: Code = 2  # internal
 
 
 class Said(NamedTuple):

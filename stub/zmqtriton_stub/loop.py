@@ -15,6 +15,7 @@ import time
 from typing import Any, NoReturn
 
 from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import Wanted
 from zmqtriton_floor.progress import Progress
@@ -25,9 +26,10 @@ from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
 from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.model import Model
-from zmqtriton_stub.pb_errors import describe
+from zmqtriton_stub.pb_errors import clip, describe
 from zmqtriton_stub.readiness import Readiness
 from zmqtriton_stub.standstill import Standstill
+from zmqtriton_stub.warmup import Warmup
 
 _now_ns = time.monotonic_ns
 
@@ -64,6 +66,7 @@ class Stub:
         #: Of the broker that we are connected to; 0: none yet.
         self._epoch = 0
         self._executions: Executions
+        self._warmup: Warmup
         #: None where the model has no is_ready.
         self._readiness: Readiness | None = None
         self._next_glance_ns = 0
@@ -82,6 +85,8 @@ class Stub:
             self._memory.begin(self._birth)
             self._load(self._await(wire.Load))
             self._connect()
+            self._warm_up()
+            self._tell_loaded()
             self._serve()
         except _Failed:
             return 1
@@ -133,17 +138,29 @@ class Stub:
             self._instance.serial = self._birth.serial
             self._instance.call = self._memory.call
             self._model.initialize(config, self._instance)
+            self._warmup = Warmup(json.loads(config), load.directory)
         except _Finished:
             raise
         except BaseException as error:
-            self._report(describe(error))
+            self._report(wire.Failed(describe(error)))
             raise _Failed from error
         self._is_initialized = True
         gc.collect()
         gc.freeze()
 
-    def _report(self, failure: str) -> None:
-        self._instance.tell(wire.Failed(failure))
+    def _warm_up(self) -> None:
+        """What the configuration wants executed before anybody asks."""
+        try:
+            self._warmup.run(self._model, self._link, self._progress, self._wait)
+        except ZmqTritonError as error:
+            self._report(wire.Failed(clip(error.text), error.number))
+            raise _Failed from error
+        except MemoryError as error:
+            self._report(wire.Failed(describe(error)))
+            raise _Failed from error
+
+    def _report(self, failure: wire.Failed) -> None:
+        self._instance.tell(failure)
         poller = select.poll()
         poller.register(self._lifeline, select.POLLOUT)
         deadline = time.monotonic() + _LAST_WORDS_S
@@ -173,7 +190,6 @@ class Stub:
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:
             self._wait()
-        self._tell_loaded()
 
     def _tell_loaded(self) -> None:
         is_ready = self._model.is_ready
@@ -299,14 +315,15 @@ class Stub:
         """The descriptors that have something; the model's coroutines run meanwhile."""
         self._memory.trim()
         idle_s = self._memory.arena.next_trim_s()
-        if self._link.pending and (idle_s is None or idle_s > self._sweep_s):
+        is_owing = self._link.pending or self._warmup.owes
+        if is_owing and (idle_s is None or idle_s > self._sweep_s):
             idle_s = self._sweep_s
         if self._model.has_background:
             self._model.run_background(idle_s)
             ready = self._poller.poll(0)
         else:
             ready = self._poller.poll(-1 if idle_s is None else idle_s)
-        if not ready and self._link.pending:
+        if not ready and is_owing:
             # A sender that is garbage, but in a circle, must not keep its client waiting.
             gc.collect()
             self._sweep_s = min(2 * self._sweep_s, _SWEEP_AT_MOST_S)

@@ -22,7 +22,7 @@ from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState, InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 
 
 class Owner(Protocol):
@@ -179,7 +179,7 @@ class Generation:
         """What a change of an instance means for the whole."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
-                self._fail(InternalError.number, self._why(instance))
+                self._fail(instance.failure_code, self._why(instance))
             elif instance.state is InstanceState.READY and self._not_begun:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
@@ -313,5 +313,5 @@ def stub_message(message: Any) -> states.Event | None:
     if isinstance(message, wire.Loaded):
         return states.ModelLoaded(bool(message.is_asked))
     if isinstance(message, wire.Failed):
-        return states.LoadFailed(message.text)
+        return states.LoadFailed(message.text, message.code)
     return None

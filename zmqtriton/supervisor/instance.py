@@ -19,6 +19,7 @@ from zmqtriton.supervisor.backoff import PROVEN_S, Backoff
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.states import ALIVE, InstanceState
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError
 
 #: For `finalize`, and for a stub that said that it will exit.
 FINALIZE_WITHIN_S = 10.0
@@ -54,6 +55,8 @@ class Instance:
         self.restarts = 0
         #: The reason is the stub's own account of why it could not load.
         self.has_said_why = False
+        #: What kind of failure that is.
+        self.failure_code = InternalError.number
         #: False until it was loaded once: a first load that fails is the load's failure.
         self.may_restart = False
         #: Its model says itself whether it is ready.
@@ -117,6 +120,7 @@ class Instance:
     def _start(self, event: states.Event) -> None:
         self.serial = self._plan.new_serial()
         self.has_said_why = False
+        self.failure_code = InternalError.number
         self._ready_at_s = math.inf
         self._has_executed = False
         if isinstance(event, states.BackoffElapsed):
@@ -139,6 +143,7 @@ class Instance:
     def _take_failure(self, event: states.LoadFailed) -> None:
         self._verdict = event.text
         self.has_said_why = True
+        self.failure_code = event.code
         self._limit(EXIT_WITHIN_S, "it did not exit after its load had failed")
 
     def _take_verdict(self, event: states.Condemned) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from zmqtriton_floor.errors import InternalError
+
 
 class InstanceState(str, Enum):
     """Of one stub, or of the place that is kept for it."""
@@ -85,6 +87,7 @@ class LoadFailed(Event):
     """The stub says why it cannot load; it will exit."""
 
     text: str
+    code: int = InternalError.number
 
 
 @dataclass(frozen=True)
