@@ -141,7 +141,12 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(world: Wor
             "version": "1",
             "execution_count": 4,
             "inference_stats": {"success": {"count": 5, "ns": 1}, "fail": {"count": 6, "ns": 1}},
-            "zmqtriton": {"pending": 7, "direct_responses": 8, "brokered_responses": 9},
+            "zmqtriton": {
+                "pending": 7,
+                "unanswered": 2,
+                "direct_responses": 8,
+                "brokered_responses": 9,
+            },
         }
     ]
 
@@ -153,7 +158,7 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(world: Wor
     assert ("m", 1, "m_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
-    numbers = {"succeeded": 5, "failed": 6, "pending": 7, "executions": 4}
+    numbers = {"succeeded": 5, "failed": 6, "pending": 7, "unanswered": 2, "executions": 4}
     numbers |= {"direct_responses": 8, "brokered_responses": 9}
     assert [{"model": "m", "version": 1, **numbers}] == found["counts"]
 

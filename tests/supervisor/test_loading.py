@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import pytest
 
 from tests.supervisor.world import HANGS, LOADS, World, blueprint
 from zmqtriton.supervisor.blueprint import Finished
+from zmqtriton.supervisor.loading import Loading
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 
@@ -444,3 +446,16 @@ def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
     world.call("unload", {"model": "m"})
 
     assert [wire.Forget("m")] == world.to("grpc", wire.Forget)
+
+
+def test_loads_that_have_ended_are_not_kept() -> None:
+    world = loaded("m")
+
+    for number in range(20):
+        change(world, fingerprint=f"again {number}")
+        assert world.call("load", LOAD_M).result is None
+        world.sent.clear()
+
+    gc.collect()
+    kept = [one for one in gc.get_objects() if isinstance(one, Loading)]
+    assert len(kept) < 5

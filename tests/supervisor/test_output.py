@@ -81,3 +81,27 @@ def test_what_is_no_text_is_shown_anyway(pipe: Pipe, caplog: pytest.LogCaptureFi
     pipe.output.close()
 
     assert caplog.records[0].getMessage() == "��"
+
+
+def test_the_last_words_of_a_crash_name_the_line_of_the_model(pipe: Pipe) -> None:
+    pipe.write(
+        b"loading\nFatal Python error: Segmentation fault\n\n"
+        b"Current thread 0x00007f (most recent call first):\n"
+        b'  File "/usr/lib/python3/ctypes/__init__.py", line 519 in string_at\n'
+        b'  File "/models/m/1/model.py", line 5 in initialize\n'
+        b'  File "/opt/zmqtriton_stub/model.py", line 90 in initialize\n\n'
+        b"Extension modules: numpy (total: 1)\n"
+    )
+
+    assert (
+        "Segmentation fault\n\nAt:\n"
+        "  /usr/lib/python3/ctypes/__init__.py(519): string_at\n"
+        "  /models/m/1/model.py(5): initialize"
+    ) == pipe.output.last_words
+
+
+def test_the_last_words_are_the_last_line_where_nothing_crashed(pipe: Pipe) -> None:
+    assert "" == pipe.output.last_words
+    pipe.write(b"one\ntwo\n\n")
+
+    assert "two" == pipe.output.last_words

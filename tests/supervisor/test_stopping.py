@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.supervisor.world import HANGS, World, blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -13,6 +15,19 @@ def running(**policy: object) -> World:
     ).start()
     world.branch()
     return world
+
+
+def stats(model: str, unanswered: int) -> dict[str, Any]:
+    """What the broker says of a model."""
+    own = {"pending": 0, "unanswered": unanswered, "direct_responses": 0, "brokered_responses": 0}
+    counts = {"success": {"count": 1}, "fail": {"count": 0}}
+    return {
+        "name": model,
+        "version": "1",
+        "inference_stats": counts,
+        "execution_count": 1,
+        "zmqtriton": own,
+    }
 
 
 def stop(world: World) -> World:
@@ -66,8 +81,21 @@ def test_the_time_that_is_left_is_said_each_second() -> None:
     stop(world).advance(2.5)
 
     assert [
-        f"I Timeout {n}: Found 2 model versions that have in-flight inferences" for n in (3, 2, 1)
+        f"I Timeout {n}: Found 0 model versions that have in-flight inferences" for n in (3, 2, 1)
     ] == [line for line in world.log if "Timeout" in line]
+
+
+def test_models_that_have_requests_are_named() -> None:
+    world = running()
+    world.stubborn = {"http"}
+    world.model_stats = [stats("a", unanswered=2), stats("b", unanswered=0)]
+
+    stop(world)
+
+    assert [
+        "I Timeout 30: Found 1 model versions that have in-flight inferences",
+        "I Model 'a' (version 1) has 2 in-flight inferences",
+    ] == world.log[-2:]
 
 
 def test_when_the_time_is_over_the_status_is_1() -> None:

@@ -33,6 +33,8 @@ def report(
         text = f"Request for unknown model: '{message.model}' is not found"
         return wire.Statistics(message.id, InvalidArgument.number, text, "")
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
+    for generation, entry in zip(chosen, entries, strict=True):
+        entry["zmqtriton"]["unanswered"] = generation.unanswered
     document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
     if measures is not None:
         document["measures"] = measures.page()

@@ -109,7 +109,9 @@ class Core:
         self._peers.on_broker_lost = self._broker_lost
         self._counts = BrokerCounts(plan, self._introductions)
         self._peers.on_statistics = self._counts.answered
-        self._stopping = Stopping(plan, self._peers, self.generations.values, policy.exit_timeout_s)
+        self._stopping = Stopping(
+            plan, self._peers, self.generations.values, self._counts, policy.exit_timeout_s
+        )
         self._notification = Notification(
             plan, policy.beat_s, self._probe_broker, self._describe_in_words
         )

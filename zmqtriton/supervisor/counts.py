@@ -51,6 +51,7 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "succeeded": stats["success"]["count"],
         "failed": stats["fail"]["count"],
         "pending": own["pending"],
+        "unanswered": own["unanswered"],
         "executions": entry["execution_count"],
         "direct_responses": own["direct_responses"],
         "brokered_responses": own["brokered_responses"],

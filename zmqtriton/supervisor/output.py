@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections import deque
+from collections.abc import Sequence
 
 from zmqtriton.supervisor.log_ring import Stub
 
@@ -21,6 +23,34 @@ _MAX_LINE_BYTES = 16384
 #: Lines in a second that get through, after a first burst of as many again.
 _LINES_PER_S = 1000
 _LAST_WORDS_BYTES = 4096
+
+
+#: Where Python writes the stacks of a process that crashes, its own way of writing them.
+_FATAL = "Fatal Python error: "
+_STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
+_FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
+_MOST_FRAMES = 3
+#: Below these frames there is only what runs every model.
+_OWN = f"{os.sep}zmqtriton_stub{os.sep}"
+
+
+def _crash(lines: Sequence[str]) -> str:
+    """The last crash that these lines tell of, and where in the model it was; or ""."""
+    fatal = [n for n, line in enumerate(lines) if line.startswith(_FATAL)]
+    if not fatal:
+        return ""
+    told = lines[fatal[-1] :]
+    stacks = [n for n, line in enumerate(told) if _STACK.match(line)]
+    frames = []
+    for line in told[stacks[0] + 1 :] if stacks else ():
+        frame = _FRAME.match(line)
+        if frame is None or _OWN in frame[1]:
+            break
+        frames.append("{}({}): {}".format(*frame.groups()))
+    told_of = told[0].removeprefix(_FATAL)
+    if not frames:
+        return told_of
+    return "\n".join([f"{told_of}\n\nAt:", *(f"  {frame}" for frame in frames[-_MOST_FRAMES:])])
 
 
 class Output:
@@ -72,8 +102,9 @@ class Output:
 
     @property
     def last_words(self) -> str:
-        """The last line that says something."""
-        return next((line.strip() for line in reversed(self._last) if line.strip()), "")
+        """What Python wrote about its own crash, else the last line that says something."""
+        lines = [line.strip() for line in self._last if line.strip()]
+        return _crash(lines) or (lines[-1] if lines else "")
 
     @property
     def tail(self) -> str:

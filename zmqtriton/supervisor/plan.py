@@ -22,6 +22,12 @@ class Timer:
 
     def cancel(self) -> None:
         self.is_cancelled = True
+        # What it would call may hold much, and its time may be far off.
+        self.call = _nothing
+
+
+def _nothing() -> None:
+    """In place of what was cancelled."""
 
 
 class Plan:

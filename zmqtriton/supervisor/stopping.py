@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from enum import Enum
+from typing import Any
 
 from zmqtriton.supervisor.actions import Exit
+from zmqtriton.supervisor.counts import BrokerCounts
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
@@ -32,11 +34,13 @@ class Stopping:
         plan: Plan,
         peers: Peers,
         generations: Callable[[], Collection[Generation]],
+        counts: BrokerCounts,
         timeout_s: int,
     ) -> None:
         self._plan = plan
         self._peers = peers
         self._generations = generations
+        self._counts = counts
         self._left_s = timeout_s
         self._status = 0
         self.phase = Phase.RUNNING
@@ -70,12 +74,22 @@ class Stopping:
         self._plan.after(1.0, self._tick)
 
     def _report(self) -> None:
-        alive = self._alive()
+        left_s = self._left_s
         if self.phase is Phase.CLOSING:
-            text = f"Found {len(alive)} model versions that have in-flight inferences"
-        else:
-            text = f"Found {len(alive)} live models and 0 in-flight non-inference requests"
-        self._plan.log("I", f"Timeout {self._left_s}: {text}")
+            self._counts.ask(lambda counts: self._tell_in_flight(left_s, counts or []))
+            return
+        text = f"Found {len(self._alive())} live models and 0 in-flight non-inference requests"
+        self._plan.log("I", f"Timeout {left_s}: {text}")
+
+    def _tell_in_flight(self, left_s: int, counts: Collection[dict[str, Any]]) -> None:
+        if self.phase is not Phase.CLOSING:
+            return  # it was answered late
+        busy = [entry for entry in counts if entry["unanswered"]]
+        text = f"Timeout {left_s}: Found {len(busy)} model versions that have in-flight inferences"
+        self._plan.log("I", text)
+        for entry in busy:
+            name = f"Model '{entry['model']}' (version {entry['version']})"
+            self._plan.log("I", f"{name} has {entry['unanswered']} in-flight inferences")
 
     def proceed(self) -> None:
         if self.phase is Phase.CLOSING and self._peers.is_closed:

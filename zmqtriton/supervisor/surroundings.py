@@ -11,7 +11,7 @@ from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.introductions import Introductions
-from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.preparations import Preparations
 
 
@@ -26,7 +26,8 @@ class Slots:
         self._free = max(1, count)
         self._patience_s = patience_s
         self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
-        self._holders: set[object] = set()
+        #: With what takes the slot from those that keep it for too long.
+        self._holders: dict[object, Timer] = {}
 
     def take(self, holder: object, then: Callable[[], None]) -> None:
         """Calls `then` when it is this one's turn."""
@@ -35,8 +36,9 @@ class Slots:
 
     def give_back(self, holder: object) -> None:
         """May be called again, and by who still waits."""
-        if holder in self._holders:
-            self._holders.discard(holder)
+        timer = self._holders.pop(holder, None)
+        if timer is not None:
+            timer.cancel()
             self._free += 1
         self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
         self._fill()
@@ -45,8 +47,8 @@ class Slots:
         while self._free and self._waiting:
             holder, then = self._waiting.popleft()
             self._free -= 1
-            self._holders.add(holder)
-            self._plan.after(self._patience_s, partial(self.give_back, holder))
+            late = partial(self.give_back, holder)
+            self._holders[holder] = self._plan.after(self._patience_s, late)
             then()
 
 

@@ -1,0 +1,248 @@
+"""Reloads under load, loads and unloads without end, and reloads of what is broken.
+
+`python -m tests.faults.reloads` runs them in full and prints the figures;
+tests/system/test_reloads.py has them in small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults.stamps import MODEL, Asking, control, index, source, write_stamp
+from tests.server import Server
+from tests.waiting import eventually
+
+OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
+PER_SECOND = 100
+#: Between two reloads of a full run.
+PAUSE_S = 0.2
+#: Roles whose processes stay while models come and go.
+LASTING = ("supervisor", "nursery", "broker", "http", "grpc", "metrics")
+
+
+class Reloads(NamedTuple):
+    """How long each took, and what was asked meanwhile."""
+
+    seconds: list[float]
+    asked: int
+    failed: int
+    #: Asked after a load had been answered, and answered by what was before it.
+    late: int
+
+
+def reload_often(server: Server, times: int, pause_s: float = 0.0) -> Reloads:
+    """Writes another stamp and loads, so often, under a steady load."""
+    seconds, since = [], []
+    with Asking(server.http_port, per_second=PER_SECOND) as asking:
+        for stamp in range(1, times + 1):
+            write_stamp(server, stamp)
+            began_s = time.monotonic()
+            assert (200, "") == control(server, "load")
+            since.append(time.monotonic_ns())
+            seconds.append(time.monotonic() - began_s)
+            time.sleep(pause_s)
+    late = 0
+    for answer in asking.answers:
+        least = sum(ns < answer.sent_ns for ns in since)
+        late += bool(answer.stamps) and answer.stamps[0] < least
+    return Reloads(seconds, len(asking.answers), len(asking.failed()), late)
+
+
+# ------------------------------------------------------------- loads and unloads
+
+
+class Sample(NamedTuple):
+    """What one role's processes hold."""
+
+    descriptors: int
+    mappings: int
+    pss_kib: int
+
+
+def sample(server: Server) -> dict[str, Sample]:
+    found = {}
+    for role, pids in server.pids().items():
+        if role in LASTING:
+            parts = [_sample(pid) for pid in pids]
+            found[role] = Sample(*(sum(column) for column in zip(*parts, strict=True)))
+    return found
+
+
+def _sample(pid: int) -> Sample:
+    folder = Path(f"/proc/{pid}")
+    rollup = (folder / "smaps_rollup").read_text()
+    pss = next(line for line in rollup.splitlines() if line.startswith("Pss:"))
+    descriptors = len(list((folder / "fd").iterdir()))
+    return Sample(descriptors, len((folder / "maps").read_text().splitlines()), int(pss.split()[1]))
+
+
+def load_and_unload(server: Server, times: int) -> list[float]:
+    """Seconds of each load, each followed by an unload that is waited for."""
+    seconds = []
+    for _ in range(times):
+        began_s = time.monotonic()
+        assert (200, "") == control(server, "load")
+        seconds.append(time.monotonic() - began_s)
+        assert (200, "") == control(server, "unload")
+    eventually(lambda: not server.stubs(MODEL), 30, "every stub has ended")
+    return seconds
+
+
+# ------------------------------------------------------------- what is broken
+
+
+class Break(NamedTuple):
+    """How a model is broken, and what the reason must say."""
+
+    name: str
+    do: Callable[[Path], None]
+    says: tuple[str, ...]
+
+
+def _code(text: str) -> Callable[[Path], None]:
+    def write(model: Path) -> None:
+        (model / "1" / "model.py").write_text(text)
+
+    return write
+
+
+def _initialize(text: str) -> Callable[[Path], None]:
+    """Line 5 of the file does it."""
+    return _code(
+        f"import ctypes, os, signal, sys, time\n\nclass TritonPythonModel:\n"
+        f"    def initialize(self, args):\n        {text}\n"
+        "    def execute(self, requests): return []\n"
+    )
+
+
+def _config(text: str) -> Callable[[Path], None]:
+    def write(model: Path) -> None:
+        path = model / "config.pbtxt"
+        path.write_text(f"{path.read_text()}\n{text}\n")
+
+    return write
+
+
+_COMPLETION = """class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        raise RuntimeError("cannot complete it")
+
+    def execute(self, requests): return []
+"""
+_WRONG_OUTPUT = """class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_output({"name": "X", "data_type": "TYPE_NONE", "dims": [1]})
+        return config
+
+    def execute(self, requests): return []
+"""
+
+BREAKS = (
+    Break("syntax error", _code("import os\ndef f(:\n"), ("SyntaxError", "line 2")),
+    Break(
+        "import error",
+        _code("import os\nimport nothing_of_this_name\n"),
+        ("No module named 'nothing_of_this_name'", "model.py(2)"),
+    ),
+    Break("configuration", _config("max_batch_size: many"), ("config.pbtxt", "many")),
+    Break("raises", _initialize("raise ValueError('no weights')"), ("no weights", "model.py(5)")),
+    Break(
+        "no environment",
+        _config('parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/not/here" } }'),
+        ("/not/here",),
+    ),
+    Break("no class", _code("class Model: pass\n"), ("TritonPythonModel",)),
+    Break("sys.exit", _initialize("sys.exit(3)"), ("SystemExit",)),
+    Break("kill -9", _initialize("os.kill(os.getpid(), signal.SIGKILL)"), ("SIGKILL",)),
+    Break("segfault", _initialize("ctypes.string_at(0)"), ("SIGSEGV", "model.py(5)")),
+    Break("wrong output", _code(_WRONG_OUTPUT), ("TYPE_NONE",)),
+    Break("completion raises", _code(_COMPLETION), ("cannot complete it", "model.py(4)")),
+    Break("no memory", _initialize("bytearray(1 << 60)"), ("MemoryError", "model.py(5)")),
+    Break("no file", lambda model: (model / "1" / "model.py").unlink(), ("model.py",)),
+)
+HANG = Break("hangs", _initialize("time.sleep(3600)"), ("max_load_seconds", "model.py"))
+
+
+class Broken(NamedTuple):
+    name: str
+    seconds: float
+    reason: str
+
+
+def reload_broken(server: Server, breaks: Sequence[Break] = BREAKS) -> tuple[list[Broken], int]:
+    """What was said of each, and how many requests were asked; all were answered."""
+    model = server.repository / MODEL
+    sound = {path: path.read_text() for path in (model / "config.pbtxt", source(server))}
+    pids = server.stubs(MODEL)
+    told = []
+    with Asking(server.http_port, per_second=PER_SECOND) as asking:
+        for broken in breaks:
+            broken.do(model)
+            began_s = time.monotonic()
+            status, reason = control(server, "load")
+            told.append(Broken(broken.name, time.monotonic() - began_s, reason))
+            for path, text in sound.items():
+                path.write_text(text)
+            assert status != 200, broken.name
+            missing = [words for words in broken.says if words not in reason]
+            assert not missing, f"{broken.name}: {missing} in {reason}"
+            assert "READY" == index(server)["state"]
+    assert not asking.failed(), asking.failed()[:3]
+    assert pids == server.stubs(MODEL)
+    return told, len(asking.answers)
+
+
+# -------------------------------------------------------------------- in full
+
+
+def _show_broken(server: Server) -> None:
+    told, asked = reload_broken(server)
+    for one in told:
+        print(f"{one.name:20} {one.seconds:6.2f} s  {one.reason[-300:]!r}")
+    print(f"broken reloads: {asked} requests, none failed", flush=True)
+
+
+def _show_reloads(server: Server, times: int) -> None:
+    done = reload_often(server, times, PAUSE_S)
+    median, most = statistics.median(done.seconds), max(done.seconds)
+    print(f"{times} reloads: median {median:.3f} s, max {most:.3f} s", flush=True)
+    print(f"{done.asked} requests, {done.failed} failed, {done.late} answered by what was before")
+
+
+def _show_loads(server: Server, times: int) -> None:
+    control(server, "unload")
+    load_and_unload(server, 50)
+    before = sample(server)
+    seconds = load_and_unload(server, times)
+    after = sample(server)
+    tenth = max(1, times // 10)
+    first, last = statistics.mean(seconds[:tenth]), statistics.mean(seconds[-tenth:])
+    print(f"{times} loads and unloads: {first:.3f} s each at first, {last:.3f} at last")
+    for role, held in before.items():
+        print(f"{role:12} before {held}  after {after[role]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--reloads", type=int, default=100)
+    parser.add_argument("--loads", type=int, default=1000)
+    arguments = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Server(Path(folder) / "s", [MODEL], options=OPTIONS) as server,
+    ):
+        _show_broken(server)
+        _show_reloads(server, arguments.reloads)
+        _show_loads(server, arguments.loads)
+
+
+if __name__ == "__main__":
+    main()
