@@ -243,6 +243,7 @@ def test_models_to_load_add_up_once_each() -> None:
     assert ("b", "a") == options.load_model
 
 
+@pytest.mark.row("F03")
 def test_the_wildcard_stands_alone() -> None:
     mode = "--model-control-mode=explicit"
 

@@ -56,6 +56,7 @@ def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         scan([tmp_path / "gone"])
 
 
+@pytest.mark.row("F05")
 def test_directories_that_are_no_versions_are_ignored_with_a_warning(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m", "0", "1", "02", "1abc", "python_env", "-1", "9" * 19)
     for silent in ("warmup", "initial_state", "configs", "__pycache__", ".cache"):

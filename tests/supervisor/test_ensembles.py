@@ -197,6 +197,7 @@ def test_the_death_reaches_ensembles_of_ensembles() -> None:
     assert [0, 0] == [world.news(name).ready_instances for name in "ab"]
 
 
+@pytest.mark.row("F14")
 def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready() -> None:
     world = explicit(ensemble("e", "m"), blueprint("m"))
     world.call("load", LOAD_E)
@@ -264,6 +265,7 @@ def test_dependents_go_with_an_ensemble_unless_somebody_else_wanted_them() -> No
     assert {"asked", "shared", "other"} == serving(world)
 
 
+@pytest.mark.row("F14")
 def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
     world = explicit(ensemble("e", "m"), ensemble("of_e", "e"), blueprint("m"), blueprint("n"))
     for name in ("of_e", "n"):

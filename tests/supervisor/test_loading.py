@@ -9,7 +9,9 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, World, blueprint
 from zmqtriton.supervisor.blueprint import Finished
+from zmqtriton.supervisor.control import NOT_EXPLICIT
 from zmqtriton.supervisor.loading import Loading
+from zmqtriton.supervisor.startup import SETTLED_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 
@@ -35,6 +37,7 @@ def change(world: World, model: str = "m", fingerprint: str = "2") -> None:
     world.models[model] = dataclasses.replace(world.models[model], fingerprint=fingerprint)
 
 
+@pytest.mark.row("F01", "F07", "F18")
 def test_the_server_opens_when_all_models_were_tried() -> None:
     world = World(blueprint("a"), blueprint("b"), control_mode="none").start()
 
@@ -95,6 +98,7 @@ def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever() -> No
     assert world.logged("have not confirmed a change")
 
 
+@pytest.mark.row("F13")
 def test_a_model_that_has_not_changed_is_not_loaded_again() -> None:
     world = loaded("m")
     before = world.instance("m").serial
@@ -105,6 +109,7 @@ def test_a_model_that_has_not_changed_is_not_loaded_again() -> None:
     assert world.instance("m").serial == before
 
 
+@pytest.mark.row("F10")
 def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
     world = loaded("m")
     old = world.generation("m")
@@ -125,6 +130,7 @@ def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
     assert world.living("stub") == [new_stub]
 
 
+@pytest.mark.row("F10")
 def test_a_failed_reload_keeps_what_serves() -> None:
     world = loaded("m")
     old = world.generation("m")
@@ -258,6 +264,7 @@ def test_an_unknown_model_cannot_be_loaded() -> None:
     assert world.index() == []
 
 
+@pytest.mark.row("F12")
 def test_an_unload_is_answered_before_requests_under_way_end() -> None:
     world = loaded("m")
     world.is_busy = True
@@ -306,6 +313,7 @@ def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
     assert len(world.living("stub")) == 1
 
 
+@pytest.mark.row("F08")
 def test_loads_of_one_model_come_one_after_the_other() -> None:
     world = explicit("m")
     world.stubs["m"] = HANGS
@@ -322,6 +330,7 @@ def test_loads_of_one_model_come_one_after_the_other() -> None:
     assert world.living("stub") == [stub]
 
 
+@pytest.mark.row("F08")
 def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
     world = World(*(blueprint(name) for name in ("a", "b", "c")), control_mode="none", load_slots=1)
     world.stubs["a"] = HANGS
@@ -335,6 +344,7 @@ def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
     assert world.logged("successfully loaded 'c'")
 
 
+@pytest.mark.row("F09")
 def test_a_load_is_tried_again_if_so_wanted() -> None:
     world = explicit("m", load_retries=1)
     world.stubs["m"] = HANGS
@@ -348,6 +358,7 @@ def test_a_load_is_tried_again_if_so_wanted() -> None:
     assert world.news("m").state == "READY"
 
 
+@pytest.mark.row("F15", "F16")
 def test_a_failed_start_up_model_ends_the_server() -> None:
     world = World(blueprint("good"), blueprint("bad"), control_mode="none")
     world.stubs["bad"] = "ModuleNotFoundError: No module named 'x'"
@@ -391,7 +402,7 @@ def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:
     del world.models["b"]
     world.models["c"] = blueprint("c")
 
-    world.advance(15.0)
+    world.advance(15.0 + SETTLED_S)
 
     assert world.generation("a") is not old
     assert sorted(world.core.models) == ["a", "c"]
@@ -410,8 +421,36 @@ def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None
     assert len([line for line in world.log if line == "I loading: m:1"]) == 1
     change(world)
     world.stubs["m"] = LOADS
-    world.advance(1.0)
+    world.advance(1.0 + SETTLED_S)
     assert world.news("m").state == "READY"
+
+
+@pytest.mark.row("F02")
+def test_a_poll_waits_until_what_is_being_copied_stays_the_same() -> None:
+    world = World(blueprint("good"), control_mode="poll", poll_s=15.0).start()
+    world.models["m"] = blueprint("m", "half")
+    world.advance(15.0 + SETTLED_S / 2)
+    assert not world.logged("loading: m:1")
+
+    change(world, fingerprint="more")
+    world.advance(SETTLED_S)
+    assert not world.logged("loading: m:1"), "it has changed meanwhile"
+    world.advance(SETTLED_S)
+
+    assert "READY" == world.news("m").state
+    assert "more" == world.generation("m").blueprint.fingerprint
+
+
+def test_what_is_deleted_while_it_is_waited_for_is_forgotten() -> None:
+    world = World(control_mode="poll", poll_s=2.0).start()
+    world.models["m"] = blueprint("m")
+    world.advance(2.5)
+    del world.models["m"]
+
+    world.advance(10.0)
+
+    assert {} == world.core.models
+    assert not world.logged("loading: m:1")
 
 
 @pytest.mark.row("B17")
@@ -459,3 +498,18 @@ def test_loads_that_have_ended_are_not_kept() -> None:
     gc.collect()
     kept = [one for one in gc.get_objects() if isinstance(one, Loading)]
     assert len(kept) < 5
+
+
+@pytest.mark.row("F01", "F02")
+@pytest.mark.parametrize("policy", [{"control_mode": "none"}, {"control_mode": "poll"}])
+def test_nothing_is_looked_at_again_without_polls(policy: dict[str, str]) -> None:
+    world = World(blueprint("m"), poll_s=0.0, **policy).start()
+    served = world.generation("m")
+    change(world)
+    world.models["late"] = blueprint("late")
+
+    world.advance(1000.0)
+
+    assert served is world.generation("m")
+    assert ["m"] == list(world.core.models)
+    assert (Unavailable.number, NOT_EXPLICIT) == world.call("load", LOAD_M).error

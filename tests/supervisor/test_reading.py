@@ -11,7 +11,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.reading import Repository
-from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
 
 CONFIG = """
 backend: "python"
@@ -93,6 +93,7 @@ def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> 
     assert found.fingerprint == ""
 
 
+@pytest.mark.row("F04")
 def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         add(tmp_path / folder, "m")
@@ -225,3 +226,26 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="failed to open directory"):
         Repository(Options(model_repository=(f"{tmp_path}/nowhere",))).names()
+
+
+@pytest.mark.row("F22")
+def test_repositories_come_and_go(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        add(tmp_path / folder, folder)
+    repository = Repository(Options(model_repository=(str(tmp_path / "one"),)))
+    more = str(tmp_path / "two")
+
+    repository.register(more)
+    assert ["one", "two"] == list(repository.names())
+    assert isinstance(repository.read("two"), Blueprint)
+
+    with pytest.raises(AlreadyExists, match=f"model repository '{more}' has already been registe"):
+        repository.register(more)
+    with pytest.raises(InvalidArgument, match="failed to register '/not/here', repository not fou"):
+        repository.register("/not/here")
+    with pytest.raises(NotFound, match="failed to unregister '/not/here', repository not found"):
+        repository.unregister("/not/here")
+
+    repository.unregister(f"{more}/")
+    assert ["one"] == list(repository.names())
+    assert isinstance(repository.read("two"), Unreadable)

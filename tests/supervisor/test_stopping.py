@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.supervisor.world import HANGS, World, blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -74,6 +76,7 @@ def test_a_process_that_has_ended_is_not_replaced() -> None:
     assert world.status is None
 
 
+@pytest.mark.row("F17")
 def test_the_time_that_is_left_is_said_each_second() -> None:
     world = running(exit_timeout_s=3)
     world.stubborn = {"http"}
@@ -85,6 +88,7 @@ def test_the_time_that_is_left_is_said_each_second() -> None:
     ] == [line for line in world.log if "Timeout" in line]
 
 
+@pytest.mark.row("F17")
 def test_models_that_have_requests_are_named() -> None:
     world = running()
     world.stubborn = {"http"}
@@ -98,6 +102,7 @@ def test_models_that_have_requests_are_named() -> None:
     ] == world.log[-2:]
 
 
+@pytest.mark.row("F17")
 def test_when_the_time_is_over_the_status_is_1() -> None:
     world = running(exit_timeout_s=3)
     world.stubborn = {"http"}

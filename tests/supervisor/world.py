@@ -16,10 +16,11 @@ from typing import Any
 from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.blueprint import Blueprint, Finished, Unreadable, Version
-from zmqtriton.supervisor.core import Core, Policy
+from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.instance import Instance, Place
 from zmqtriton.supervisor.introductions import Server
+from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.logs import Wanted
@@ -85,6 +86,8 @@ class World:
         self.stubborn: set[str] = set()
         #: Why clients' shared memory cannot be opened; None: it can.
         self.region_error: ZmqTritonError | None = None
+        #: Why a directory cannot be added or taken away; None: it can.
+        self.repository_error: ZmqTritonError | None = None
         self.open_regions: set[int] = set()
         #: Those that requests use.
         self.used_regions: set[int] = set()
@@ -231,6 +234,11 @@ class World:
                 self.demands[model] = serial
             case actions.Signal(serial, number, _):
                 self._take_signal(serial, number)
+            case _:
+                self._perform_on_files(action)
+
+    def _perform_on_files(self, action: actions.Action) -> None:
+        match action:
             case actions.OpenRegion(number):
                 if self.region_error is None:
                     self.open_regions.add(number)
@@ -240,6 +248,9 @@ class World:
                 self.open_regions.discard(number)
             case actions.ReadModel(model, override):
                 self._later(lambda: self.core.model_read(model, self._read(model, override)))
+            case actions.ChangeRepositories(ticket, path, _):
+                error, paths = self.repository_error, (path,)
+                self._later(lambda: self.core.repositories.changed(ticket, paths, error))
             case actions.ListRepository(ticket):
                 names = dict.fromkeys(sorted(self.models), "")
                 self._later(lambda: self.core.repository_listed(ticket, names))

@@ -67,14 +67,6 @@ def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str
         assert client.is_server_ready()
 
 
-def test_without_explicit_control_loads_are_refused(tmp_path: Path) -> None:
-    refused = pytest.raises(InferenceServerException, match="explicit model load / unload is not")
-    with Server(tmp_path / "s", models=["add_sub"]) as server, _client(server, "http") as client:
-        with refused:
-            client.load_model("add_sub")
-        assert client.is_model_ready("add_sub")
-
-
 def test_a_broken_model_says_why_and_the_others_serve(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"], options=["--exit-on-error=false"])
     broken = server.add_model("add_sub", "broken")
@@ -103,6 +95,7 @@ def _stopping(server: Server) -> Iterator[None]:
             server.stop()
 
 
+@pytest.mark.row("F16")
 def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["add_sub"])
     broken = server.add_model("add_sub", "broken")
@@ -139,22 +132,6 @@ def test_a_reload_under_load_fails_no_request_and_ends_the_old_stub(tmp_path: Pa
                 _wait_for_the_end_of(server, old)
         assert all(outcome.is_right for outcome in load.outcomes)
         assert len(load.outcomes) > 50
-
-
-def test_a_failed_reload_keeps_the_old_version_serving(tmp_path: Path) -> None:
-    options = [*EXPLICIT, "--load-model=*"]
-    with Server(tmp_path / "s", models=["journal"], options=options) as server:
-        pids = server.stubs("journal")
-        (server.repository / "journal" / "1" / "model.py").write_text("syntax error\n")
-        with (
-            Load(server.http_port, clients=2, milliseconds=1) as load,
-            _client(server, "http") as client,
-        ):
-            with pytest.raises(InferenceServerException, match="SyntaxError"):
-                client.load_model("journal")
-            time.sleep(0.2)
-        assert all(outcome.is_right for outcome in load.outcomes)
-        assert pids == server.stubs("journal")
 
 
 def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from zmqtriton.ctl import repositories
 from zmqtriton.ctl.client import Client, NoServer, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton_floor import __version__
@@ -221,7 +222,14 @@ def _write_json(line: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
 
 
+def _change_repositories(context: click.Context, what: str, path: str) -> list[str]:
+    verb = f"repository.{what}"
+    paths: list[str] = _ask(context, lambda client: client.call(verb, {"path": path}, _QUICK_S))
+    return paths
+
+
 cli.add_command(env)
+cli.add_command(repositories.commands(_change_repositories))
 
 
 def main() -> None:

@@ -85,6 +85,15 @@ class ListRepository(NamedTuple):
     ticket: int
 
 
+class ChangeRepositories(NamedTuple):
+    """Look into one more directory for models, or into one less; the answer is
+    `repositories_changed` with this ticket."""
+
+    ticket: int
+    path: str
+    is_wanted: bool
+
+
 class OpenRegion(NamedTuple):
     """Open a client's shared memory and keep it; the answer is `region_opened`."""
 
@@ -148,6 +157,7 @@ Action = (
     | ReadModel
     | RemoveFiles
     | ListRepository
+    | ChangeRepositories
     | OpenRegion
     | CloseRegion
     | PrepareToListen

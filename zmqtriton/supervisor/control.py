@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqtriton.supervisor import readiness, regions
+from zmqtriton.supervisor import readiness, regions, repositories
 from zmqtriton.supervisor.actions import Override, Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
@@ -79,6 +79,10 @@ class Served(Protocol):
         """What models say of themselves."""
 
     @property
+    def repositories(self) -> repositories.Repositories:
+        """Where models are looked for."""
+
+    @property
     def regions(self) -> regions.Regions:
         """Clients' shared memory."""
 
@@ -105,15 +109,23 @@ class Control:
                 self._served.status(self._answer(caller, call.id))
             elif call.verb in _AT_ONCE:
                 self._succeed(caller, call.id, _AT_ONCE[call.verb](self._served, arguments))
-            elif call.verb == readiness.VERB:
-                self._served.readiness.handle(arguments, self._answer(caller, call.id))
-            elif call.verb in regions.VERBS:
-                answer = self._answer(caller, call.id)
-                self._served.regions.handle(caller, call.verb, arguments, answer)
             else:
-                raise InvalidArgument(f"unknown control call '{call.verb}'")
+                self._pass_on(caller, call.verb, arguments, self._answer(caller, call.id))
         except ZmqTritonError as error:
             self._fail(caller, call.id, error)
+
+    def _pass_on(
+        self, caller: int, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> None:
+        """To the part that answers it."""
+        if verb == readiness.VERB:
+            self._served.readiness.handle(arguments, answer)
+        elif verb in regions.VERBS:
+            self._served.regions.handle(caller, verb, arguments, answer)
+        elif verb in repositories.VERBS:
+            self._served.repositories.handle(verb, arguments, answer)
+        else:
+            raise InvalidArgument(f"unknown control call '{verb}'")
 
     def _index(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
         only_ready = bool(arguments.get("ready", False))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,9 +29,11 @@ from zmqtriton.supervisor.nested_loads import NestedLoads
 from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.preparations import Preparations
 from zmqtriton.supervisor.readiness import Readiness
 from zmqtriton.supervisor.regions import Regions
+from zmqtriton.supervisor.repositories import Repositories
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
@@ -43,33 +44,6 @@ from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
 from zmqtriton_floor.check import takes_gpu
 from zmqtriton_floor.errors import ZmqTritonError
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What the options say about loading and stopping."""
-
-    #: none, poll or explicit
-    control_mode: str = "none"
-    #: Names, or "*" alone; read in mode explicit.
-    startup_models: tuple[str, ...] = ()
-    poll_s: float = 0.0
-    load_slots: int = 4
-    #: A load that takes longer does not hold up others.
-    load_patience_s: float = 30.0
-    load_retries: int = 0
-    exit_on_error: bool = True
-    exit_timeout_s: int = 30
-    early_liveness: bool = False
-    allow_client_shm: bool = False
-    #: How often the service manager hears that the server lives; None: there is none.
-    beat_s: float | None = None
-    #: Their paths, for whoever asks.
-    repositories: tuple[str, ...] = ()
-    #: Frontends' roles, one for each process.
-    roles: tuple[str, ...] = ()
-    #: Stubs may be forked by a process that has loaded what they need.
-    has_nursery: bool = False
 
 
 class Core:
@@ -104,11 +78,8 @@ class Core:
             self._peers.serving,
             is_allowed=policy.allow_client_shm,
         )
-        self._peers.news = self._all_news
-        self._peers.regions = self.regions.messages
-        self._peers.on_broker_lost = self._broker_lost
         self._counts = BrokerCounts(plan, self._introductions)
-        self._peers.on_statistics = self._counts.answered
+        self._listen_to_peers()
         self._stopping = Stopping(
             plan, self._peers, self.generations.values, self._counts, policy.exit_timeout_s
         )
@@ -119,7 +90,9 @@ class Core:
         self.trace_settings = TraceSettings(plan, server.settings)
         self.readiness = Readiness(plan, self.generations)
         self.staged = StagedFiles(plan, server.directory)
-        self._control = Control(plan, self, is_explicit=policy.control_mode == "explicit")
+        is_explicit = policy.control_mode == "explicit"
+        self.repositories = Repositories(plan, policy.repositories, is_explicit=is_explicit)
+        self._control = Control(plan, self, is_explicit=is_explicit)
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
         self._around = Surroundings(
@@ -135,6 +108,12 @@ class Core:
             retries=policy.load_retries,
         )
         self.nested = NestedLoads(self.generations, self._around.slots)
+
+    def _listen_to_peers(self) -> None:
+        self._peers.news = self._all_news
+        self._peers.regions = self.regions.messages
+        self._peers.on_broker_lost = self._broker_lost
+        self._peers.on_statistics = self._counts.answered
 
     def actions(self) -> list[Action]:
         """What is to be done now, in this order."""
@@ -372,7 +351,7 @@ class Core:
         return {
             "processes": processes,
             "malformed": self._malformed,
-            "repositories": self._policy.repositories,
+            "repositories": self.repositories.paths,
         }
 
     def _all_news(self) -> Iterable[wire.News]:

@@ -78,6 +78,7 @@ class Loading:
         override: Override | None = None,
         *,
         is_poll: bool = False,
+        settle_s: float = 0.0,
         again: bool = False,
     ) -> None:
         self._model = model
@@ -86,6 +87,9 @@ class Loading:
         self._override = override
         #: A poll does not try again what has failed and has not changed.
         self._is_poll = is_poll
+        #: What is new is loaded when it has been the same for so long: it may be half a copy.
+        self._settle_s = settle_s
+        self._seen = ""
         #: Members of an ensemble that have failed are tried again.
         self._again = again
         #: An ensemble's configuration, or why it cannot be served.
@@ -110,6 +114,10 @@ class Loading:
         self._around.plan.do(ReadModel(self._model.name, self._override))
 
     def model_read(self, found: Blueprint | Unreadable) -> None:
+        if self._is_unsettled(found.fingerprint):
+            self._around.slots.give_back(self)
+            self._around.plan.after(self._settle_s, self._look_again)
+            return
         # What was not there has no fingerprint.
         is_known = self._is_poll and bool(found.fingerprint)
         was_tried = is_known and self._model.was_tried(found.fingerprint)
@@ -128,6 +136,15 @@ class Loading:
             self._end(None)
         else:
             self._build(found)
+
+    def _is_unsettled(self, fingerprint: str) -> bool:
+        seen, self._seen = self._seen, fingerprint
+        is_new = fingerprint not in ("", seen) and not self._model.was_tried(fingerprint)
+        return is_new and self._settle_s > 0
+
+    def _look_again(self) -> None:
+        if not self._has_ended:
+            self.begin()
 
     def _require_members(
         self, blueprint: Blueprint, ensemble: Ensemble, *, was_tried: bool

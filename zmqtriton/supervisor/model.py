@@ -53,13 +53,18 @@ class Model:
         done: Done,
         *,
         override: Override | None = None,
-        is_poll: bool = False,
         again: bool = False,
     ) -> None:
-        """A poll does not try what has failed and has not changed; `again` tries even members of
-        an ensemble that have."""
+        """`again` tries even members of an ensemble that have failed."""
         self.was_asked_for = True
-        self._load(Loading(self, self._around, done, override, is_poll=is_poll, again=again))
+        self._load(Loading(self, self._around, done, override, again=again))
+
+    def poll(self, settle_s: float) -> None:
+        """Loads what has changed and then stayed the same for so long; what has failed and has
+        not changed is not tried."""
+        self.was_asked_for = True
+        done: Done = lambda error: None  # noqa: E731  # it is in the log and in the index
+        self._load(Loading(self, self._around, done, is_poll=True, settle_s=settle_s))
 
     def _load(self, loading: Loading) -> None:
         self._waiting.append(loading)

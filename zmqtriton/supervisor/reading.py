@@ -35,7 +35,14 @@ from zmqtriton.supervisor.blueprint import (
 )
 from zmqtriton.supervisor.instance import Place
 from zmqtriton.supervisor.python_settings import check as check_settings
-from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    Unsupported,
+    ZmqTritonError,
+)
 
 #: The stub lies beside the floor; it is started by path and imported by nobody.
 STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
@@ -59,6 +66,26 @@ class Repository:
         self._may_build = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._backends = (STUB / "backends", Path(options.backend_directory))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those that are looked into now."""
+        return tuple(os.path.abspath(path) for path in self._paths)
+
+    def register(self, path: str) -> None:
+        """Looks into this one too. Raises InvalidArgument and AlreadyExists."""
+        if not os.path.isdir(path):
+            raise InvalidArgument(f"failed to register '{path}', repository not found")
+        if os.path.abspath(path) in self.paths:
+            raise AlreadyExists(f"model repository '{path}' has already been registered")
+        self._paths.append(Path(path))
+
+    def unregister(self, path: str) -> None:
+        """Does not look into it any more; what was loaded from it stays. Raises NotFound."""
+        wanted = os.path.abspath(path)
+        if wanted not in self.paths:
+            raise NotFound(f"failed to unregister '{path}', repository not found")
+        del self._paths[self.paths.index(wanted)]
 
     def names(self) -> dict[str, str]:
         """Every model directory, with what is wrong with its name, or "". Raises InternalError."""

@@ -38,11 +38,12 @@ from zmqtriton.supervisor.births import Order
 from zmqtriton.supervisor.certificates import CertificateError
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
-from zmqtriton.supervisor.core import Core, Policy
+from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.gpus import visible_gpus
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
 from zmqtriton.supervisor.peers import NURSERY
+from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.python_settings import PythonSettings
 from zmqtriton.supervisor.reading import STUB, Repository
 from zmqtriton.supervisor.region_files import RegionFiles
@@ -287,6 +288,15 @@ class Service:
         except ZmqTritonError as error:
             self._core.repository_listed(action.ticket, error)
 
+    def _change_repositories(self, action: actions.ChangeRepositories) -> None:
+        change = self._repository.register if action.is_wanted else self._repository.unregister
+        error = None
+        try:
+            change(action.path)
+        except ZmqTritonError as refusal:
+            error = refusal
+        self._core.repositories.changed(action.ticket, self._repository.paths, error)
+
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_restart(self._held)
         if self.on_open is not None:
@@ -324,6 +334,7 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.ReadModel: Service._read_model,
     actions.RemoveFiles: Service._remove_files,
     actions.ListRepository: Service._list_repository,
+    actions.ChangeRepositories: Service._change_repositories,
     actions.OpenRegion: Service._open_region,
     actions.CloseRegion: Service._close_region,
     actions.PrepareToListen: Service._prepare_to_listen,

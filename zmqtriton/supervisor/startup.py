@@ -7,15 +7,18 @@ was loaded, for ever. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from zmqtriton.supervisor.actions import Complain, ShowTables
 from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor.errors import ZmqTritonError
 
-if TYPE_CHECKING:
-    from zmqtriton.supervisor.core import Policy
+#: What has changed is loaded when it has not changed again for so long.
+SETTLED_S = 1.0
+
+_NOT_ALL = "failed to load all models"
 
 Listing = dict[str, str] | ZmqTritonError
 
@@ -76,8 +79,10 @@ class Startup:
         models = self._served.models.values()
         self._plan.do(ShowTables(sorted(row for model in models for row in model.rows())))
         if self._has_failed and self._policy.exit_on_error:
-            self._give_up("failed to load all models")
+            self._give_up(_NOT_ALL)
             return
+        if self._has_failed:
+            self._plan.log("E", f"Internal: {_NOT_ALL}")
         self._served.open()
         if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
             self._poll()
@@ -105,7 +110,7 @@ class Startup:
             model = self._served.model(name)
             model.is_leaving = False
             if not model.is_loading:
-                model.load(_nothing, is_poll=True)
+                model.poll(min(SETTLED_S, self._policy.poll_s))
         for name, model in self._served.models.items():
             if name not in found and not model.is_leaving:
                 model.is_leaving = True

@@ -1,0 +1,63 @@
+"""Directories of models that come and go while the server runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import World, blueprint
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
+
+
+def explicit() -> World:
+    return World(blueprint("m"), control_mode="explicit", repositories=("/models",)).start()
+
+
+@pytest.mark.row("F22")
+def test_a_repository_is_added_and_the_status_shows_it() -> None:
+    world = explicit()
+
+    call = world.call("repository.register", {"path": "/more"})
+
+    assert ["/more"] == call.result
+    assert "I Model repository registered: /more" in world.log
+    assert ["/more"] == world.call("status").result["repositories"]
+
+
+def test_what_the_disk_says_against_it_is_the_answer() -> None:
+    world = explicit()
+    world.repository_error = NotFound("failed to unregister '/more', repository not found")
+
+    call = world.call("repository.unregister", {"path": "/more"})
+
+    assert (NotFound.number, "failed to unregister '/more', repository not found") == call.error
+    assert not world.logged("Model repository unregistered")
+
+
+@pytest.mark.row("F22")
+@pytest.mark.parametrize("mode", ["none", "poll"])
+@pytest.mark.parametrize("what", ["registration", "unregistration"])
+def test_only_where_models_are_asked_for(mode: str, what: str) -> None:
+    world = World(control_mode=mode).start()
+    verb = "repository.register" if what == "registration" else "repository.unregister"
+
+    call = world.call(verb, {"path": "/more"})
+
+    text = f"repository {what} is not allowed if model control mode is not EXPLICIT"
+    assert (Unsupported.number, text) == call.error
+
+
+@pytest.mark.parametrize("path", [None, 7, "", "models", "/x\0y"])
+def test_a_path_that_is_none_is_refused(path: Any) -> None:
+    code, text = explicit().call("repository.register", {"path": path}).error
+
+    assert (InvalidArgument.number, "a repository is named by its absolute path") == (code, text)
+
+
+def test_models_may_not_change_them() -> None:
+    world = World(blueprint("m"), control_mode="explicit", startup_models=("m",)).start()
+
+    call = world.call_as(world.serial("m_0_0"), "repository.register", {"path": "/more"})
+
+    assert (InvalidArgument.number, "a model may not call 'repository.register'") == call.error

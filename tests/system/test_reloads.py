@@ -1,0 +1,54 @@
+"""Reloads under load and of what is broken, loads without end: tests/faults/reloads in small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults import reloads
+from tests.faults.stamps import MODEL, control
+from tests.server import Server
+
+pytestmark = pytest.mark.system
+
+#: Above what allocators and caches need at first, below what a kept load would cost.
+MOST_KIB_PER_LOAD = 100
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("reloads") / "s"
+    with Server(directory, [MODEL], options=reloads.OPTIONS) as running:
+        yield running
+
+
+@pytest.mark.row("F10", "F15")
+def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server) -> None:
+    told, asked = reloads.reload_broken(server)
+
+    assert [one.name for one in reloads.BREAKS] == [one.name for one in told]
+    assert asked > 0
+
+
+@pytest.mark.row("F10")
+def test_reloads_under_load_fail_no_request_and_mix_nothing(server: Server) -> None:
+    done = reloads.reload_often(server, 10, pause_s=0.05)
+
+    assert (0, 0) == (done.failed, done.late)
+    assert done.asked > 50
+
+
+def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Server) -> None:
+    control(server, "unload")
+    reloads.load_and_unload(server, 5)
+    before = reloads.sample(server)
+
+    times = 30
+    reloads.load_and_unload(server, times)
+
+    after = reloads.sample(server)
+    for role, held in before.items():
+        assert after[role].descriptors <= held.descriptors + 2, role
+        assert after[role].mappings <= held.mappings + 10, role
+        assert after[role].pss_kib - held.pss_kib < times * MOST_KIB_PER_LOAD, role

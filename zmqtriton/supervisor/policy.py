@@ -1,0 +1,32 @@
+"""What the options mean for the core, which reads none of them itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the options say about loading and stopping."""
+
+    #: none, poll or explicit
+    control_mode: str = "none"
+    #: Names, or "*" alone; read in mode explicit.
+    startup_models: tuple[str, ...] = ()
+    poll_s: float = 0.0
+    load_slots: int = 4
+    #: A load that takes longer does not hold up others.
+    load_patience_s: float = 30.0
+    load_retries: int = 0
+    exit_on_error: bool = True
+    exit_timeout_s: int = 30
+    early_liveness: bool = False
+    allow_client_shm: bool = False
+    #: How often the service manager hears that the server lives; None: there is none.
+    beat_s: float | None = None
+    #: Their paths, for whoever asks.
+    repositories: tuple[str, ...] = ()
+    #: Frontends' roles, one for each process.
+    roles: tuple[str, ...] = ()
+    #: Stubs may be forked by a process that has loaded what they need.
+    has_nursery: bool = False

@@ -1,0 +1,57 @@
+"""Directories of models that are added and taken away while the server runs, by zmqtriton-ctl.
+
+Only where clients control what is loaded: elsewhere the command line says what is served. Models
+that were loaded from a directory stay when it is taken away. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor.actions import ChangeRepositories
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+
+REGISTER, UNREGISTER = "repository.register", "repository.unregister"
+VERBS = frozenset({REGISTER, UNREGISTER})
+
+
+class _Change(NamedTuple):
+    text: str
+    answer: Callable[[Any], None]
+
+
+class Repositories:
+    def __init__(self, plan: Plan, paths: tuple[str, ...], *, is_explicit: bool) -> None:
+        self._plan = plan
+        self._is_explicit = is_explicit
+        self._tickets = itertools.count(1)
+        self._open: dict[int, _Change] = {}
+        #: Those that are looked into, absolute.
+        self.paths = paths
+
+    def handle(self, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """`answer` gets all that are looked into then, or the error."""
+        path = arguments.get("path")
+        if not isinstance(path, str) or not path.startswith("/") or "\0" in path:
+            raise InvalidArgument("a repository is named by its absolute path")
+        is_wanted = verb == REGISTER
+        if not self._is_explicit:
+            noun = "registration" if is_wanted else "unregistration"
+            raise Unsupported(
+                f"repository {noun} is not allowed if model control mode is not EXPLICIT"
+            )
+        ticket = next(self._tickets)
+        text = f"Model repository {'registered' if is_wanted else 'unregistered'}: {path}"
+        self._open[ticket] = _Change(text, answer)
+        self._plan.do(ChangeRepositories(ticket, path, is_wanted))
+
+    def changed(self, ticket: int, paths: tuple[str, ...], error: ZmqTritonError | None) -> None:
+        """The answer to ChangeRepositories."""
+        change = self._open.pop(ticket)
+        self.paths = paths
+        if error is None:
+            self._plan.log("I", change.text)
+        change.answer(error or list(paths))
