@@ -25,6 +25,7 @@ from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.outgoing import Outgoing
 from zmqtriton_frontends.payload import MESSAGES, Payload, is_large
 from zmqtriton_frontends.regions import NO_PLACES
+from zmqtriton_frontends.replies import Reply
 from zmqtriton_frontends.streams import ResponseStream, Streams
 from zmqtriton_frontends.streams import StreamItem as StreamItem  # for our callers
 from zmqtriton_frontends.unanswered import Unanswered
@@ -45,7 +46,7 @@ class Gateway:
         self._welcomed: asyncio.Future[None]
         self._next_id = 0
         #: What waits for a reply; None where nobody does any more.
-        self._replies: dict[int, asyncio.Future[bytes] | ResponseStream | None] = {}
+        self._replies: dict[int, Reply | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
         self._unanswered = Unanswered()
@@ -99,15 +100,20 @@ class Gateway:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
         own_id = await self._send_request(request)
-        reply: asyncio.Future[bytes] = self._loop.create_future()
-        self._replies[own_id] = reply
+        reply = self._replies[own_id] = self._loop.create_future()
         try:
             data = await reply
         except asyncio.CancelledError:
-            self._cancel(own_id)
+            self.cancel(own_id)
             self.payload.discard_unread(reply)
             raise
         return await self.payload.open(wire.decode_response(data))
+
+    def begin(self, request: CheckedRequest, reply: Reply) -> int:
+        """Small ones only, without places; the reply gets the response's body. Its id."""
+        own_id = self._ask(request)
+        self._replies[own_id] = reply
+        return own_id
 
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
         """The responses, up to and with the final one; works for all models. Errors are items.
@@ -136,7 +142,7 @@ class Gateway:
                 if item.is_final:
                     return
         finally:
-            self._cancel(own_id)  # if it is not answered
+            self.cancel(own_id)  # if it is not answered
             for body in stream.reader.left():
                 self.payload.discard(body)
             self.streams.left(stream)
@@ -164,7 +170,7 @@ class Gateway:
         self._flush_soon()
         return own_id
 
-    def _cancel(self, own_id: int) -> None:
+    def cancel(self, own_id: int) -> None:
         if own_id in self._replies:
             self._replies[own_id] = None
             self._unanswered.cancelled(own_id)
@@ -178,16 +184,14 @@ class Gateway:
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
         """The counters of a model, or of all; raises for an unknown one."""
         self._next_id = own_id = self._next_id + 1
-        answer: asyncio.Future[str] = self._loop.create_future()
-        self._answers[own_id] = answer
+        answer = self._answers[own_id] = self._loop.create_future()
         self._questions[own_id] = question = wire.AskStatistics(own_id, model, version)
         self._tell_broker(question)
         try:
-            result: dict[str, Any] = json.loads(await answer)
+            return dict(json.loads(await answer))
         finally:
             self._answers.pop(own_id, None)
             del self._questions[own_id]
-        return result
 
     def _flush_soon(self) -> None:
         if not self._flush_due:
@@ -268,8 +272,7 @@ class Gateway:
         if len(document) > wire.MAX_DOCUMENT:
             raise InvalidArgument(f"the request is too large: {len(document)} bytes")
         self._next_id = own_id = self._next_id + 1
-        answer: asyncio.Future[str] = self._loop.create_future()
-        self._answers[own_id] = answer
+        answer = self._answers[own_id] = self._loop.create_future()
         self._tell(wire.Call(own_id, verb, document))
         try:
             return json.loads(await answer)
@@ -286,9 +289,6 @@ class Gateway:
 
     def _tell(self, message: Any) -> None:
         self._lifeline.send(message)
-        self._await_writable()
-
-    def _await_writable(self) -> None:
         if self._lifeline.is_backed_up:
             self._loop.add_writer(self._lifeline.fileno(), self._write_lifeline)
 

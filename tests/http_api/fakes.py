@@ -13,10 +13,11 @@ from falcon.testing import ASGIConductor, Result
 
 from tests.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import News, ResponseBody, Tensor
+from zmqtriton_floor.wire import News, ResponseBody, Tensor, encode_body
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.replies import Reply
 
 SETTINGS: dict[str, Any] = {
     "id": "triton",
@@ -36,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "allow_web_page": True,
 }
 
-Reply = Callable[[CheckedRequest], ResponseBody]
+Answer = Callable[[CheckedRequest], ResponseBody]
 
 
 def tensor_config(name: str, datatype: str, dims: list[int], **more: Any) -> dict[str, Any]:
@@ -94,13 +95,16 @@ class FakeGateway:
         self.is_stopping = False
         for message in MODELS:
             self.catalogue.update(message)
-        self.reply: Reply = echo
+        self.reply: Answer = echo
         self.requests: list[CheckedRequest] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.answer: Any = None
         self.asked: list[tuple[str, int]] = []
         self.model_stats: list[dict[str, Any]] = []
         self.feeds = FakeStreams()
+        #: Of those that were begun, what waits for a response, while they are held.
+        self.is_holding = False
+        self.held: dict[int, Reply] = {}
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)
@@ -110,6 +114,24 @@ class FakeGateway:
         self.requests.append(request)
         with self.catalogue.regions.claim(request.places) as claim:
             return claim.store(self.reply(request))
+
+    def begin(self, request: CheckedRequest, reply: Reply) -> int:
+        self.requests.append(request)
+        number = len(self.requests)
+        self.held[number] = reply
+        if not self.is_holding:
+            asyncio.get_running_loop().call_soon(self.let_go, number)
+        return number
+
+    def let_go(self, number: int) -> None:
+        reply = self.held.pop(number)
+        try:
+            reply.set_result(encode_body(self.reply(self.requests[number - 1])))
+        except ZmqTritonError as error:
+            reply.set_exception(error)
+
+    def cancel(self, number: int) -> None:
+        self.held.pop(number, None)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from tests.http_api.test_connections import Party
+from tests.http_api.party import Party
 from zmqtriton_frontends.http_api import intake
 from zmqtriton_frontends.http_api.connections import STALL_S, Connection
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request

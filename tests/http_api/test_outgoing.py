@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.http_api.test_connections import POST, Party
+from tests.http_api.party import Party
+from tests.http_api.test_connections import POST
 from zmqtriton_frontends.http_api.connections import Connection
 from zmqtriton_frontends.http_api.outgoing import MAX_COPIED_BYTES, PATIENCE_S, Copies, View, pieces
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import falcon
 import falcon.asgi
@@ -17,8 +17,16 @@ from zmqtriton_frontends.http_api.request import Request
 from zmqtriton_frontends.http_api.route import Responder, Route
 from zmqtriton_frontends.restrictions import Restriction, by_category
 
+
+class Headers(Protocol):
+    """What is looked at of a request."""
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header, given in lower case."""
+
+
 #: Says why not, or "".
-Check = Callable[[Request], str]
+Check = Callable[[Headers], str]
 
 #: What changes the server. Any web page that a browser on this machine shows can send such
 #: requests, without asking anybody; it cannot leave out the header `Origin`.
@@ -35,16 +43,20 @@ class Access:
         self._restrictions = by_category(settings["http_restricted_api"])
         self._origins = frozenset(settings["http_allowed_origin"])
 
-    def responder(self, route: Route) -> Responder:
-        """The route's own, behind what has to be checked."""
+    def checks(self, route: Route) -> list[Check]:
+        """What has to be asked before each answer of the route."""
         checks: list[Check] = []
         if route.category in self._restrictions:
             checks.append(_key_check(self._restrictions[route.category]))
         is_change = route.method == "POST" and not route.path.endswith(_READING)
         if is_change and route.category in _CHANGING:
             checks.append(self._check_origin)
+        return checks
+
+    def responder(self, route: Route) -> Responder:
+        """The route's own, behind its checks."""
         responder = route.responder
-        for check in checks:
+        for check in self.checks(route):
             responder = _checked(check, responder)
         return responder
 
@@ -61,14 +73,14 @@ class Access:
         guarded = _checked(_key_check(restriction), refuse)
         return {method: guarded for method in COMBINED_METHODS if method not in methods}
 
-    def _check_origin(self, req: Request) -> str:
+    def _check_origin(self, req: Headers) -> str:
         origin = req.header(b"origin")
         if origin is None or origin in self._origins or _is_own_page(origin, req):
             return ""
         return _NOT_FOR_PAGES
 
 
-def _is_own_page(origin: str, req: Request) -> bool:
+def _is_own_page(origin: str, req: Headers) -> bool:
     """Whether the page is one of this server's. By name it could be anybody's, who has let his own
     name point here; an address cannot."""
     host = req.header(b"host") or ""
@@ -86,7 +98,7 @@ def _key_check(restriction: Restriction) -> Check:
     name = restriction.name.encode()
     text = f"This API is restricted, expecting header '{restriction.header}'"
 
-    def check(req: Request) -> str:
+    def check(req: Headers) -> str:
         given = req.header(name)
         # Sent twice it has a comma in it, and is another value.
         is_right = given is not None and restriction.admits([given.encode("latin-1")])

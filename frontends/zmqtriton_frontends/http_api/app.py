@@ -7,7 +7,6 @@ inference.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import falcon
@@ -16,7 +15,7 @@ import falcon.routing
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import documents
+from zmqtriton_frontends.http_api import documents, problems
 from zmqtriton_frontends.http_api.access import Access
 from zmqtriton_frontends.http_api.control import Repository
 from zmqtriton_frontends.http_api.description import Description
@@ -28,13 +27,10 @@ from zmqtriton_frontends.http_api.request import Request
 from zmqtriton_frontends.http_api.route import Responder, Route
 from zmqtriton_frontends.http_api.settings import Settings
 from zmqtriton_frontends.http_api.shared_memory import SharedMemory
-
-_log = logging.getLogger(__name__)
+from zmqtriton_frontends.http_api.shortcut import Shortcut
 
 #: No directory, so no model, has a longer name.
 _MAX_MODEL_NAME_BYTES = 255
-#: A client's own names come back in the texts of its errors; a model's own texts are not cut.
-_MAX_CLIENT_ERROR = 3000
 
 
 def routes(gateway: Gateway) -> list[Route]:
@@ -151,14 +147,20 @@ def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
     return app
 
 
+def shortcut(gateway: Gateway) -> Shortcut | None:
+    """For the inferences of the same table; None where names of headers matter to models."""
+    if gateway.settings["http_header_forward_pattern"]:
+        return None
+    access = Access(gateway.settings)
+    rows = [route for route in routes(gateway) if route.path.endswith("/infer")]
+    checks = [check for row in rows for check in access.checks(row)]
+    return Shortcut(gateway, Inference(gateway), checks)
+
+
 async def _answer_error(
     req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
 ) -> None:
-    text = error.text
-    if error.http_status < 500 and len(text) > _MAX_CLIENT_ERROR:
-        text = text[:_MAX_CLIENT_ERROR] + " ..."
-    resp.status = error.http_status
-    resp.data = documents.write({"error": text})
+    resp.status, resp.data = problems.told(error)
 
 
 async def _answer_http_error(
@@ -179,7 +181,4 @@ async def _answer_http_error(
 async def _answer_fault(
     req: Request, resp: falcon.asgi.Response, error: Exception, params: Any
 ) -> None:
-    """A fault of ours: the log has it, the client learns nothing of our insides."""
-    _log.error("could not answer %s %s", req.method, req.path, exc_info=error)
-    resp.status = falcon.HTTP_500
-    resp.data = documents.write({"error": "internal error"})
+    resp.status, resp.data = problems.fault(req.method, req.path, error)

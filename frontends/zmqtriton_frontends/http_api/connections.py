@@ -15,9 +15,11 @@ from typing import Any
 from gunicorn.asgi import protocol
 from gunicorn.asgi.parser import PythonProtocol
 
+from zmqtriton_frontends.http_api.arrivals import Arrivals
 from zmqtriton_frontends.http_api.filling import Filling
 from zmqtriton_frontends.http_api.outgoing import View
 from zmqtriton_frontends.http_api.request import CONNECTION, MAX_BODY_BYTES
+from zmqtriton_frontends.http_api.shortcut import Shortcut
 from zmqtriton_frontends.http_api.spelling import Spelling
 
 _log = logging.getLogger(__name__)
@@ -47,6 +49,9 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._spelling = Spelling() if owner.keeps_spelling else None
         #: Takes what arrives, from the first large body on.
         self._filling: Filling | None = None
+        shortcut: Shortcut | None = owner.shortcut
+        self._arrivals = Arrivals(self, shortcut) if shortcut is not None else None
+        self._is_refusing = False
         #: Sends what the transport has encrypted; None where that sends by itself.
         self._below: Any = None
 
@@ -67,6 +72,25 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def connection_lost(self, exc: BaseException | None) -> None:
         self._connections.remove(self)
         super().connection_lost(exc)
+        if self._arrivals is not None:
+            self._arrivals.lost()
+
+    def data_received(self, data: bytes) -> None:
+        if self._arrivals is not None:
+            data = self._arrivals.take(data)
+        if data:
+            super().data_received(data)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._arrivals is not None:
+            self._arrivals.read()
+
+    def _keepalive_timeout(self) -> None:
+        if self._arrivals is not None and not self._is_unused(self.now()):
+            self._arm_keepalive_timer()
+        else:
+            super()._keepalive_timeout()
 
     def _on_body(self, chunk: bytes) -> None:
         self._received += len(chunk)
@@ -108,6 +132,61 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
                 self._response_buffer = (self._response_buffer or b"") + body.head
             body = body.view
         super()._send_body(body, *framing)
+
+    # ------------------------------------------------ requests that take the shortcut
+
+    @property
+    def awaits_request(self) -> bool:
+        """Gunicorn has read all that came, and nothing is under way."""
+        parser = self._callback_parser
+        return (
+            self._awaiting_request
+            and type(parser) is PythonProtocol
+            and parser._state == "request_line"
+            and not parser._buffer
+            and self.keeps_open
+        )
+
+    @property
+    def keeps_open(self) -> bool:
+        alive: bool = self.worker.alive
+        return alive and not self._is_refusing
+
+    @property
+    def is_closed(self) -> bool:
+        closed: bool = self._closed
+        return closed
+
+    @property
+    def is_read(self) -> bool:
+        """The client takes what it is sent."""
+        return not self._flow_control.write_paused
+
+    def now(self) -> float:
+        return self._connections.now()
+
+    def response_head(self, status: int) -> tuple[bytes, bytes]:
+        """How it begins, and which headers are last."""
+        line: bytes = protocol._get_cached_status_line((1, 1), status)
+        date: bytes = protocol._get_cached_date_header()
+        return line, date if self.keeps_open else date + b"Connection: close\r\n"
+
+    async def write_piece(self, piece: View) -> None:
+        self.transport.writelines((piece.head, piece.view))
+        await self._flow_control.drain()
+
+    def pause_reading(self) -> None:
+        self._pause_reading()
+
+    def resume_reading(self) -> None:
+        self._resume_reading()
+
+    def _is_unused(self, now: float) -> bool:
+        """By requests that took the shortcut."""
+        arrivals = self._arrivals
+        is_busy = arrivals is not None and arrivals.is_busy
+        used_at = arrivals.used_at if arrivals is not None else 0.0
+        return not is_busy and now - used_at >= self._keepalive
 
     # ------------------------------------------------- bodies that go elsewhere
 
@@ -184,17 +263,27 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
     def is_idle(self) -> bool:
         """Nothing is under way here: at most the beginning of a request's headers has come, and all
         that was answered has gone."""
-        return self._awaiting_request and not self._finishing_calls and not self._unsent
+        is_busy = self._arrivals is not None and self._arrivals.is_busy
+        is_served = self._awaiting_request and not self._finishing_calls
+        return is_served and not is_busy and not self._unsent
 
     def refuse(self, application: Any) -> None:
         """Any further request gets this application's answer."""
         self.app = application
+        self._is_refusing = True
 
     def close(self) -> None:
         self._close_transport()
 
     def check(self, now: float) -> None:
         """Ends the connection if its client stalls."""
+        if self._arrivals is not None:
+            late = self._arrivals.check()
+            if late:
+                super().data_received(late)
+            if self._arrivals.used_at and self.req_count == 1 and self._is_unused(now):
+                self.close()  # gunicorn's limit, which counts from the end of a request of its own
+                return
         unsent = self._unsent
         if self._awaiting_request and not unsent:
             if self.req_count > 1 or not self._has_begun_request():

@@ -1,4 +1,4 @@
-"""POST /v2/models/{model}/infer: the one hot path of this frontend.
+"""POST /v2/models/{model}/infer, and its parts for small requests, which take a shortcut.
 
 Reads the body, has it checked, waits for the gateway and writes the response. A client that goes
 away has gunicorn cancel the task, and the gateway then cancels the request.
@@ -7,11 +7,14 @@ away has gunicorn cancel the task, and the gateway then cancels the request.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import falcon.asgi
 
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.memory import INLINE_BYTES
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.classification import classify
@@ -26,12 +29,18 @@ from zmqtriton_frontends.http_api import (
     outgoing,
 )
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.infer_response import WrittenResponse, write
+from zmqtriton_frontends.http_api.infer_response import write
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
 from zmqtriton_frontends.payload import Gathered
 
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview
+#: Makes a request of a body's JSON; may be left to a thread.
+Reader = Callable[[bytes], InferRequest]
+
+_JSON_LENGTH = binary.HEADER.lower()
+JSON_LENGTH = _JSON_LENGTH.encode()
+_OCTETS = ("content-type", "application/octet-stream")
 
 
 class Inference:
@@ -55,7 +64,7 @@ class Inference:
             straight = await intake.straight(req, self._gateway, read)
             if straight is not None:
                 return straight
-        length = req.header(b"inference-header-content-length")
+        length = req.header(JSON_LENGTH)
         limit = self._max_input_size if length is None else MAX_BODY_BYTES
         pieces, size = await req.read_pieces(limit, read)
         coding = req.header(b"content-encoding")
@@ -70,33 +79,47 @@ class Inference:
     async def _infer(
         self, req: Request, resp: falcon.asgi.Response, target: tuple[str, str], body: Body
     ) -> None:
-        model, version = target
-        length = req.header(b"inference-header-content-length")
-        found = self._gateway.catalogue.find(model, version)
+        text, reader = self.reader(self.find(target), body, req.header(JSON_LENGTH))
+        parsed = await documents.read(text, reader)
+        if self._forwarding:
+            self._forwarding.add(parsed.body.parameters, req.spelled_headers())
+        checked = self.check(target, parsed)
+        response = await self._gateway.infer(checked)
+        encoded = encode(checked, parsed, response, req.header(b"accept-encoding"))
+        _answer(req, resp, encoded)
+
+    # ------------------------------------------- what shortcut.py does too, one after the other
+
+    def find(self, target: tuple[str, str]) -> ModelVersion:
+        """The model of an inference over HTTP. Raises what Catalogue.find raises, and Unsupported
+        for one that may answer more than once."""
+        found = self._gateway.catalogue.find(*target)
         if found.signature.is_decoupled:
             raise Unsupported(
                 "HTTP end point doesn't support models with decoupled transaction policy"
             )
-        if length is None:
-            parsed = await documents.read(bytes(body), _read_json)
-        else:
-            parsed = await self._read_binary(found, body, length)
-        if self._forwarding:
-            self._forwarding.add(parsed.body.parameters, req.spelled_headers())
+        return found
 
-        checked = kserve.prepare(
-            self._gateway.catalogue,
-            model,
-            version,
-            parsed.body,
-            parsed.options,
-            parsed.form.places,
-        )
-        response = await self._gateway.infer(checked)
-        if parsed.form.classes:
-            response = classify(checked.model, response, parsed.form.classes)
-        written = write(checked.model, parsed.body.request_id, response, parsed.form)
-        _answer(req, resp, written)
+    def reader(self, model: ModelVersion, body: Body, header: str | None) -> tuple[bytes, Reader]:
+        """The JSON of a body, and what makes a request of it. Raises InvalidArgument."""
+        if header is None:
+            return bytes(body), _read_json
+        length = binary.json_length(header, len(body))
+        if length == 0:
+            if len(body) > self._max_input_size:
+                raise too_large("raw input", len(body), self._max_input_size)
+            raw = binary.raw_request(model, body)
+            request = InferRequest(raw, kserve.Options(), OutputForm({}, default=True))
+            return b"", lambda _: request
+        if length > self._max_input_size:
+            raise too_large("JSON", length, self._max_input_size)
+        tail = binary.Tail(memoryview(body)[length:], model.name)
+        return bytes(body[:length]), lambda text: infer_request.read(documents.parse(text), tail)
+
+    def check(self, target: tuple[str, str], parsed: InferRequest) -> kserve.CheckedRequest:
+        """Raises what kserve.prepare raises."""
+        body, options, form = parsed
+        return kserve.prepare(self._gateway.catalogue, *target, body, options, form.places)
 
     def _inflate(self, resp: falcon.asgi.Response, body: bytes, coding: str) -> bytes:
         try:
@@ -105,38 +128,51 @@ class Inference:
             resp.set_header("Accept-Encoding", "gzip, deflate")
             raise
 
-    async def _read_binary(self, model: ModelVersion, body: Body, header: str) -> InferRequest:
-        length = binary.json_length(header, len(body))
-        if length == 0:
-            if len(body) > self._max_input_size:
-                raise too_large("raw input", len(body), self._max_input_size)
-            raw = binary.raw_request(model, body)
-            return InferRequest(raw, kserve.Options(), OutputForm({}, default=True))
-        if length > self._max_input_size:
-            raise too_large("JSON", length, self._max_input_size)
-        tail = binary.Tail(memoryview(body)[length:], model.name)
-        document = await documents.read(bytes(body[:length]), documents.parse)
-        return infer_request.read(document, tail)
-
 
 def _read_json(text: bytes) -> InferRequest:
     return infer_request.read(documents.parse(text), None)
 
 
-def _answer(req: Request, resp: falcon.asgi.Response, written: WrittenResponse) -> None:
-    text, tail = written
-    size = sum(map(len, tail))
+class Encoded(NamedTuple):
+    """A response as its client accepts it."""
+
+    #: Those that differ from other responses'.
+    headers: tuple[tuple[str, str], ...]
+    text: bytes
+    #: What follows the text.
+    tail: list[bytes | memoryview]
+
+
+def encode(
+    checked: kserve.CheckedRequest,
+    parsed: InferRequest,
+    response: ResponseBody,
+    accepted: str | None,
+) -> Encoded:
+    """Raises what infer_response.write raises."""
+    form = parsed.form
+    if form.classes:
+        response = classify(checked.model, response, form.classes)
+    text, tail = write(checked.model, parsed.body.request_id, response, form)
+    headers: tuple[tuple[str, str], ...] = ()
     if tail:
-        resp.content_type = "application/octet-stream"
-        resp.set_header(binary.HEADER, str(len(text)))
-    accepted = req.header(b"accept-encoding")
+        headers = (
+            ("content-type", "application/octet-stream"),
+            (JSON_LENGTH.decode(), str(len(text))),
+        )
     coding = compression.choose(accepted) if accepted is not None else ""
-    if size > INLINE_BYTES and not coding and req.connection is not None:
+    if coding:
+        text, tail = compression.deflate(b"".join((text, *tail)), coding), []
+        headers += (("content-encoding", coding),)
+    return Encoded(headers, text, tail)
+
+
+def _answer(req: Request, resp: falcon.asgi.Response, encoded: Encoded) -> None:
+    headers, text, tail = encoded
+    resp.set_headers(headers)
+    size = sum(map(len, tail))
+    if size > INLINE_BYTES and req.connection is not None:
         resp.content_length = len(text) + size
         resp.stream = outgoing.pieces(text, tail, time.monotonic)
-        return
-    data = b"".join((text, *tail)) if tail else text
-    if coding:
-        data = compression.deflate(data, coding)
-        resp.set_header("Content-Encoding", coding)
-    resp.data = data
+    else:
+        resp.data = b"".join((text, *tail)) if tail else text

@@ -142,7 +142,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         await asyncio.wait((opened, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not self.alive:
             return
-        self.asgi = self._build(gateway)
+        self.asgi, self.shortcut = self._build(gateway), app.shortcut(gateway)
         connections = Connections(self.loop)
         secured = tls.of(gateway.settings)
         make: Any = lambda: Connection(self, connections)  # noqa: E731

@@ -1,0 +1,145 @@
+"""What arrives on one connection: small inferences take the shortcut, all else is gunicorn's.
+
+Made by connections.py, which shows it all bytes first. One request after the other is answered;
+what comes meanwhile waits, and where a client does not read its answers, nothing is read of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import Any
+
+from zmqtriton_floor.memory import INLINE_BYTES
+from zmqtriton_frontends.http_api import outgoing
+from zmqtriton_frontends.http_api.infer import Encoded
+from zmqtriton_frontends.http_api.shortcut import Exchange, Head, Shortcut
+
+_MAX_HEAD_BYTES = 4096
+#: While a request is under way no more is read of what follows it.
+_MAX_HELD_BYTES = 64 << 10
+_END = b"\r\n\r\n"
+_JSON = b"content-type: application/json\r\n"
+
+
+class Arrivals:
+    """`owner` is the connection."""
+
+    def __init__(self, owner: Any, shortcut: Shortcut) -> None:
+        self._owner = owner
+        self._shortcut = shortcut
+        #: What has come and is nobody's yet; what of it check() has seen before.
+        self._held = self._seen = b""
+        #: Clients repeat themselves, so what the last head meant is often what the next one means.
+        self._raw, self._head = b"", None  # type: bytes, Head | None
+        #: A request is under way, or its answer is not read.
+        self.is_busy = False
+        self._exchange: Exchange | None = None
+        self._sending: asyncio.Task[None] | None = None
+        #: When the last answer was written.
+        self.used_at = 0.0
+
+    def take(self, data: bytes) -> bytes:
+        """Returns what gunicorn shall have."""
+        if self.is_busy:
+            self._held += data
+            if len(self._held) > _MAX_HELD_BYTES:
+                self._owner.pause_reading()
+            return b""
+        is_body = bool(self._held)
+        if is_body:
+            data, self._held = self._held + data, b""
+        if not self._owner.awaits_request:
+            return data
+        start = data.find(_END, 0, _MAX_HEAD_BYTES) + len(_END)
+        head = self._read(data[:start]) if start >= len(_END) else None
+        if head is None:
+            return data
+        end = start + head.body_bytes
+        if end > len(data):
+            if is_body or start < len(data):
+                return data  # it comes in pieces
+            self._held = data
+            return b""
+        self.is_busy = True
+        self._held = data[end:]
+        self._exchange = exchange = Exchange(self._shortcut, head, self._answer)
+        exchange.begin(data[start:end])
+        return b""
+
+    def _read(self, raw: bytes) -> Head | None:
+        if raw != self._raw:
+            self._raw, self._head = raw, self._shortcut.read(raw)
+        return self._head
+
+    def check(self) -> bytes:
+        """To be called now and then. Returns what gunicorn shall have: a head whose body does not
+        come."""
+        late = self._held if not self.is_busy and self._held is self._seen else b""
+        if late:
+            self._held = b""
+        self._seen = self._held
+        return late
+
+    def lost(self) -> None:
+        """The client has left."""
+        if self._exchange is not None:
+            self._exchange.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+        self._held = b""
+
+    # ---------------------------------------------------------------- answers
+
+    def _answer(self, status: int, encoded: Encoded) -> None:
+        headers, text, tail = encoded
+        self._exchange = None
+        owner = self._owner
+        if owner.is_closed:
+            return
+        named = _named(headers) if headers else _JSON
+        size = len(text) + sum(map(len, tail)) if tail else len(text)
+        first, last = owner.response_head(status)
+        head = b"%s%scontent-length: %d\r\n%s\r\n" % (first, named, size, last)
+        if size - len(text) > INLINE_BYTES:
+            self._sending = asyncio.ensure_future(self._send(head + text, tail))
+            return
+        owner.transport.write(b"".join((head, text, *tail)) if tail else head + text)
+        self._answered()
+
+    async def _send(self, head: bytes, tail: list[bytes | memoryview]) -> None:
+        async with aclosing(outgoing.pieces(head, tail, time.monotonic)) as pieces:
+            async for piece in pieces:
+                await self._owner.write_piece(piece)
+        self._sending = None
+        self._answered()
+
+    def _answered(self) -> None:
+        self.used_at = self._owner.now()
+        if not self._owner.keeps_open:
+            self._owner.close()
+        elif not self._held and self._owner.is_read:
+            self.is_busy = False
+        elif self._owner.is_read:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def read(self) -> None:
+        """The client has read what it was sent."""
+        if self.is_busy:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        is_answered = self._exchange is None and self._sending is None
+        if not (self.is_busy and is_answered and self._owner.is_read) or self._owner.is_closed:
+            return
+        self.is_busy = False
+        data, self._held = self._held, b""
+        self._owner.resume_reading()
+        if data:
+            self._owner.data_received(data)
+
+
+def _named(headers: tuple[tuple[str, str], ...]) -> bytes:
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1")
+    return lines if headers[0][0] == "content-type" else _JSON + lines

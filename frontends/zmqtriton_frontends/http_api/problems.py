@@ -1,0 +1,30 @@
+"""What clients are told of a request that failed; the same whichever way it was answered.
+
+Used by app.py and shortcut.py.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.http_api import documents
+
+_log = logging.getLogger(__name__)
+
+#: A client's own names come back in the texts of its errors; a model's own texts are not cut.
+_MAX_CLIENT_ERROR = 3000
+
+
+def told(error: ZmqTritonError) -> tuple[int, bytes]:
+    """The status and the body."""
+    text = error.text
+    if error.http_status < 500 and len(text) > _MAX_CLIENT_ERROR:
+        text = text[:_MAX_CLIENT_ERROR] + " ..."
+    return error.http_status, documents.write({"error": text})
+
+
+def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:
+    """A fault of ours: the log has it, the client learns nothing of our insides."""
+    _log.error("could not answer %s %s", method, path, exc_info=error)
+    return 500, documents.write({"error": "internal error"})

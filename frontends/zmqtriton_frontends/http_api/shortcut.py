@@ -1,0 +1,173 @@
+"""Small inferences without what gunicorn and Falcon do for each request, which is most of its cost.
+
+One object for a process, made by server.py; arrivals.py asks it about what arrives. It takes only
+heads that mean the same to everybody. All others are gunicorn's, so nothing is refused here, and no
+rule about them stands twice; what a request is, and what is answered, infer.py and problems.py say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.http_api import problems
+from zmqtriton_frontends.http_api.access import Check
+from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Encoded, Inference, encode
+from zmqtriton_frontends.http_api.infer_request import InferRequest
+from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.payload import has_references, is_large
+
+#: A body of more may take its time, or memory of its own.
+MAX_BODY_BYTES = 64 << 10
+_MAX_FIELDS = 50
+_HEAD = re.compile(
+    rb"POST /v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer HTTP/1\.1\r\n"
+    rb"((?:[A-Za-z0-9-]+:[\t\x20-\x7e]*\r\n)+)\r\n"
+)
+#: With any of these a body is framed, or a connection goes on, by rules that gunicorn knows.
+_UNUSUAL = frozenset(
+    (
+        *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer"),
+        *(b"x-forwarded-protocol", b"x-forwarded-ssl"),
+    )
+)
+
+#: Gets the status and the response, sooner or later.
+Answer = Callable[[int, Encoded], None]
+
+
+class Head(NamedTuple):
+    """Of a request: all that counts of its headers."""
+
+    target: tuple[str, str]
+    body_bytes: int
+    #: Inference-Header-Content-Length and Accept-Encoding.
+    json_length: str | None
+    accepted: str | None
+
+
+class _Fields:
+    def __init__(self, fields: dict[bytes, bytes]) -> None:
+        self._fields = fields
+
+    def header(self, name: bytes) -> str | None:
+        value = self._fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+class Shortcut:
+    def __init__(self, gateway: Gateway, inference: Inference, checks: Sequence[Check]) -> None:
+        self.gateway = gateway
+        self.inference = inference
+        self._checks = checks
+        self._max_json: int = gateway.settings["http_max_input_size"]
+
+    def read(self, raw: bytes) -> Head | None:
+        """A head, with the empty line that ends it; None where gunicorn shall have the request."""
+        match = _HEAD.fullmatch(raw)
+        if match is None:
+            return None
+        model, version, lines = match.groups(b"")
+        rows = [line.partition(b":") for line in lines[:-2].split(b"\r\n")]
+        fields = {name.lower(): value.strip(b" \t") for name, _, value in rows}
+        given = _Fields(fields)
+        length = fields.get(b"content-length", b"")
+        if (
+            *(len(fields) < len(rows), len(rows) > _MAX_FIELDS, b"host" not in fields),
+            *(not length.isdigit(), not fields.keys().isdisjoint(_UNUSUAL)),
+            fields.get(b"connection", b"keep-alive").lower() != b"keep-alive",
+            any(check(given) for check in self._checks),
+        ).count(True):
+            return None
+        json_length = given.header(JSON_LENGTH)
+        most = MAX_BODY_BYTES if json_length is not None else min(self._max_json, MAX_BODY_BYTES)
+        if len(length) > 8 or int(length) > most:
+            return None
+        target = (model.decode(), version.decode())
+        return Head(target, int(length), json_length, given.header(b"accept-encoding"))
+
+
+class Exchange:
+    """One request under way, and what the gateway gives its response to."""
+
+    __slots__ = ("_answer", "_checked", "_head", "_id", "_parsed", "_shortcut", "_task")
+
+    def __init__(self, shortcut: Shortcut, head: Head, answer: Answer) -> None:
+        self._shortcut = shortcut
+        self._head = head
+        self._answer = answer
+        self._id = 0
+        self._task: asyncio.Task[ResponseBody] | None = None
+        self._parsed: InferRequest
+        self._checked: CheckedRequest
+
+    def begin(self, body: bytes) -> None:
+        """Answers perhaps before it returns."""
+        try:
+            self._ask(body)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            self.set_exception(error)
+
+    def _ask(self, body: bytes) -> None:
+        shortcut, (target, _, json_length, _) = self._shortcut, self._head
+        inference = shortcut.inference
+        text, reader = inference.reader(inference.find(target), body, json_length)
+        self._parsed = parsed = reader(text)
+        self._checked = checked = inference.check(target, parsed)
+        if checked.places or is_large(checked.body):
+            self._await(shortcut.gateway.infer(checked))
+        else:
+            self._id = shortcut.gateway.begin(checked, self)
+
+    def cancel(self) -> None:
+        """The client has left; nothing if it is answered."""
+        self._shortcut.gateway.cancel(self._id)
+        if self._task is not None:
+            self._task.cancel()
+
+    # -------------------------------------------------- called by the gateway
+
+    def done(self) -> bool:
+        return False  # the gateway forgets whom it cancels
+
+    def set_result(self, body: bytes, /) -> None:
+        try:
+            response = wire.decode_response(body)
+            if has_references(response):
+                self._await(self._shortcut.gateway.payload.open(response))
+            else:
+                self._write(response)
+        except Exception as error:  # noqa: BLE001 - as above; the gateway reads on in any case
+            self.set_exception(error)
+
+    def set_exception(self, error: Exception, /) -> None:
+        if isinstance(error, ZmqTritonError):
+            status, text = problems.told(error)
+        else:
+            path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
+            status, text = problems.fault("POST", path, error)
+        self._answer(status, Encoded((), text, []))
+
+    # ------------------------------------------------------------------ parts
+
+    def _await(self, opened: Awaitable[ResponseBody]) -> None:
+        self._task = asyncio.ensure_future(opened)
+        self._task.add_done_callback(self._awaited)
+
+    def _awaited(self, task: asyncio.Task[ResponseBody]) -> None:
+        if task.cancelled():
+            return
+        try:
+            self._write(task.result())
+        except Exception as error:  # noqa: BLE001 - as above
+            self.set_exception(error)
+
+    def _write(self, response: ResponseBody) -> None:
+        encoded = encode(self._checked, self._parsed, response, self._head.accepted)
+        self._answer(200, encoded)
