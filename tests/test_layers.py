@@ -168,14 +168,14 @@ POSITIONAL_PARAMETERS = 6
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Every module that we ship but the demonstration models, which are users' code."""
+    """Every module that we ship but the demonstration models and examples: users' code."""
     found = []
     for root in PATH_ROOTS:
         for package in sorted(root.glob("zmqtriton*/")):
             if not package.name.isidentifier():
                 continue  # the repository that `make run` has made
             for path in sorted(package.rglob("*.py")):
-                if "models" in path.parts:
+                if "models" in path.parts or path.parent.parent.name == "examples":
                     continue
                 parts = path.relative_to(root).with_suffix("").parts
                 module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -1,4 +1,4 @@
-"""The commands `zmqtriton` and `tritonserver`: options to a running server, and `zmqtriton demo`.
+"""The commands `zmqtriton` and `tritonserver`: options to a running server, a demo, examples.
 
 Returns the exit status. Options that are wrong are said on stderr, in Triton's words.
 """
@@ -16,6 +16,10 @@ def main(arguments: list[str] | None = None) -> int:
         from zmqtriton.demo import run_demo
 
         return run_demo(words[1:])
+    if words[:1] == ["example"]:
+        from zmqtriton.examples import run_example
+
+        return run_example(words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

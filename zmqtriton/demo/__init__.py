@@ -5,10 +5,10 @@ The models are copied first, so that they can be edited and loaded again; files 
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
+from zmqtriton.examples import copy_missing
 from zmqtriton.main import read_options
 from zmqtriton.options import Options
 
@@ -40,13 +40,7 @@ def run_demo(words: list[str]) -> int:
 
 def copy_models(directory: Path) -> None:
     """Raises OSError. What is there already is the user's."""
-    for source in sorted(MODELS.rglob("*")):
-        if source.is_dir() or "__pycache__" in source.parts:
-            continue
-        target = directory / source.relative_to(MODELS)
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+    copy_missing(MODELS, directory)
 
 
 def server_arguments(directory: Path, words: list[str]) -> list[str]:
