@@ -84,8 +84,7 @@ ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
 UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
 WAITS = 32  # from a model: its process executes nothing else until this is answered
 ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they are
-NOT_READY = 128  # set by the broker: it fills an empty slot, nobody hears the answer; inputs that
-# have no data are zeros
+NOT_READY = 128  # set by the broker: it fills an empty slot; inputs without data are zeros
 #: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
 # Flags of an outcome and of a reply.
@@ -300,9 +299,10 @@ class Attach(NamedTuple):
 
 
 class Retire(NamedTuple):
-    """Take no more requests for a generation; say Drained when the last one is answered."""
+    """Take no more requests for a generation, or with this stub of it; say Drained at their end."""
 
     generation: Count
+    serial: Count = 0
 
 
 class Remove(NamedTuple):
@@ -576,9 +576,10 @@ class Said(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A retired generation has no request left."""
+    """A retired generation, or this stub of it, has no request left."""
 
     generation: Count
+    serial: Count = 0
 
 
 class Proved(NamedTuple):
@@ -594,20 +595,22 @@ class Overdue(NamedTuple):
     text: Text
 
 
-KINDS: dict[int, type[Any]] = dict(
-    enumerate(
-        (
-            *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove),
-            *(Gone, Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome),
-            *(Replies, Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed),
-            *(Loaded, Failed, Said, Drained, Proved, Overdue),
-            *(Consumed, Lease, Release, MakeSegment, SegmentMade, DropSegment, AskSegment),
-            *(SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held, Settled, Logging),
-            *(Probe, Waits),
-        ),
-        start=1,
-    )
+class Called(NamedTuple):
+    """A model of this generation has asked that one, for the first time."""
+
+    generation: Count
+    model: Name
+
+
+_KINDS: tuple[type[Any], ...] = (
+    *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove, Gone),
+    *(Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome, Replies),
+    *(Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed, Loaded, Failed),
+    *(Said, Drained, Proved, Overdue, Consumed, Lease, Release, MakeSegment, SegmentMade),
+    *(DropSegment, AskSegment, SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held),
+    *(Settled, Logging, Probe, Waits, Called),
 )
+KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
 ROWS: tuple[type[Any], ...] = (Request, Work, Block, Outcome, Grant, Executed, Reply, Route, Await)
 

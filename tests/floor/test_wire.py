@@ -83,6 +83,7 @@ SAMPLES: tuple[Any, ...] = (
     wire.Logging("{}"),
     wire.Probe(),
     wire.Waits([wire.Await(0, 5, 2)]),
+    wire.Called(7, "m"),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

@@ -247,6 +247,26 @@ def test_the_inside_of_an_environment_is_not_walked(tmp_path: Path) -> None:
     assert before == one(model).fingerprint
 
 
+def test_the_contents_of_a_version_are_its_own_and_what_all_share(tmp_path: Path) -> None:
+    def contents() -> dict[int, str]:
+        return dict(scan_model(tmp_path / "m", tmp_path).contents)
+
+    for version in ("1", "2"):
+        (tmp_path / "m" / version).mkdir(parents=True)
+        (tmp_path / "m" / version / "model.py").write_text("")
+    before = contents()
+
+    (tmp_path / "m" / "config.pbtxt").write_text("max_batch_size: 1")
+    assert before == contents(), "the configuration is compared as such"
+
+    (tmp_path / "m" / "2" / "model.py").write_text("changed")
+    after = contents()
+    assert (before[1], True) == (after[1], before[2] != after[2])
+
+    (tmp_path / "m" / "labels.txt").write_text("a")
+    assert not set(after.values()) & set(contents().values())
+
+
 def test_circles_of_links_end_the_walk(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m")
     (model / "1" / "again").symlink_to(model / "1")

@@ -249,3 +249,43 @@ def test_repositories_come_and_go(tmp_path: Path) -> None:
     repository.unregister(f"{more}/")
     assert ["one"] == list(repository.names())
     assert isinstance(repository.read("two"), Unreadable)
+
+
+GROUPS = "instance_group [ { count: 3 kind: KIND_CPU } ] version_policy { all { } }"
+
+
+@pytest.mark.row("F11")
+@pytest.mark.parametrize(
+    ("added", "is_same"),
+    [
+        ("", True),
+        (GROUPS, True),
+        ("# nothing", True),
+        ("max_batch_size: 4", False),
+        ("dynamic_batching { }", False),
+        ('parameters { key: "a" value { string_value: "b" } }', False),
+    ],
+)
+def test_the_substance_of_a_version_is_all_but_its_instances(
+    tmp_path: Path, added: str, is_same: bool
+) -> None:
+    path = add(tmp_path, "m")
+    before = read(tmp_path, "m").versions[1].substance
+    assert before
+
+    (path / "config.pbtxt").write_text(f"{CONFIG}\n{added}\n")
+
+    assert is_same == (before == read(tmp_path, "m").versions[1].substance)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "sequence_batching { direct { } }",
+        "instance_group [ { count: 1 kind: KIND_CPU rate_limiter { priority: 1 } } ]",
+    ],
+)
+def test_what_depends_on_its_instances_is_never_the_same(tmp_path: Path, bound: str) -> None:
+    add(tmp_path, "m", f"{CONFIG}\n{bound}\n")
+
+    assert "" == read(tmp_path, "m").versions[1].substance

@@ -297,7 +297,7 @@ class World:
         elif isinstance(message, wire.NoRegion) and message.number not in self.used_regions:
             self._reply(serial, wire.RegionLeft(message.number))
         elif isinstance(message, wire.Retire) and not self.is_busy:
-            self._reply(serial, wire.Drained(message.generation))
+            self._reply(serial, wire.Drained(*message))
         elif isinstance(message, wire.Stop) and role not in self.stubborn:
             self._later(lambda: self._end(serial, "exited with status 0"))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.faults import reloads
-from tests.faults.stamps import MODEL, control
+from tests.faults.stamps import MODEL, Asking, control
 from tests.server import Server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -37,6 +40,21 @@ def test_reloads_under_load_fail_no_request_and_mix_nothing(server: Server) -> N
 
     assert (0, 0) == (done.failed, done.late)
     assert done.asked > 50
+
+
+@pytest.mark.row("F11")
+def test_instances_come_and_go_under_load_without_a_failed_request(server: Server) -> None:
+    config = server.repository / MODEL / "config.pbtxt"
+    kept = set(server.stubs(MODEL))
+    with Asking(server.http_port, per_second=reloads.PER_SECOND) as asking:
+        for count in (4, 1, 3, 2):
+            config.write_text(re.sub(r"count: \d", f"count: {count}", config.read_text()))
+            assert (200, "") == control(server, "load")
+            eventually(lambda count=count: len(server.stubs(MODEL)) == count, 30, "instances")  # type: ignore[misc]
+            kept &= set(server.stubs(MODEL))
+            time.sleep(0.1)
+    assert not asking.failed()
+    assert 1 == len(kept), "the first one was never started anew"
 
 
 def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Server) -> None:

@@ -28,7 +28,7 @@ _MOST = 10_000
 _FIRST_LOOK_NS = 100_000_000
 _LAST_LOOK_NS = 1_600_000_000
 #: Their end is on the way, and others will take their place.
-_ENDING = (InstanceState.OVERDUE, InstanceState.DYING)
+_ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
 
 #: Ways in which a request may come to run: all of one of them is needed.
 _Ways = dict[Inflight, list[list[Inflight]]]

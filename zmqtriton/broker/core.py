@@ -24,6 +24,7 @@ from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.recovery import Recovery
 from zmqtriton.broker.reports import Traffic, report
+from zmqtriton.broker.retirement import Retirement
 from zmqtriton.broker.sequencing import Sequencing
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
@@ -58,6 +59,7 @@ class Core:
         self._dispatch = Dispatch(self.outbox, self._timers)
         self._iterations = Iterations(self)
         self._sequencing = Sequencing(self)
+        self._retirement = Retirement(self)
         self.circles = Circles(self)
 
     def begin(self, epoch: int) -> None:
@@ -108,15 +110,12 @@ class Core:
         generation = self.generations[instance.generation]
         self._dispatch.arrive(instance, generation, self.peers[instance.serial], now_ns)
         self.recovery.proceed(now_ns)
+        if instance.is_dismissed:
+            self._retirement.dismiss(instance)
         self._dispatch.proceed(now_ns)
 
     def retire(self, message: wire.Retire) -> None:
-        generation = self.generations.get(message.generation)
-        if generation is None:
-            self.outbox.supervisor.append(wire.Drained(message.generation))
-            return
-        generation.is_retired = True
-        self.answers.check_drained(generation)
+        self._retirement.retire(message)
 
     def remove(self, message: wire.Remove, now_ns: int) -> None:
         generation = self.generations.remove(message.generation)
@@ -198,6 +197,7 @@ class Core:
                 continue
             if peer.role == "stub":
                 row = generation.adopt(row)
+                self._retirement.note_call(serial, generation)
             request = Inflight(serial, row, body, generation, now_ns)
             peer.requests[row.id] = request
             self.submit(request, now_ns)
@@ -300,6 +300,8 @@ class Core:
                 self._dispatch.executed(instance, generation, executed, now_ns)
             else:
                 self.malformed += 1
+        if instance.is_dismissed:
+            self._retirement.check(instance)
         self._dispatch.touch(generation)
         self._proceed(now_ns)
 

@@ -15,6 +15,8 @@ from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 
+_MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
+
 
 class Dispatch:
     def __init__(self, outbox: Outbox, timers: Timers) -> None:
@@ -114,7 +116,7 @@ class Dispatch:
 
     def run_out(self, instance: Instance, generation: Generation) -> None:
         """It executes for longer than its model allows: it will be killed."""
-        if instance.state not in (InstanceState.BUSY, InstanceState.ABSENT):
+        if instance.state not in _MAY_RUN_OUT:
             return
         instance.run_out()
         allowed = generation.max_execution_ns / 1e9

@@ -28,6 +28,10 @@ class Generations:
         return self._by_number.get(number)
 
     def serve(self, message: wire.Serve) -> Generation:
+        known = self._by_number.get(message.generation)
+        if known is not None:
+            known.regroup(message.config)
+            return known
         new = Generation(message.generation, message.model, message.version, message.config)
         self._by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu

@@ -1,13 +1,14 @@
 """The stubs of a generation, as the broker sees them: who is idle, who executes what.
 
-    event           ABSENT   IDLE    BUSY     OVERDUE  DYING
-    arrived         IDLE                      OVERDUE  DYING
-    dispatched               BUSY    BUSY
-    advanced                         BUSY     OVERDUE  DYING
-    executed                         IDLE     OVERDUE  DYING
-    ran out         OVERDUE          OVERDUE
-    parted          DYING    DYING   DYING    DYING
-    died            GONE     GONE    GONE     GONE     GONE
+    event           ABSENT   IDLE     BUSY     OVERDUE  LEAVING  DYING
+    arrived         IDLE                       OVERDUE           DYING
+    dispatched               BUSY     BUSY
+    advanced                          BUSY     OVERDUE  LEAVING  DYING
+    executed                          IDLE     OVERDUE  LEAVING  DYING
+    dismissed                LEAVING  LEAVING  OVERDUE  LEAVING  DYING
+    ran out         OVERDUE           OVERDUE           OVERDUE
+    parted          DYING    DYING    DYING    DYING    DYING
+    died            GONE     GONE     GONE     GONE     GONE     GONE
 
 Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
 """
@@ -27,6 +28,7 @@ class InstanceState(enum.Enum):
     IDLE = "idle"
     BUSY = "busy"
     OVERDUE = "overdue"  # executing for longer than its model allows; its end is on the way
+    LEAVING = "leaving"  # not wanted any more: it answers what it has
     DYING = "dying"  # its process is dead; what it has sent is still being read
     GONE = "gone"
 
@@ -36,6 +38,7 @@ class Event(enum.Enum):
     DISPATCHED = "dispatched"
     ADVANCED = "advanced"  # it has executed a batch, and has another one that was sent ahead
     EXECUTED = "executed"
+    DISMISSED = "dismissed"
     RAN_OUT = "ran out"
     PARTED = "parted"
     DIED = "died"
@@ -54,6 +57,15 @@ TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
     (InstanceState.OVERDUE, Event.ARRIVED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
     (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
+    (InstanceState.IDLE, Event.DISMISSED): InstanceState.LEAVING,
+    (InstanceState.BUSY, Event.DISMISSED): InstanceState.LEAVING,
+    (InstanceState.OVERDUE, Event.DISMISSED): InstanceState.OVERDUE,
+    (InstanceState.LEAVING, Event.DISMISSED): InstanceState.LEAVING,
+    (InstanceState.LEAVING, Event.ADVANCED): InstanceState.LEAVING,
+    (InstanceState.LEAVING, Event.EXECUTED): InstanceState.LEAVING,
+    (InstanceState.LEAVING, Event.RAN_OUT): InstanceState.OVERDUE,
+    (InstanceState.DYING, Event.DISMISSED): InstanceState.DYING,
+    (InstanceState.LEAVING, Event.PARTED): InstanceState.DYING,
     (InstanceState.ABSENT, Event.PARTED): InstanceState.DYING,
     (InstanceState.IDLE, Event.PARTED): InstanceState.DYING,
     (InstanceState.BUSY, Event.PARTED): InstanceState.DYING,
@@ -99,7 +111,17 @@ class Instance:
 
     __slots__ = (
         *("again", "batches", "earlier", "generation", "has_arrived", "has_executed", "name"),
-        *("asked", "awaits", "open", "progress", "serial", "slots", "state", "waits"),
+        *(
+            "asked",
+            "awaits",
+            "is_dismissed",
+            "open",
+            "progress",
+            "serial",
+            "slots",
+            "state",
+            "waits",
+        ),
     )
 
     def __init__(
@@ -112,6 +134,8 @@ class Instance:
         #: It has said hello; until then nobody knows what it has of an earlier broker's.
         self.has_arrived = False
         self.has_executed = False
+        #: It is given nothing new, and is to end when it has answered what it has.
+        self.is_dismissed = False
         #: Tells what it has begun. None: it is never sent anything ahead.
         self.progress = progress
         #: In the order in which it executes them. Batches whose execute() has not returned.
@@ -231,6 +255,17 @@ class Instance:
         if self.slots > 1 or self.asked:
             return False
         return len(self.batches) < most and EARLIER not in self.batches
+
+    def dismiss(self) -> None:
+        """Now, or as soon as it has said hello."""
+        self.is_dismissed = True
+        if self.state is not InstanceState.ABSENT:
+            self._enter(Event.DISMISSED)
+
+    @property
+    def has_left(self) -> bool:
+        """It is to end and has nothing left to answer."""
+        return self.state is InstanceState.LEAVING and not self.batches and not self.open
 
     def run_out(self) -> None:
         self._enter(Event.RAN_OUT)

@@ -78,6 +78,8 @@ class Generation:
         self.max_execution_ns = _max_execution_ns(document)
         self.statistics = ModelStatistics()
         self.instances: dict[int, Instance] = {}
+        #: The models that this one has asked.
+        self.calls: set[str] = set()
         #: Takes no more requests; the last answer ends it.
         self.is_retired = False
         #: Retired, and the supervisor was told that nothing is left: its stubs are ending.
@@ -107,6 +109,10 @@ class Generation:
         self._mean_ns = 0
         #: When a timer was started for, to look at the queue again; 0: there is none.
         self.timer_ns = 0
+
+    def regroup(self, config: str) -> None:
+        """There are to be other instances; everything else is as it was."""
+        self.expected = _instances(json.loads(config))
 
     def takes_what_fits(self, other: Generation) -> bool:
         """Whether a request that was checked against this one fits the other too."""

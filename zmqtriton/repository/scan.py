@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class ScannedModel:
     fingerprint: str
     warnings: tuple[str, ...] = ()
     problem: str = ""
+    #: By version, of its files and those that belong to all, the configuration apart.
+    contents: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedMo
         versions=tuple(sorted(versions)),
         fingerprint=_fingerprint(path, config_path, versions.values()),
         warnings=tuple(warnings),
+        contents=_contents(path, config_path, versions),
     )
 
 
@@ -217,6 +220,24 @@ def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path])
         for file in _files(root, recursive=True):
             digest.update(_entry(file, path))
     return digest.hexdigest()
+
+
+def _contents(path: Path, config_path: Path | None, versions: Mapping[int, Path]) -> dict[int, str]:
+    """What loading a version depends on, besides its configuration."""
+    shared = hashlib.blake2b(f"{path}\n".encode(errors="surrogateescape"), digest_size=16)
+    for file in _files(path, recursive=False):
+        if file != config_path:
+            shared.update(_entry(file, path))
+    for folder in DATA_FOLDERS:
+        for file in _files(path / folder, recursive=True):
+            shared.update(_entry(file, path))
+    contents = {}
+    for number, directory in versions.items():
+        digest = shared.copy()
+        for file in _files(directory, recursive=True):
+            digest.update(_entry(file, path))
+        contents[number] = digest.hexdigest()
+    return contents
 
 
 def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:

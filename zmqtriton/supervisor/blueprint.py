@@ -32,6 +32,8 @@ class Version:
     problem: str = ""
     #: The code of the problem, a number of ZmqTritonError.
     code: int = 0
+    #: Of all but the instance groups and the policy that chose it; "": never the same again.
+    substance: str = ""
 
 
 @dataclass(frozen=True)

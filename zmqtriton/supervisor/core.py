@@ -190,7 +190,9 @@ class Core:
         elif isinstance(message, wire.Drained):
             # A frontend says so too when it has nothing in flight; it ends by itself then.
             generation = self.generations.get(message.generation)
-            if generation is not None:
+            if generation is not None and message.serial:
+                generation.dismissed(message.serial)
+            elif generation is not None:
                 generation.drained()
         elif isinstance(message, wire.RegionLeft):
             self.regions.left(serial, message.number)

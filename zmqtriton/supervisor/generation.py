@@ -20,6 +20,7 @@ from zmqtriton.supervisor.failures import shorten
 from zmqtriton.supervisor.instance import Instance, Place
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.regrouping import Regrouping, Then
 from zmqtriton.supervisor.states import GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -63,6 +64,9 @@ class Generation:
         self._not_begun: deque[Instance] = deque()
         #: The broker knows of it.
         self._is_announced = False
+        #: What the model has said of its configuration.
+        self._completion = ""
+        self._regrouping: Regrouping | None = None
 
     @property
     def label(self) -> str:
@@ -79,7 +83,7 @@ class Generation:
 
     @property
     def is_given_up(self) -> bool:
-        states_now = {instance.state for instance in self.instances}
+        states_now = {i.state for i in self.instances if not i.is_dismissed}
         return self.state is GenerationState.SERVING and states_now == {InstanceState.FAILED}
 
     @property
@@ -131,9 +135,11 @@ class Generation:
         if self.state is not GenerationState.SERVING:
             return
         self._enter(states.RetireRequested())
+        self._regrouping = None
         for instance in self.instances:
-            is_ready = instance.state is InstanceState.READY
-            instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
+            if instance.state is not InstanceState.DRAINING:
+                is_ready = instance.state is InstanceState.READY
+                instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
         if self._is_announced:
             self._introductions.tell_broker(wire.Retire(self.number))
         self._abort_if_nobody_drains()
@@ -147,6 +153,57 @@ class Generation:
             if instance.state is InstanceState.DRAINING:
                 instance.handle(states.DrainFinished())
         self._settle()
+
+    # ------------------------------------------------------ other instances
+
+    def regroup(self, blueprint: Blueprint, then: Then) -> None:
+        """Has the instances of this blueprint from now on, which differs in nothing else. Calls
+        `then` when it has, or cannot. Raises ConfigError."""
+        finished = blueprint.finished or blueprint.finish(self._completion)
+        self._regrouping = Regrouping(self, blueprint, finished, then)
+        self._proceed()
+
+    def _proceed(self) -> None:
+        if self._regrouping is not None and self._regrouping.proceed():
+            self._regrouping = None
+
+    def add(self, places: Sequence[Place]) -> list[Instance]:
+        """Starts these too."""
+        before = len(self.instances)
+        self._start(places)
+        return self.instances[before:]
+
+    def dismiss(self, instance: Instance) -> None:
+        """It ends when it has answered what it has."""
+        instance.is_dismissed = True
+        if instance in self._not_begun:
+            self._not_begun.remove(instance)
+        if instance.state is InstanceState.READY:
+            instance.handle(states.DrainRequested())
+            if self._is_announced:
+                self._introductions.tell_broker(wire.Retire(self.number, instance.serial))
+        else:
+            instance.handle(states.StopRequested())
+        self._forget_the_dismissed()
+
+    def dismissed(self, serial: int) -> None:
+        """The broker has its last answer."""
+        instance = self.find(serial)
+        if instance is not None and instance.state is InstanceState.DRAINING:
+            instance.handle(states.DrainFinished())
+
+    def adopt(self, blueprint: Blueprint, finished: Finished) -> None:
+        """It is one of these from now on."""
+        self.blueprint, self.finished = blueprint, finished
+        if self._is_announced:
+            row = (self.number, blueprint.name, self.version, finished.config)
+            self._introductions.tell_broker(wire.Serve(*row))
+
+    def _forget_the_dismissed(self) -> None:
+        gone = (InstanceState.STOPPED, InstanceState.FAILED)
+        self.instances = [i for i in self.instances if not (i.is_dismissed and i.state in gone)]
+
+    # --------------------------------------------------------------- the end
 
     def abort(self, reason: str) -> None:
         """Ends it now."""
@@ -179,23 +236,30 @@ class Generation:
         """What a change of an instance means for the whole."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
-                self._fail(instance.failure_code, self._why(instance))
+                self._fail(instance.failure_code, self.why(instance))
             elif instance.state is InstanceState.READY and self._not_begun:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
                 self._enter(states.AllInstancesLoaded())
                 self.owner.generation_loaded(self)
         elif self.state is GenerationState.SERVING:
-            if instance.state is InstanceState.READY and self._is_announced:
-                self._attach(instance)
-            if self.is_given_up:
-                self._remove(self.trouble)
-                self.owner.generation_given_up(self)
-            elif InstanceState.READY in (instance.state, before):
-                self.owner.generation_changed(self)
+            self._follow_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
             self._abort_if_nobody_drains()
         self._settle()
+
+    def _follow_while_serving(self, instance: Instance, before: InstanceState) -> None:
+        if instance.state is InstanceState.READY:
+            if self._is_announced:
+                self._attach(instance)
+            self._begin_next()
+        self._forget_the_dismissed()
+        self._proceed()
+        if self.is_given_up:
+            self._remove(self.trouble)
+            self.owner.generation_given_up(self)
+        elif InstanceState.READY in (instance.state, before):
+            self.owner.generation_changed(self)
 
     def _abort_if_nobody_drains(self) -> None:
         """What still waits for an instance would wait for ever."""
@@ -261,6 +325,7 @@ class Generation:
             return
         others: Sequence[Place] = ()
         if self.finished is None:
+            self._completion = document
             try:
                 self.finished = self.blueprint.finish(document)
             except ZmqTritonError as error:
@@ -286,7 +351,8 @@ class Generation:
     # ----------------------------------------------------------------- texts
 
     @staticmethod
-    def _why(instance: Instance) -> str:
+    def why(instance: Instance) -> str:
+        """It could not be loaded."""
         if instance.has_said_why:
             return instance.reason
         return f"Stub process '{instance.name}' is not healthy. ({instance.reason})"

@@ -61,6 +61,8 @@ class Instance:
         self.may_restart = False
         #: Its model says itself whether it is ready.
         self.is_asked = False
+        #: Its generation goes on without it.
+        self.is_dismissed = False
         self._plan = plan
         self._model = model
         self._environment = environment

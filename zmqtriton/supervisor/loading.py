@@ -101,6 +101,8 @@ class Loading:
         self._preparing = 0
         #: Those that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
+        #: Those that stay, and get other instances.
+        self._regrouping: dict[int, Generation] = {}
         #: Versions whose new generation serves, but not every frontend knows.
         self._swapping: set[int] = set()
         self._retries: dict[int, int] = {}
@@ -189,10 +191,15 @@ class Loading:
             self._around.plan.log("I", f"loading: {blueprint.name}:{number}")
             if version.enter(states.LoadStarted()):
                 self._model.publish(version)
+            same = self._same(version)
+            if same is not None:
+                self._regrouping[number] = same
+                continue
             self._generations[number] = self._new_generation(number)
             self._retries[number] = self._around.retries
         demand = blueprint.environment
-        if isinstance(demand, Demand) and any(not v.problem for v in blueprint.versions.values()):
+        is_needed = any(not blueprint.versions[number].problem for number in self._generations)
+        if isinstance(demand, Demand) and is_needed:
             prepare = self._around.preparations.begin
             self._preparing = prepare(blueprint.name, demand, self._prepared)
         else:
@@ -214,9 +221,40 @@ class Loading:
         self._preparing = 0
         self._start_all()
 
+    def _same(self, version: ModelVersion) -> Generation | None:
+        """What serves this version, if it differs in nothing but its instances."""
+        assert self._blueprint is not None
+        generation = version.generation if version.is_serving else None
+        wanted = self._blueprint.versions[version.number].substance
+        if generation is None or generation.state is not GenerationState.SERVING or not wanted:
+            return None
+        served = generation.blueprint.versions[version.number].substance
+        return generation if wanted == served else None
+
     def _start_all(self) -> None:
+        assert self._blueprint is not None
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
+        for number, generation in list(self._regrouping.items()):
+            then = partial(self._regrouped, number)
+            try:
+                generation.regroup(self._blueprint, then)
+            except ZmqTritonError as error:
+                then(error)
+
+    def _regrouped(self, number: int, error: ZmqTritonError | None) -> None:
+        if self._regrouping.pop(number, None) is None:
+            return  # somebody wants the model gone
+        if error is not None:
+            self._fail(number, error.number, error.text)
+            return
+        self._swapping.add(number)
+        version = self._model.versions[number]
+        version.enter(states.GenerationServing())
+        self._model.publish(version)
+        around = self._around
+        peers = {around.introductions.broker, *around.frontends()} - {0}
+        around.acknowledgements.ask(peers, lambda: self._swapped(number, None))
 
     def _new_generation(self, number: int) -> Generation:
         assert self._blueprint is not None
@@ -305,7 +343,7 @@ class Loading:
         name = self._model.name
         self._around.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
         self._failures[number] = reason
-        del self._generations[number]
+        self._generations.pop(number, None)
         version = self._model.versions[number]
         if version.enter(states.GenerationFailed(), reason):
             self._model.publish(version)
@@ -317,6 +355,7 @@ class Loading:
         """Somebody wants the model gone: what is not swapped in yet ends now."""
         self._around.preparations.abandon(self._preparing)
         generations, self._generations = self._generations, {}
+        self._regrouping = {}
         for generation in generations.values():
             generation.abort(why)
         name = self._model.name
@@ -325,7 +364,7 @@ class Loading:
         self._end(Unavailable(f"load failed for model '{name}': {texts or why}"))
 
     def _end_if_complete(self) -> None:
-        if self._generations or self._swapping or self._has_ended:
+        if self._generations or self._regrouping or self._swapping or self._has_ended:
             return
         if not self._failures and self._blueprint is not None:
             self._model.take_loaded(self._blueprint)

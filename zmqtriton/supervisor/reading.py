@@ -6,6 +6,7 @@ version, never an exception.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -53,6 +54,10 @@ _WHY_NO_OWN_STUB = (
     "a stub for another Python is not needed; name the Python in EXECUTION_ENV_PATH or "
     "PYTHON_EXECUTABLE"
 )
+
+
+#: Fields that decide which versions and how many instances there are, and nothing else.
+_ONLY_INSTANCES = ("instance_group", "version_policy")
 
 
 class Repository:
@@ -162,6 +167,10 @@ class Repository:
                 versions = {
                     n: Version(v.path, error.text, error.number) for n, v in versions.items()
                 }
+        versions = {
+            n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
+            for n, v in versions.items()
+        }
         return Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
@@ -206,6 +215,24 @@ def _directories(repository: Path) -> list[str]:
             )
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}: {error.strerror}") from error
+
+
+def _substance(config: Any, environment: Environment | Demand, contents: str) -> str:
+    """Of a version: all that makes it what it is, but for how many instances it has and where.
+    "" where these decide more than that: a sequence is kept by one, a rate limit counts them."""
+    groups = config.instance_group
+    is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
+    if is_bound or config.HasField("ensemble_scheduling"):
+        return ""
+    if any(group.HasField("rate_limiter") for group in groups):
+        return ""
+    rest = type(config)()
+    rest.CopyFrom(config)
+    for member in _ONLY_INSTANCES:
+        rest.ClearField(member)
+    digest = hashlib.blake2b(rest.SerializeToString(deterministic=True), digest_size=16)
+    digest.update(f"{contents}\n{tuple(environment)}".encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 def _check_parameters(config: Any) -> None:

@@ -24,7 +24,8 @@ class Replay:
         self.expected: dict[int, wire.Expect] = {}
         self._served: dict[int, wire.Serve] = {}
         self._attached: dict[int, wire.Attach] = {}
-        self._retired: dict[int, wire.Retire] = {}
+        #: By number of the generation and of the stub, if only that.
+        self._retired: dict[tuple[int, int], wire.Retire] = {}
         #: Of stubs that were attached.
         self._gone: dict[int, wire.Gone] = {}
         #: Of generations, oldest first.
@@ -48,13 +49,14 @@ class Replay:
         self._attached[message.serial] = message
 
     def _retire(self, message: wire.Retire) -> None:
-        self._retired[message.generation] = message
+        self._retired[message] = message
 
     def _remove(self, message: wire.Remove) -> None:
         number = message.generation
         if number not in self._served:
             return
-        self._retired.pop(number, None)
+        for entry in [entry for entry in self._retired if entry[0] == number]:
+            del self._retired[entry]
         self._removed[number] = message
         if len(self._removed) > _ENDED:
             oldest = next(iter(self._removed))
@@ -74,6 +76,8 @@ class Replay:
     def _bury(self, serial: int) -> None:
         for entries in (self.expected, self._attached, self._gone, self._seen_s):
             entries.pop(serial, None)
+        for entry in [entry for entry in self._retired if entry[1] == serial]:
+            del self._retired[entry]
 
     def is_alive(self, serial: int) -> bool:
         return serial in self.expected and serial not in self._gone

@@ -1,0 +1,51 @@
+"""What ends once it has answered what it has: a generation, or single stubs of one that goes on.
+
+Tells the supervisor of both ends, and which models ask which, so that it can end callers first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.queues import Generation
+from zmqtriton_floor import wire
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+
+
+class Retirement:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def retire(self, message: wire.Retire) -> None:
+        generation, serial = self._core.generations.get(message.generation), message.serial
+        if generation is None or serial not in (0, *generation.instances):
+            self._core.outbox.supervisor.append(wire.Drained(*message))
+        elif serial:
+            self.dismiss(generation.instances[serial])
+        else:
+            generation.is_retired = True
+            self._core.answers.check_drained(generation)
+
+    def dismiss(self, instance: Instance) -> None:
+        """It is given nothing new."""
+        instance.dismiss()
+        self.check(instance)
+
+    def check(self, instance: Instance) -> None:
+        """It may have answered the last that it had."""
+        if instance.has_left:
+            told = wire.Drained(instance.generation, instance.serial)
+            self._core.outbox.supervisor.append(told)
+
+    def note_call(self, serial: int, callee: Generation) -> None:
+        """Whoever a model asks is needed for as long as that one."""
+        instance = self._core.instances.get(serial)
+        if instance is not None:
+            calls = self._core.generations[instance.generation].calls
+            if callee.model not in calls:
+                calls.add(callee.model)
+                called = wire.Called(instance.generation, callee.model)
+                self._core.outbox.supervisor.append(called)
