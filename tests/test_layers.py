@@ -108,6 +108,18 @@ LAYERS = (
         "can be restarted and tested without the supervisor",
     ),
     Layer(
+        "zmqtriton.simulation",
+        (
+            _FLOOR,
+            "zmqtriton.broker",
+            "zmqtriton.config",
+            "zmqtriton.repository",
+            "zmqtriton.simulation",
+        ),
+        (),
+        "imagines everything around the broker's core",
+    ),
+    Layer(
         "zmqtriton.ctl",
         (_FLOOR, "zmqtriton.ctl", "zmqtriton.environments"),
         ("click", "rich"),

@@ -1,4 +1,4 @@
-"""The commands `zmqtriton` and `tritonserver`: options to a running server, a demo, examples.
+"""The commands `zmqtriton` and `tritonserver`: a server, or a demo, an example, a simulation.
 
 Returns the exit status. Options that are wrong are said on stderr, in Triton's words.
 """
@@ -20,6 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
         from zmqtriton.examples import run_example
 
         return run_example(words[1:])
+    if words[:1] == ["simulate"]:
+        from zmqtriton.simulation.command import run_simulate
+
+        return run_simulate(words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

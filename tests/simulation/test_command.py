@@ -1,0 +1,147 @@
+"""`zmqtriton simulate`: what it reads, what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqtriton.main import main
+
+CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+dynamic_batching { }
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    directory = tmp_path / "m"
+    (directory / "1").mkdir(parents=True)
+    (directory / "1" / "model.py").touch()
+    (directory / "config.pbtxt").write_text(CONFIG)
+    return directory
+
+
+def simulated(model: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    assert 0 == main(["simulate", str(model), "--json", *words]), capsys.readouterr().err
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return rows
+
+
+def refusal(model: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert 1 == main(["simulate", str(model), *words])
+    return capsys.readouterr().err
+
+
+def test_each_setting_has_its_line(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    delays = "dynamic_batching.max_queue_delay_microseconds=0,20000"
+    words = ["--execution=10+1", "--rate=50", "--pattern=even", "--requests=100", "--set", delays]
+
+    assert 0 == main(["simulate", str(model), *words])
+
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert "setting" == title.split()[0]
+    assert ["max_queue_delay_microseconds=0", "max_queue_delay_microseconds=20000"] == [
+        line.split()[0] for line in lines
+    ]
+    # One every 20 ms, executed for 11: alone at once, or two of them when the first has waited.
+    p50 = title.replace(" ms", "").split().index("p50")
+    assert ["11.0", "12.0"] == [line.split()[p50] for line in lines]
+
+
+def test_more_instances_and_other_lists_can_be_tried(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = simulated(
+        model,
+        capsys,
+        "--execution=10",
+        "--clients=8",
+        "--requests=400",
+        "--set=instance_group.count=1,2",
+        "--set=dynamic_batching.preferred_batch_size=[4],[2,8]",
+        "--set=dynamic_batching.max_queue_delay_microseconds=1000",
+    )
+
+    assert [
+        "count=1 preferred_batch_size=[4]",
+        "count=1 preferred_batch_size=[2, 8]",
+        "count=2 preferred_batch_size=[4]",
+        "count=2 preferred_batch_size=[2, 8]",
+    ] == [row["setting"].removesuffix(" max_queue_delay_microseconds=1000") for row in rows]
+    assert 400 == sum(int(size) * count for size, count in rows[0]["batches"].items())
+    assert rows[2]["inferences_per_s"] > 1.5 * rows[0]["inferences_per_s"]
+
+
+def test_costs_are_learned_from_the_statistics_of_a_server(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    batches = [
+        {"batch_size": size, "compute_infer": {"count": 3, "ns": 3 * took * 1_000_000}}
+        for size, took in ((1, 6), (3, 8))
+    ]
+    statistics = tmp_path / "stats.json"
+    statistics.write_text(json.dumps({"model_stats": [{"batch_stats": batches}]}))
+
+    words = [f"--measured={statistics}", "--rate=10", "--pattern=even", "--requests=5"]
+    [row] = simulated(model, capsys, *words)
+
+    assert 6.0 == row["p50_ms"]
+
+
+def test_sequences_are_simulated_with_clients(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CONFIG.replace("dynamic_batching { }", "sequence_batching { oldest { } }")
+    (model / "config.pbtxt").write_text(text)
+
+    [row] = simulated(model, capsys, "--execution=1", "--clients=4", "--requests=40")
+
+    assert 0 == row["refused"]
+    said = refusal(model, capsys, "--execution=1", "--rate=4")
+    assert "error: sequences are asked by --clients, each of which sends one at a time\n" == said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--execution=soon", "--rate=1"], "--execution: 'soon' is not as 8 or 8+0.9"),
+        (["--execution=-1", "--rate=1"], "--execution: '-1' ms are not possible"),
+        (["--execution=1", "--rate=0"], "--rate must be more than 0"),
+        (["--execution=1", "--clients=0"], "--clients must be 1 or more"),
+        (["--execution=1", "--rate=1", "--requests=0"], "--requests, --batch and --sequence"),
+        (["--execution=1", "--rate=1", "--pattern=burst"], "'burst' is none of even"),
+        (["--execution=1", "--rate=1", "--set=nothing"], "'nothing' is not of the form"),
+        (["--execution=1", "--rate=1", "--set=a.b=1"], 'no field named "a"'),
+        (["--execution=1", "--rate=1", "--set=max_batch_size=-1"], "must be non-negative"),
+        (["--execution=1", "--rate=1", "--set=name.b=1"], "there is no 'b'"),
+        (["--execution=1", "--rate=1", "--set=instance_group.passive=true"], "no instance"),
+        (["--execution=1", "--arrivals=/nowhere"], "/nowhere"),
+        (["--measured=/nowhere", "--rate=1"], "/nowhere"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    model: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    text = refusal(model, capsys, *words)
+
+    assert text.startswith("error: ")
+    assert said in text
+
+
+def test_an_ensemble_is_left_to_its_steps(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = (
+        'step { model_name: "n" input_map { key: "I" value: "IN" } '
+        'output_map { key: "O" value: "OUT" } }'
+    )
+    text = CONFIG.replace('backend: "python"', 'platform: "ensemble"')
+    text = text.replace("dynamic_batching { }", f"ensemble_scheduling {{ {step} }}")
+    (model / "config.pbtxt").write_text(text)
+
+    assert "simulate the models of its steps" in refusal(model, capsys, "--execution=1", "--rate=1")

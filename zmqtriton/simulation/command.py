@@ -1,0 +1,192 @@
+"""`zmqtriton simulate DIRECTORY`: what a batching setting would do, before a model is served.
+
+Prints a line for each setting, or JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.simulation.load import SECOND, Arrival, Clients, Cost, Pattern, fit, from_lines
+from zmqtriton.simulation.run import Outcome, Run
+from zmqtriton.simulation.settings import Change, Setting, settings
+
+_COLUMNS = (
+    ("setting", "setting"),
+    ("inferences_per_s", "inferences/s"),
+    ("p50_ms", "p50 ms"),
+    ("p95_ms", "p95 ms"),
+    ("p99_ms", "p99 ms"),
+    ("max_ms", "max ms"),
+    ("queue_ms", "queue ms"),
+    ("mean_batch", "batch"),
+    ("busy", "busy"),
+    ("refused", "refused"),
+)
+
+
+def run_simulate(words: list[str]) -> int:
+    """The exit status."""
+    arguments = _parser().parse_args(words)
+    try:
+        cost = _cost(arguments)
+        changes = [Change(text) for text in arguments.set]
+        found = [
+            (setting, _simulate(setting, cost, arguments))
+            for setting in settings(arguments.directory, changes)
+        ]
+    except (ConfigError, OSError, ValueError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    rows = [_row(setting, outcome) for setting, outcome in found]
+    if arguments.json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+    else:
+        sys.stdout.write(_table(rows))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="zmqtriton simulate",
+        description="Runs the schedulers of a model's configuration on a clock that is counted.",
+        epilog="Example: zmqtriton simulate models/bert --execution 8+0.9 --rate 400 "
+        "--set dynamic_batching.max_queue_delay_microseconds=0,1000,5000",
+    )
+    parser.add_argument("directory", type=Path, help="of the model, with its config.pbtxt")
+    costs = parser.add_mutually_exclusive_group(required=True)
+    costs.add_argument(
+        "--execution",
+        metavar="MS[+MS]",
+        help="how long execute() takes: always, and for each inference in its batch",
+    )
+    costs.add_argument(
+        "--measured",
+        metavar="FILE",
+        help="learn that from what /v2/models/NAME/stats of a running server has answered",
+    )
+    parser.add_argument("--spread", type=float, default=0.0, help="its deviation, 0.1 for 10 %%")
+    loads = parser.add_mutually_exclusive_group(required=True)
+    loads.add_argument("--rate", type=float, help="requests per second, whatever is answered")
+    loads.add_argument("--clients", type=int, help="so many, each waiting for its answer")
+    loads.add_argument("--arrivals", metavar="FILE", help="a line each: seconds [batch size]")
+    parser.add_argument(
+        "--pattern", default="poisson", metavar="even|poisson|burst:N", help="of --rate"
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=10_000,
+        help="in all; sequences that were begun go on to their ends",
+    )
+    parser.add_argument("--batch", type=int, default=1, help="inferences in each request")
+    parser.add_argument("--sequence", type=int, default=10, help="requests in each sequence")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE,VALUE",
+        help="try these values in place of what the configuration says; may be given again",
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print JSON, batch sizes included")
+    return parser
+
+
+def _cost(arguments: argparse.Namespace) -> Cost:
+    if not 0 <= arguments.spread < 10:
+        raise ValueError("--spread is a share, as 0.1")
+    if arguments.measured:
+        batches = []
+        for model in json.loads(Path(arguments.measured).read_text())["model_stats"]:
+            for batch in model["batch_stats"]:
+                took = batch["compute_infer"]
+                batches.append((batch["batch_size"], took["count"], took["ns"]))
+        return fit(batches, arguments.spread)
+    base, _, each = arguments.execution.partition("+")
+    try:
+        cost = Cost(float(base), float(each or 0), arguments.spread)
+    except ValueError:
+        raise ValueError(f"--execution: '{arguments.execution}' is not as 8 or 8+0.9") from None
+    if not 0 < cost.base_ms + cost.each_ms < 1e6 or min(cost.base_ms, cost.each_ms) < 0:
+        raise ValueError(f"--execution: '{arguments.execution}' ms are not possible")
+    return cost
+
+
+def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> Outcome:
+    if not setting.instances:
+        raise ValueError("there is no instance that executes anything")
+    if min(arguments.requests, arguments.batch, arguments.sequence) < 1:
+        raise ValueError("--requests, --batch and --sequence must be 1 or more")
+    run = Run(setting.config, setting.instances, cost, arguments.seed)
+    if arguments.clients is not None:
+        if arguments.clients < 1:
+            raise ValueError("--clients must be 1 or more")
+        length = arguments.sequence if setting.is_sequential else 0
+        return run.closed(Clients(arguments.clients, arguments.requests, arguments.batch, length))
+    if setting.is_sequential:
+        raise ValueError("sequences are asked by --clients, each of which sends one at a time")
+    return run.open(_arrivals(arguments))
+
+
+def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
+    if arguments.arrivals:
+        with open(arguments.arrivals) as lines:
+            return from_lines(lines)
+    kind, _, burst = arguments.pattern.partition(":")
+    if kind not in ("even", "poisson", "burst") or bool(burst) != (kind == "burst"):
+        raise ValueError(f"--pattern: '{arguments.pattern}' is none of even, poisson, burst:N")
+    if arguments.rate <= 0:
+        raise ValueError("--rate must be more than 0")
+    pattern = Pattern(
+        arguments.rate, arguments.requests, kind, max(1, int(burst or 1)), arguments.batch
+    )
+    return list(pattern.arrivals(random.Random(arguments.seed)))
+
+
+def _row(setting: Setting, outcome: Outcome) -> dict[str, Any]:
+    latencies = sorted(outcome.latencies_ns) or [0]
+    executions = outcome.batches.total()
+    seconds = outcome.end_ns / SECOND
+    return {
+        "setting": setting.label,
+        "inferences_per_s": round(outcome.inferences / seconds, 1),
+        **{f"p{share}_ms": _ms(_quantile(latencies, share / 100)) for share in (50, 95, 99)},
+        "max_ms": _ms(latencies[-1]),
+        "queue_ms": _ms(outcome.queued_ns / max(1, outcome.answered)),
+        "mean_batch": round(outcome.inferences / max(1, executions), 2),
+        "busy": round(outcome.busy_ns / outcome.end_ns / len(setting.instances), 3),
+        "refused": outcome.refused.total(),
+        "batches": dict(sorted(outcome.batches.items())),
+        "refusals": dict(outcome.refused),
+    }
+
+
+def _quantile(ordered: list[int], share: float) -> int:
+    """The smallest that so many are not above."""
+    return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
+
+
+def _ms(nanoseconds: float) -> float:
+    return round(nanoseconds / 1e6, 3)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    cells = [[title for _, title in _COLUMNS]]
+    cells += [[str(row[key]) for key, _ in _COLUMNS] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for first, *others in cells:
+        padded = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *padded]))
+    for row in rows:
+        for text, count in row["refusals"].items():
+            lines.append(f"{row['setting']}: {count} times '{text}'")
+    return "\n".join(lines) + "\n"

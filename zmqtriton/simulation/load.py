@@ -1,0 +1,117 @@
+"""What is imagined: when requests arrive, and how long a model executes them.
+
+Everything is decided by a seed, so that two settings meet the same requests.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """How long one execute() takes: a part that it always takes, and one for each inference."""
+
+    base_ms: float
+    each_ms: float = 0.0
+    #: The standard deviation, as a share of the whole.
+    spread: float = 0.0
+
+    def execution_ns(self, inferences: int, chance: random.Random) -> int:
+        whole = self.base_ms + self.each_ms * inferences
+        if self.spread:
+            whole *= max(0.0, chance.gauss(1.0, self.spread))
+        return max(1, round(whole * MS))
+
+
+def fit(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Cost:
+    """The line through what was measured: (batch size, how often executed, nanoseconds in all)."""
+    weight = sum(count for _, count, _ in batches)
+    if not weight:
+        raise ValueError("nothing was executed yet, so there is nothing to learn from")
+    sizes = sum(size * count for size, count, _ in batches) / weight
+    times = sum(total for _, _, total in batches) / weight
+    variance = sum(count * (size - sizes) ** 2 for size, count, _ in batches)
+    together = sum((size - sizes) * (total - times * count) for size, count, total in batches)
+    each = max(0.0, together / variance) if variance else 0.0
+    base = max(0.0, times - each * sizes)
+    return Cost(base / MS, each / MS, spread)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request: when it comes, and which one of its sequence it is."""
+
+    at_ns: int
+    batch: int = 1
+    #: 0: of no sequence.
+    sequence: int = 0
+    is_first: bool = False
+    is_last: bool = False
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Requests of the open kind: they come whether or not earlier ones are answered."""
+
+    rate: float
+    requests: int
+    #: even, poisson, or bursts of so many
+    kind: str = "poisson"
+    burst: int = 1
+    batch: int = 1
+
+    def arrivals(self, chance: random.Random) -> Iterator[Arrival]:
+        at_ns = 0.0
+        gap_ns = SECOND / self.rate
+        for number in range(self.requests):
+            yield Arrival(round(at_ns), self.batch)
+            if self.kind == "poisson":
+                at_ns += chance.expovariate(1.0) * gap_ns
+            elif (number + 1) % self.burst == 0:
+                at_ns += gap_ns * self.burst
+
+
+class Clients:
+    """Requests of the closed kind: each client asks again when it has its answer."""
+
+    def __init__(self, number: int, requests: int, batch: int = 1, length: int = 0) -> None:
+        """length is how many requests make a sequence; 0: there are no sequences."""
+        self.number = number
+        self._left = requests
+        self._batch = batch
+        self._length = length
+        self._sequences = itertools.count(1)
+
+    def requests(self) -> Iterator[Arrival]:
+        """What one client sends, as long as there is something left to be sent."""
+        while self._left > 0:
+            sequence = next(self._sequences) if self._length else 0
+            last = max(1, self._length) - 1
+            for number in range(last + 1):
+                self._left -= 1
+                yield Arrival(0, self._batch, sequence, number == 0, number == last)
+
+
+def from_lines(lines: Iterator[str]) -> list[Arrival]:
+    """Recorded ones: a line each, seconds and perhaps the batch size. ValueError names the line."""
+    found = []
+    for number, line in enumerate(lines, 1):
+        words = line.replace(",", " ").split()
+        if not words or words[0].startswith("#"):
+            continue
+        try:
+            batch = int(words[1]) if len(words) > 1 else 1
+            at_s = float(words[0])
+        except ValueError:
+            raise ValueError(f"line {number}: '{line.strip()}' is no time in seconds") from None
+        if batch < 1 or not 0 <= at_s < 1e9:
+            raise ValueError(f"line {number}: '{line.strip()}' is not possible")
+        found.append(Arrival(round(at_s * SECOND), batch))
+    return sorted(found, key=lambda arrival: arrival.at_ns)

@@ -1,0 +1,78 @@
+"""The configurations to compare: that of a directory, and each with other values in their places.
+
+Values are checked as a load would check them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.document import to_dict, to_json
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.instances import apply_group_defaults, instance_names
+from zmqtriton.config.model_config import load_config
+from zmqtriton.repository.scan import CONFIG_FILE
+
+
+class Change:
+    """`PATH=VALUE,VALUE`: a field, by the names on the way to it, and what to try in it."""
+
+    def __init__(self, text: str) -> None:
+        path, separator, values = text.partition("=")
+        self.path = path.strip().split(".")
+        #: A list keeps its commas.
+        self.values = [self._value(word) for word in re.split(r",(?![^\[]*\])", values)]
+        if not separator or not all(self.path):
+            raise ConfigError(f"'{text}' is not of the form FIELD.FIELD=VALUE,VALUE")
+
+    @staticmethod
+    def _value(word: str) -> Any:
+        try:
+            return json.loads(word)
+        except ValueError:
+            return word.strip()
+
+
+class Setting:
+    """A configuration that was checked, with what tells it from the others."""
+
+    def __init__(self, label: str, config: Any) -> None:
+        self.label = label
+        self.config = to_json(config)
+        self.instances = [one.name for one in instance_names(config) if not one.passive]
+        self.is_sequential = config.HasField("sequence_batching")
+
+
+def settings(directory: Path, changes: Sequence[Change]) -> Iterator[Setting]:
+    """Each combination of the changes. Raises ConfigError."""
+    name = directory.resolve().name
+    original = load_config(name, directory, directory / CONFIG_FILE)
+    apply_group_defaults(original)
+    for values in itertools.product(*(change.values for change in changes)):
+        document = to_dict(original)
+        for change, value in zip(changes, values, strict=True):
+            _put(document, change.path, value)
+        config = load_config(name, directory, None, override=json.dumps(document))
+        if config.HasField("ensemble_scheduling"):
+            raise ConfigError("an ensemble has no instances; simulate the models of its steps")
+        apply_group_defaults(config)
+        pairs = zip(changes, values, strict=True)
+        label = " ".join(f"{change.path[-1]}={value}" for change, value in pairs)
+        yield Setting(label or name, config)
+
+
+def _put(document: Any, path: Sequence[str], value: Any) -> None:
+    """In each element of a list that stands in the way."""
+    first, *rest = path
+    for one in document if isinstance(document, list) else [document]:
+        if not isinstance(one, dict):
+            raise ConfigError(f"there is no '{first}' in the configuration")
+        if not rest:
+            one[first] = value
+        else:
+            _put(one.setdefault(first, {}), rest, value)
