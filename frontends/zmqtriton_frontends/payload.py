@@ -23,6 +23,7 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of, held
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.lending import Lending
 from zmqtriton_frontends.regions import Contents
 
 _log = logging.getLogger(__name__)
@@ -39,8 +40,7 @@ _MAX_WAITING_RELEASES = 8
 _ALIGNMENT = 64
 
 _LATE = "The supervisor did not answer in time."
-#: A message and its descriptor.
-_Heard = tuple[Any, int | None]
+_Heard = tuple[Any, int | None]  # a message and its descriptor
 
 
 class Payload:
@@ -65,6 +65,7 @@ class Payload:
         self._blocks: dict[int, list[int]] = {}
         #: What responses refer to whose segments are being asked for.
         self._opening: list[list[Block]] = []
+        self._lending = Lending(serial, settings)
         self._asked: dict[tuple[int, ...], asyncio.Future[_Heard]] = {}
         self._growing = asyncio.Lock()
         self._trimming: asyncio.TimerHandle | None = None
@@ -82,21 +83,24 @@ class Payload:
     async def send(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int:
         """Has `ask` send it with references for its large tensors; returns its id, which answered()
         is to be called with. Unavailable where memory is short."""
-        placed, blocks = await self._place(request.body)
-        try:
-            own_id = ask(request._replace(body=placed))
-        except BaseException:
-            self.arena.free(blocks)
-            raise
-        self._blocks[own_id] = blocks
+        with ExitStack() as lent:
+            placed, blocks = await self._place(request.body, lent)
+            try:
+                own_id = ask(request._replace(body=placed))
+            except BaseException:
+                self.arena.free(blocks)
+                raise
+            self._blocks[own_id] = blocks
+            self._lending.asked(own_id, lent)
         return own_id
 
     def answered(self, own_id: int) -> None:
         """The request has its final reply, so nobody reads its tensors any more."""
         if self._blocks:
             self.arena.free(self._blocks.pop(own_id, ()))
+        self._lending.answered(own_id)
 
-    async def _place(self, body: RequestBody) -> tuple[RequestBody, list[int]]:
+    async def _place(self, body: RequestBody, lent: ExitStack) -> tuple[RequestBody, list[int]]:
         inputs: list[wire.Tensor] = []
         blocks: list[int] = []
         with ExitStack() as regions:
@@ -105,8 +109,10 @@ class Payload:
                     regions.enter_context(tensor.data)
             try:
                 for tensor in body.inputs:
-                    if len(tensor.data) > INLINE_BYTES:
-                        tensor = tensor._replace(data=await self._put(tensor.data, blocks))
+                    data = tensor.data
+                    if len(data) > INLINE_BYTES:
+                        reference = self._lending.lend(data, lent) or await self._put(data, blocks)
+                        tensor = tensor._replace(data=reference)
                     inputs.append(tensor)
             except BaseException:
                 self.arena.free(blocks)
@@ -345,8 +351,7 @@ class Payload:
 
     def _trim(self) -> None:
         self._drop(self.arena.trim())
-        again = bool(self.arena.bytes)
-        self._trimming = self._loop.call_later(IDLE_S, self._trim) if again else None
+        self._trimming = self._loop.call_later(IDLE_S, self._trim) if self.arena.bytes else None
 
     def _drop(self, segments: list[wire.DropSegment]) -> None:
         for segment in segments:

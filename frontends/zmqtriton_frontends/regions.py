@@ -18,9 +18,12 @@ from typing import Any
 from zmqtriton_floor import wire
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.memory import INLINE_BYTES
-from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
 
+#: The largest element, and what processors copy at a time.
+_ALIGNMENT = 64
 #: A small request could otherwise have any amount of memory filled.
 MAX_READ_BYTES = 2**31 - 1
 
@@ -190,6 +193,12 @@ class Contents:
 
     def __len__(self) -> int:
         return self._size
+
+    def lent(self, owner: int, block: int) -> Reference | None:
+        """For who may map it; None where numpy would have to look at elements across words."""
+        segment = REGIONS_FROM + self._region.number
+        is_aligned = self._position % _ALIGNMENT == 0
+        return Reference(owner, segment, block, self._position, self._size) if is_aligned else None
 
     def read(self) -> bytearray:
         data = bytearray(self._size)

@@ -23,6 +23,10 @@ from zmqtriton_floor.wire import Block, Reference
 #: A segment: its owner and the owner's number for it.
 Name = Tuple[int, int]
 
+#: Segments from this number on are clients' own memory. The supervisor gives them only where the
+#: operator has said that clients are to be trusted; they can be cut short under their readers.
+REGIONS_FROM = 1 << 32
+
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14
 
 
@@ -81,7 +85,7 @@ class Mappings:
             return
         memory = None
         try:
-            if not is_size_sealed(descriptor):
+            if segment < REGIONS_FROM and not is_size_sealed(descriptor):
                 raise ProtocolError(f"segment {segment} of {owner} is not sealed")
             size = os.fstat(descriptor).st_size
             if self._is_private:
@@ -198,15 +202,15 @@ class Mappings:
 
     def locate(self, data: memoryview) -> tuple[Reference, bool] | None:
         """Where these bytes lie, and whether that is leased; None if that is not in a block which
-        is open here, or not as its owner has written it."""
+        is open here, or not as its owner has written it. Nor what a client may yet change."""
         pagemap, size = self._pagemap, data.nbytes
         if pagemap is None or data.readonly or not self._segments:
             return None
         address = ctypes.addressof(ctypes.c_char.from_buffer(data))
         with self._lock:
-            for segment in self._segments.values():
+            for (_, number), segment in self._segments.items():
                 start = address - segment.address
-                if 0 <= start < segment.size:
+                if number < REGIONS_FROM and 0 <= start < segment.size:
                     for view in list(segment.views.values()):
                         if view.start <= start and start + size <= view.end and not view.is_own:
                             if not pagemap.is_unwritten(address, size):
@@ -231,6 +235,8 @@ def _read(descriptor: int, start: int, end: int) -> Any:
     rest = memoryview(array)
     while rest:
         got = os.preadv(descriptor, [rest], start)
+        if not got:
+            raise ProtocolError("a tensor that is not in its segment any more")
         rest, start = rest[got:], start + got
     return array
 

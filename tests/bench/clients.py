@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
+import os
 import socket
 import struct
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NamedTuple
 
 #: Asks once over an open connection.
 Ask = Callable[[], None]
+
+_numbers = itertools.count()
 
 
 class Figures(NamedTuple):
@@ -42,6 +48,22 @@ def http_binary(port: int, floats: int = 16) -> Ask:
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     extra = f"Inference-Header-Content-Length: {len(head)}\r\n"
     return _http(port, head + struct.pack("<f", 0.5) * floats, extra)
+
+
+def http_shared(port: int, floats: int = 150_528) -> Ask:
+    """identity_fp32 from shared memory into shared memory, each connection with a region."""
+    size = floats * 4
+    name = f"zmqtriton_bench_{os.getpid()}_{next(_numbers)}"
+    path = Path("/dev/shm", name)
+    path.write_bytes(struct.pack("<f", 0.5) * (2 * floats))
+    register = {"key": f"/{name}", "offset": 0, "byte_size": 2 * size}
+    url = f"http://127.0.0.1:{port}/v2/systemsharedmemory/region/{name}/register"
+    urllib.request.urlopen(url, json.dumps(register).encode()).close()
+    path.unlink()  # the server has it open
+    place = {"shared_memory_region": name, "shared_memory_byte_size": size}
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [floats], "parameters": place}
+    target = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": size}}
+    return _http(port, json.dumps({"inputs": [tensor], "outputs": [target]}).encode(), "")
 
 
 def _http(port: int, body: bytes, extra: str) -> Ask:

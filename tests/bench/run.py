@@ -25,6 +25,9 @@ WORKLOADS: dict[str, tuple[Callable[[int], clients.Ask], str, tuple[int, ...]]] 
     "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http", (1, 4)),
     "http binary 4 MB": (functools.partial(clients.http_binary, floats=1 << 20), "http", (1, 4)),
     "http binary 16 MB": (functools.partial(clients.http_binary, floats=1 << 22), "http", (1, 4)),
+    "shared memory 600 KB": (clients.http_shared, "http", (1, 4)),
+    "shared memory 4 MB": (functools.partial(clients.http_shared, floats=1 << 20), "http", (1, 4)),
+    "shared memory 16 MB": (functools.partial(clients.http_shared, floats=1 << 22), "http", (1, 4)),
     "grpc 600 KB": (functools.partial(clients.grpc_unary, floats=150_528), "grpc", (1, 4)),
     "grpc 4 MB": (functools.partial(clients.grpc_unary, floats=1 << 20), "grpc", (1, 4)),
     "grpc 16 MB": (functools.partial(clients.grpc_unary, floats=1 << 22), "grpc", (1, 4)),
@@ -45,13 +48,15 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--only", default="", help="workloads whose name holds this")
+    parser.add_argument("--server", default=[], nargs="*", help="options of the server, without --")
     options = parser.parse_args()
+    given = [f"--{option}" for option in options.server]
     leaks.mark_session()
     roles = ("http", "grpc", "broker", "stub", "supervisor")
     print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
     print("   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all")
     folder = tempfile.TemporaryDirectory()
-    with folder, Server(Path(folder.name) / "s", models=["identity_fp32"]) as server:
+    with folder, Server(Path(folder.name) / "s", models=["identity_fp32"], options=given) as server:
         for name, (connect, protocol, counts) in WORKLOADS.items():
             port = server.http_port if protocol == "http" else server.grpc_port
             for connections in counts if options.only in name else ():

@@ -193,7 +193,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.switch(
             "trust-client-shm",
             "Map clients' regions without a copy; one that shrinks kills what reads it.",
-            _PENDING,
         ),
     ),
     "Sagemaker": (

@@ -47,6 +47,13 @@ class RegionFiles:
     def descriptor(self, number: int) -> int | None:
         return self._descriptors.get(number)
 
+    def reader(self, number: int) -> int | None:
+        """A descriptor of the caller's own, by which nobody can write there."""
+        descriptor = self._descriptors.get(number)
+        if descriptor is None:
+            return None
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+
     def close(self, number: int) -> None:
         descriptor = self._descriptors.pop(number, None)
         if descriptor is not None:

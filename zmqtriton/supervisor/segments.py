@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import REGIONS_FROM
 from zmqtriton_floor.memory import seal_size
 
 #: What this file answers.
@@ -53,6 +54,10 @@ class Segments:
         self._most = most
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
+        #: Opens a client's region, where clients are trusted, as somebody who cannot write there.
+        self.open_region: Callable[[int], int | None] = lambda number: None
+        #: By region: who has it mapped, and as whose.
+        self._regions: dict[int, set[tuple[int, int]]] = {}
         #: Dead owners, and when each of them was found dead.
         self._dead: dict[int, float] = {}
 
@@ -115,6 +120,9 @@ class Segments:
         return ""
 
     def _give(self, serial: int, asked: wire.AskSegment) -> None:
+        if asked.segment >= REGIONS_FROM:
+            self._give_region(serial, asked)
+            return
         segment = self._segments.get(asked.owner, {}).get(asked.segment)
         if segment is None:
             self._send(serial, wire.SegmentGiven(*asked, 0), None)
@@ -122,6 +130,22 @@ class Segments:
         segment.readers.add(serial)
         given = wire.SegmentGiven(*asked, segment.size, segment.handle)
         self._send(serial, given, None if segment.handle else segment.descriptor)
+
+    def _give_region(self, serial: int, asked: wire.AskSegment) -> None:
+        number = asked.segment - REGIONS_FROM
+        descriptor = self.open_region(number)
+        if descriptor is None:
+            self._send(serial, wire.SegmentGiven(*asked, 0), None)
+            return
+        self._regions.setdefault(number, set()).add((serial, asked.owner))
+        size = os.fstat(descriptor).st_size
+        self._send(serial, wire.SegmentGiven(*asked, size), descriptor)
+        os.close(descriptor)
+
+    def region_closed(self, number: int) -> None:
+        """Who has it mapped is told, and keeps of it what he still reads."""
+        for reader, owner in self._regions.pop(number, ()):
+            self._send(reader, wire.SegmentGiven(owner, REGIONS_FROM + number, 0), None)
 
     def _drop(self, owner: int, number: int) -> None:
         segment = self._segments.get(owner, {}).pop(number, None)
@@ -139,6 +163,8 @@ class Segments:
         for segments in self._segments.values():
             for segment in segments.values():
                 segment.readers.discard(serial)
+        for readers in self._regions.values():
+            readers.difference_update([who for who in readers if who[0] == serial])
         if self._segments.get(serial):
             self._dead[serial] = now_s
         else:

@@ -118,6 +118,8 @@ class Service:
         )
         self._children.on_end = lambda serial: directory.forget(serial, self._core.staged.is_held)
         self._core.segment_bytes = lambda: self._children.segments.bytes_by_owner
+        if options.trust_client_shm:
+            self._children.segments.open_region = self._regions.reader
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read
         self._status: int | None = None
@@ -271,6 +273,7 @@ class Service:
 
     def _close_region(self, action: actions.CloseRegion) -> None:
         self._regions.close(action.number)
+        self._children.segments.region_closed(action.number)
 
     def _signal(self, action: actions.Signal) -> None:
         self._children.signal(action.serial, action.number, action.group)
