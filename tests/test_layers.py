@@ -77,6 +77,12 @@ LAYERS = (
         "knows the broker and the supervisor by the wire alone",
     ),
     Layer(
+        "zmqtriton_frontends.http2",
+        ("zmqtriton_frontends.http2",),
+        ("hpack",),
+        "is a protocol and knows nobody who speaks it",
+    ),
+    Layer(
         "zmqtriton_frontends.grpc_api",
         (_FLOOR, "zmqtriton_frontends", "zmqtriton_protos"),
         ("google", "grpc", "numpy", "psutil", "uvloop", "zmq"),

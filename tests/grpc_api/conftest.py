@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import grpc
 import pytest
 
+from tests.grpc_api import serving as serving_with
 from tests.grpc_api.fake_gateway import FakeGateway, InMemory
 from tests.grpc_api.serving import serving
 from zmqtriton_floor import errors
@@ -40,6 +41,14 @@ class OverGrpc:
                 return kinds[method].FromString(ask(request.SerializeToString(), timeout=20))
             except grpc.RpcError as error:
                 raise _ERRORS[error.code().value[0]](error.details()) from None
+
+
+@pytest.fixture(params=list(serving_with.SERVERS))
+def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test once over each transport; its name."""
+    name: str = request.param
+    monkeypatch.setattr(serving_with, "chosen", name)
+    return name
 
 
 @pytest.fixture(params=[InMemory, OverGrpc], ids=["in_memory", "over_grpc"])

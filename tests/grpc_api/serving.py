@@ -11,7 +11,12 @@ from typing import Any, TypeVar
 import uvloop
 
 from tests.grpc_api.fake_gateway import FakeGateway
+from zmqtriton_frontends.grpc_api.native_server import NativeServer
 from zmqtriton_frontends.grpc_api.server import Server
+
+#: What can serve the table of RPCs, and what does unless a test says else.
+SERVERS: dict[str, type[Server] | type[NativeServer]] = {"grpcio": Server, "native": NativeServer}
+chosen = "native"
 
 T = TypeVar("T")
 
@@ -24,10 +29,10 @@ class Serving:
         self.address = ""
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
-        self._server: Server
+        self._server: Server | NativeServer
 
     async def _start(self) -> None:
-        self._server = Server(self.gateway)
+        self._server = SERVERS[chosen](self.gateway)
         port = await self._server.start("127.0.0.1:0")
         self.address = f"127.0.0.1:{port}"
 

@@ -19,9 +19,12 @@ from tests.grpc_api.serving import Serving, serving
 from tests.waiting import eventually
 from zmqtriton_floor import errors
 from zmqtriton_floor.wire import ResponseBody
-from zmqtriton_frontends.grpc_api.server import GrpcCall, channel_arguments, details_of
+from zmqtriton_frontends.grpc_api.answering import details_of
+from zmqtriton_frontends.grpc_api.server import GrpcCall, channel_arguments
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_protos import message
+
+pytestmark = pytest.mark.usefixtures("each_transport")
 
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 

@@ -16,6 +16,8 @@ from tests.waiting import eventually
 from zmqtriton_floor.errors import NotFound
 from zmqtriton_protos import message
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 REQUEST = message("inference.ModelInferRequest")
 RESPONSE = message("inference.ModelStreamInferResponse")
 

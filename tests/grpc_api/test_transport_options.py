@@ -17,6 +17,8 @@ from tests.grpc_api.serving import serving
 from tests.waiting import eventually
 from zmqtriton_protos import message
 
+pytestmark = pytest.mark.usefixtures("each_transport")
+
 _SERVICE = "inference.GRPCInferenceService"
 #: Then a client hands over messages as they travelled.
 _AS_SENT = [("grpc.per_message_decompression", 0)]

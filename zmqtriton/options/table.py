@@ -138,6 +138,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Metadata that matches this expression becomes parameters of the request.",
             read=read.expression("--grpc-header-forward-pattern"),
         ),
+        a.text(
+            "grpc-transport",
+            '"native", HTTP/2 by this server itself, or "grpcio", by that library.',
+            read=read.one_of(
+                ("native", "grpcio"),
+                "Error: --grpc-transport must be native or grpcio.",
+            ),
+        ),
         a.boolean("grpc-reflection", "Tell clients like grpcurl of the services."),
         a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
         a.integer(

@@ -12,7 +12,7 @@ import gc
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import uvloop
 
@@ -20,7 +20,6 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.grpc_api.server import Server
 
 _log = logging.getLogger(__name__)
 
@@ -42,13 +41,24 @@ async def serve(gateway: Gateway) -> None:
     if stopped.done():
         return
     host, port = settings["grpc_address"], settings["grpc_port"]
-    server = Server(gateway)
+    server = _server_of(gateway)
     port = await server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
     gateway.listening(_SERVICE, f"{host}:{port}")
     await server.stop(await stopped / 1000)
+
+
+def _server_of(gateway: Gateway) -> Any:
+    # Only the one that is wanted: grpc takes 20 MB and has threads of its own.
+    if gateway.settings["grpc_transport"] == "native":
+        from zmqtriton_frontends.grpc_api.native_server import NativeServer
+
+        return NativeServer(gateway)
+    from zmqtriton_frontends.grpc_api.server import Server
+
+    return Server(gateway)
 
 
 def _settle(future: asyncio.Future[_T], result: _T) -> None:

@@ -6,7 +6,6 @@ sends ends the process.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -16,35 +15,28 @@ from typing import Any, NoReturn
 import grpc
 import grpc.aio
 
-from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api import credentials
-from zmqtriton_frontends.grpc_api.call import STOPPING
-from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc, table
+from zmqtriton_frontends.grpc_api.answering import (
+    FAR_S,
+    INFERENCE,
+    LATER_S,
+    LINGER_S,
+    MOST_STREAMS,
+    Answering,
+    compression_of,
+    details_of,
+    failed,
+)
+from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
-
-_log = logging.getLogger(__name__)
 
 _STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-#: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
-#: their own; a traceback must not become that.
-_MAX_DETAILS_BYTES = 6000
-#: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
-_FAR_S = 1e9
-#: The category of the RPCs that infer.
-_INFERENCE = "inference"
-#: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
-#: broker's own end of it, another status, comes later, and only if nothing else did.
-_LATER_S = 0.25
-#: Of one connection; its client keeps back what is more. Without a limit grpc would also keep
-#: whatever one connection begins and resets, which is memory and other clients' time.
-_MOST_STREAMS = 10_000
 #: Calls that are not taken up yet. Beyond that grpc cancels some at random, and beyond twice as
 #: many all; its own thousand would make that the fate of a burst.
-_SOME_PENDING = 4 * _MOST_STREAMS
-#: For sending the last responses once all RPCs are answered.
-_LINGER_S = 1.0
+_SOME_PENDING = 4 * MOST_STREAMS
 
 #: grpc's channel arguments and the settings they come from.
 _KEEPALIVE = {
@@ -64,12 +56,7 @@ _AGES = {
 }
 
 
-#: What Triton's levels are among the algorithms that every client of gRPC knows; others: none.
-_COMPRESSION = {
-    "low": grpc.Compression.Gzip,
-    "medium": grpc.Compression.Deflate,
-    "high": grpc.Compression.Deflate,
-}
+_COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
 
 
 def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
@@ -79,7 +66,7 @@ def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         # Several processes serve one port; that nobody else does is the supervisor's business.
         ("grpc.so_reuseport", 1),
-        ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
         ("grpc.server.max_pending_requests", _SOME_PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * _SOME_PENDING),
     ]
@@ -107,9 +94,9 @@ class GrpcCall:
     @property
     def deadline_ns(self) -> int:
         left_s = self._context.time_remaining()
-        if left_s is None or left_s > _FAR_S:
+        if left_s is None or left_s > FAR_S:
             return 0
-        return time.monotonic_ns() + int((left_s + _LATER_S) * 1e9)
+        return time.monotonic_ns() + int((left_s + LATER_S) * 1e9)
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
@@ -126,15 +113,12 @@ class Server:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._table = table(gateway)
-        level = gateway.settings["grpc_infer_response_compression_level"]
+        self._answering = Answering(gateway)
         #: Of the answers to inferences, as in Triton, not of others.
-        self._compression: grpc.Compression | None = _COMPRESSION.get(level)
+        self._compression: grpc.Compression | None = _COMPRESSION.get(
+            compression_of(gateway.settings)
+        )
         self._server: Any = None
-        #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
-        self._active = 0
-        #: Set by the last of them once stop() waits for it.
-        self._last_answered: asyncio.Event | None = None
 
     async def start(self, address: str) -> int:
         """The port that is served; RuntimeError where the address cannot be listened on."""
@@ -153,21 +137,15 @@ class Server:
         """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
         called when the gateway is stopping: new RPCs are refused until the last one has ended."""
         end = time.monotonic() + within_s
-        for rpc in self._table:
-            rpc.drain()
-        if self._active:
-            self._last_answered = asyncio.Event()
-            try:
-                await asyncio.wait_for(self._last_answered.wait(), within_s)
-            except asyncio.TimeoutError:
-                _log.warning("%d RPCs were not answered in time", self._active)
-        await self._server.stop(0 if self._active else max(_LINGER_S, end - time.monotonic()))
+        await self._answering.drain(within_s)
+        linger_s = max(LINGER_S, end - time.monotonic())
+        await self._server.stop(0 if self._answering.active else linger_s)
 
     # ------------------------------------------------------------------- RPCs
 
     def _services(self) -> list[Any]:
         methods: dict[str, dict[str, Any]] = {}
-        for rpc in self._table:
+        for rpc in self._answering.table:
             methods.setdefault(rpc.service, {})[rpc.method] = self._method(rpc)
         return [grpc.method_handlers_generic_handler(name, rows) for name, rows in methods.items()]
 
@@ -183,51 +161,38 @@ class Server:
     def _unary(
         self, rpc: Rpc, handle: Callable[[bytes, Any], Awaitable[bytes]]
     ) -> Callable[[bytes, Any], Awaitable[bytes]]:
-        gateway = self._gateway
-        compression = self._compression if rpc.category == _INFERENCE else None
+        answering = self._answering
+        compression = self._compression if rpc.category == INFERENCE else None
 
         async def serve(data: bytes, context: Any) -> bytes:
-            if gateway.is_stopping:
-                await _abort(context, Unavailable(STOPPING))
-            self._active += 1
+            answering.begin()
             try:
+                answering.check()
                 answer = await handle(data, GrpcCall(context))
                 if compression is not None:
                     context.set_compression(compression)
                     # What grpc.aio sends of its own with an only answer names no algorithm.
                     await context.send_initial_metadata(())
                 return answer
-            except ZmqTritonError as known:
-                error = known
-            except Exception:  # noqa: BLE001 - an edge: whatever it is, the client gets an answer
-                _log.exception("%s failed", rpc.method)
-                error = InternalError("the server failed to answer; its log says why")
+            except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
+                error = failed(rpc, failure)
             finally:
-                self._answered()
+                answering.ended()
             await _abort(context, error)
 
         return serve
-
-    def _answered(self) -> None:
-        self._active -= 1
-        if not self._active and self._last_answered is not None:
-            self._last_answered.set()
 
     def _stream(
         self, rpc: Rpc, handle: Callable[[bytes, Any], AsyncIterator[bytes]]
     ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
         async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
-            if self._gateway.is_stopping:
-                await _abort(context, Unavailable(STOPPING))
             try:
+                self._answering.check()
                 async for response in handle(data, GrpcCall(context)):
                     yield response
                 return
-            except ZmqTritonError as known:
-                error = known
-            except Exception:  # noqa: BLE001 - an edge, as above
-                _log.exception("%s failed", rpc.method)
-                error = InternalError("the server failed to answer; its log says why")
+            except Exception as failure:  # noqa: BLE001 - an edge, as above
+                error = failed(rpc, failure)
             await _abort(context, error)
 
         return serve
@@ -237,12 +202,11 @@ class Server:
     ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
         # Not a generator: grpc would leave closing it to the garbage collector.
         async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
-            if self._gateway.is_stopping:
-                await _abort(context, Unavailable(STOPPING))
-            if self._compression is not None and rpc.category == _INFERENCE:
+            if self._compression is not None and rpc.category == INFERENCE:
                 context.set_compression(self._compression)
-            self._active += 1
+            self._answering.begin()
             try:
+                self._answering.check()
                 async with aclosing(handle(requests, GrpcCall(context))) as responses:
                     async for response in responses:
                         await context.write(response)
@@ -250,13 +214,10 @@ class Server:
             except grpc.aio.InternalError:
                 # What grpc says of sending to a client that has left; nobody is there to be told.
                 return
-            except ZmqTritonError as known:
-                error = known
-            except Exception:  # noqa: BLE001 - an edge, as above
-                _log.exception("%s failed", rpc.method)
-                error = InternalError("the server failed to answer; its log says why")
+            except Exception as failure:  # noqa: BLE001 - an edge, as above
+                error = failed(rpc, failure)
             finally:
-                self._answered()
+                self._answering.ended()
             await _abort(context, error)
 
         return serve
@@ -265,16 +226,3 @@ class Server:
 async def _abort(context: Any, error: ZmqTritonError) -> NoReturn:
     await context.abort(_STATUS[error.grpc_status], details_of(error.text))
     raise AssertionError("abort always raises")
-
-
-def details_of(text: str) -> str:
-    """The text, cut where it would not fit the trailers in gRPC's percent-encoding."""
-    if len(text) * 3 <= _MAX_DETAILS_BYTES and text.isascii():
-        return text
-    size = 0
-    for position, character in enumerate(text):
-        is_plain = " " <= character <= "~" and character != "%"
-        size += 1 if is_plain else 3 * len(character.encode("utf-8", "replace"))
-        if size > _MAX_DETAILS_BYTES:
-            return text[:position] + " [...]"
-    return text

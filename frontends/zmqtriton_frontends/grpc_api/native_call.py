@@ -1,0 +1,353 @@
+"""One RPC over our own HTTP/2: what comes on its stream reaches the handler, and the answer goes
+out on it.
+
+Made by native_connection.py. Each kind of RPC has a class of its own; all of them are the Call that
+their handler is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_frontends.grpc_api.answering import (
+    FAR_S,
+    INFERENCE,
+    LATER_S,
+    Answering,
+    details_of,
+    failed,
+)
+from zmqtriton_frontends.grpc_api.framing import (
+    Assembly,
+    Message,
+    deflate,
+    inflate,
+    prefix,
+)
+from zmqtriton_frontends.grpc_api.opening import (
+    HEADS,
+    TAIL,
+    Metadata,
+    Opening,
+    only_trailers,
+    trailers,
+)
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
+
+_DEADLINE_EXCEEDED = 4
+#: Room that is given for a large message at a time.
+_LARGE_WINDOW_BYTES = 4 << 20
+#: More of a stream's answers do not wait here.
+_MOST_UNSENT = 64 * 1024
+#: Longer messages are inflated and deflated by a thread.
+_LONG = 64 * 1024
+
+
+class Refused(Stream):
+    """An RPC that ended with its headers."""
+
+    __slots__ = ("_block",)
+
+    def __init__(self, connection: Connection, number: int, block: bytes) -> None:
+        super().__init__(connection, number)
+        self._block = block
+
+    def on_begin(self) -> None:
+        self.connection.finish(self, self._block)
+
+
+class NativeCall(Stream):
+    """Any other; subclasses say what is done with messages."""
+
+    __slots__ = (
+        "_answering",
+        "_assembly",
+        "_compression",
+        "_deadline",
+        "_deadline_ns",
+        "_has_head",
+        "_loop",
+        "_opening",
+        "_room",
+        "_task",
+        "rpc",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        opening: Opening,
+        answering: Answering,
+        compression: str,
+    ) -> None:
+        super().__init__(connection, number)
+        assert opening.rpc is not None
+        self.rpc = opening.rpc
+        self._opening = opening
+        self._answering = answering
+        #: Of the answers; "": none.
+        self._compression = ""
+        if compression in opening.accepts and self.rpc.category == INFERENCE:
+            self._compression = compression
+        self._assembly = Assembly()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._has_head = False
+        #: What the handler waits for, when too much is unsent.
+        self._room: asyncio.Future[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_ns = 0
+        wait_s = opening.timeout_s
+        if 0 <= wait_s < FAR_S:
+            self._deadline_ns = time.monotonic_ns() + int((wait_s + LATER_S) * 1e9)
+            self._deadline = self._loop.call_later(wait_s, self._expire)
+
+    # ------------------------------------------------------------ for handlers
+
+    @property
+    def deadline_ns(self) -> int:
+        return self._deadline_ns
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._opening.metadata()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return not self.is_open
+
+    # -------------------------------------------------------------- the client
+
+    def on_data(self, data: memoryview) -> None:
+        try:
+            for is_compressed, message in self._assembly.feed(data):
+                if self.is_open:
+                    self.on_message(is_compressed, message)
+        except ZmqTritonError as error:
+            self._fail(error)
+            return
+        self.window_target = max(WINDOW_BYTES, min(self._assembly.left, _LARGE_WINDOW_BYTES))
+
+    def on_message(self, is_compressed: bool, message: Message) -> None:
+        """One message of the client's."""
+        raise NotImplementedError
+
+    def on_reset(self) -> None:
+        self._end()
+
+    def on_sent(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+
+    def _expire(self) -> None:
+        self._deadline = None
+        self._refuse(_DEADLINE_EXCEEDED, "Deadline Exceeded")
+
+    def _fail(self, error: ZmqTritonError) -> None:
+        """Ends it with the error, whatever it was about to do."""
+        self._refuse(error.grpc_status, details_of(error.text))
+
+    def _refuse(self, code: int, text: str) -> None:
+        if self.is_open and not self.has_ended:
+            block = trailers(code, text) if self._has_head else only_trailers(code, text)
+            # What waits to be sent may wait for ever.
+            self.outgoing.clear()
+            self.connection.finish(self, block)
+        self._end()
+
+    def _end(self) -> None:
+        """Nothing more can be sent."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._task is not None:
+            self._task.cancel()
+
+    # -------------------------------------------------------------- the answer
+
+    def _start(self, *request: Any) -> None:
+        self._task = self._loop.create_task(self._survive(request))
+
+    async def _survive(self, request: tuple[Any, ...]) -> None:
+        self._answering.begin()
+        try:
+            self._answering.check()
+            await self._answer(*request)
+            if not self.has_ended:
+                self.connection.finish(self, TAIL if self._has_head else HEADS[""] + TAIL)
+        except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
+            self._fail(failed(self.rpc, error))
+        finally:
+            self._answering.ended()
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+            if not self.has_ended:  # the handler was cancelled, and not by us
+                self.connection.reset(self, frames.CANCEL)
+
+    async def _answer(self, *request: Any) -> None:
+        """Asks the handler and sends what it says, but for the trailers where all is well."""
+        raise NotImplementedError
+
+    async def _opened(self, is_compressed: bool, message: Message) -> Message:
+        if not is_compressed:
+            return message
+        encoding = self._opening.encoding
+        if len(message) <= _LONG:
+            return inflate(message, encoding)
+        return await asyncio.to_thread(inflate, message, encoding)
+
+    async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
+        """The message as it is to be sent, behind its prefix."""
+        if not self._compression:
+            return prefix(len(message)), message
+        if len(message) <= _LONG:
+            packed = deflate(message, self._compression)
+        else:
+            packed = await asyncio.to_thread(deflate, message, self._compression)
+        return prefix(len(packed), is_compressed=True), packed
+
+    async def _send(self, message: bytes) -> None:
+        """Returns when there is room for the next one."""
+        pieces = await self._packed(message)
+        if not self._has_head:
+            self._has_head = True
+            self.connection.begin(self, HEADS[self._compression])
+        self.connection.send(self, pieces)
+        while self.outgoing_bytes > _MOST_UNSENT:
+            self._room = self._loop.create_future()
+            await self._room
+
+
+class OneRequest(NativeCall):
+    """An RPC whose client says one thing."""
+
+    __slots__ = ()
+
+    def on_message(self, is_compressed: bool, message: Message) -> None:
+        if self._task is None:
+            self._start(is_compressed, message)
+        else:
+            self._fail(InternalError("a second request where there may be one"))
+
+    def on_end(self) -> None:
+        if self._task is None:
+            self._fail(InternalError("the request is missing"))
+
+
+class UnaryCall(OneRequest):
+    """One request, one response."""
+
+    __slots__ = ()
+
+    async def _answer(self, *request: Any) -> None:
+        is_compressed, message = request
+        assert self.rpc.unary is not None
+        if is_compressed:
+            message = await self._opened(is_compressed, message)
+        response = await self.rpc.unary(message, self)
+        if not self._compression:
+            pieces = prefix(len(response)), response
+        else:
+            pieces = await self._packed(response)
+        if self.is_open and not self.has_ended:
+            self.connection.answer(self, HEADS[self._compression], pieces, TAIL)
+
+
+class WatchCall(OneRequest):
+    """One request, many responses. Lasts as long as the client likes, so nobody waits for it."""
+
+    __slots__ = ()
+
+    async def _answer(self, *request: Any) -> None:
+        is_compressed, message = request
+        assert self.rpc.stream is not None
+        message = await self._opened(is_compressed, message)
+        self._answering.ended()
+        try:
+            async for response in self.rpc.stream(bytes(message), self):
+                await self._send(response)
+        finally:
+            self._answering.begin()
+
+
+class ExchangeCall(NativeCall):
+    """Many requests, many responses."""
+
+    __slots__ = ("_messages", "_waiting")
+
+    def __init__(
+        self,
+        connection: Connection,
+        number: int,
+        opening: Opening,
+        answering: Answering,
+        compression: str,
+    ) -> None:
+        super().__init__(connection, number, opening, answering, compression)
+        self._messages: deque[tuple[bool, Message]] = deque()
+        #: What the handler waits for, when it wants a request.
+        self._waiting: asyncio.Future[None] | None = None
+
+    def on_begin(self) -> None:
+        self._start()
+
+    def on_message(self, is_compressed: bool, message: Message) -> None:
+        self._messages.append((is_compressed, message))
+        self.is_holding = True
+        self._wake()
+
+    def on_end(self) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def _requests(self) -> AsyncIterator[bytes]:
+        messages = self._messages
+        while True:
+            while not messages:
+                if self.was_ended:
+                    if self._assembly.is_amid:
+                        raise InternalError("the last request is cut off")
+                    return
+                self._waiting = self._loop.create_future()
+                await self._waiting
+            is_compressed, message = messages.popleft()
+            if not messages:
+                self.is_holding = False
+                self.connection.give_credit(self)
+            if is_compressed:
+                message = await self._opened(is_compressed, message)
+            yield bytes(message)
+
+    async def _answer(self, *request: Any) -> None:
+        assert self.rpc.exchange is not None
+        async with aclosing(self.rpc.exchange(self._requests(), self)) as responses:
+            async for response in responses:
+                await self._send(response)
+
+
+def call_of(
+    connection: Connection, number: int, opening: Opening, answering: Answering, compression: str
+) -> Stream:
+    """The stream that answers it."""
+    rpc = opening.rpc
+    if rpc is None:
+        return Refused(connection, number, opening.refusal)
+    kind: type[NativeCall] = UnaryCall
+    if rpc.exchange is not None:
+        kind = ExchangeCall
+    elif rpc.stream is not None:
+        kind = WatchCall
+    return kind(connection, number, opening, answering, compression)

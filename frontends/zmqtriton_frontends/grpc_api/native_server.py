@@ -1,0 +1,175 @@
+"""gRPC over our own HTTP/2: one listening port, its connections, and how they end.
+
+Made by __main__.py, in place of server.py's, where the settings ask for it. The handlers are the
+same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from typing import Any, NamedTuple
+
+from zmqtriton_frontends.certificates import Certificates
+from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.grpc_api import opening
+from zmqtriton_frontends.grpc_api.answering import (
+    LINGER_S,
+    MOST_STREAMS,
+    Answering,
+    compression_of,
+)
+from zmqtriton_frontends.grpc_api.native_connection import ClientConnection
+from zmqtriton_frontends.http2.budget import PingRules
+from zmqtriton_frontends.http2.connection import Rules
+from zmqtriton_frontends.http2.header_blocks import Headers
+
+_log = logging.getLogger(__name__)
+
+#: What is received at once. One buffer is enough, since what is in it is used at once too.
+_BUFFER_BYTES = 1 << 18
+_BACKLOG = 4096
+_MOST_CONNECTIONS = 10_000
+_HANDSHAKE_S = 10.0
+
+
+class Times(NamedTuple):
+    """Triton's options for how long connections last, in seconds; 0: as long as they like."""
+
+    keepalive_s: float
+    keepalive_timeout_s: float
+    without_calls: bool
+    #: Pings of ours in a row without data between them; 0: any number.
+    pings: int
+    age_s: float
+    grace_s: float
+
+
+class NativeServer:
+    """One listening port. Its RPCs end with a status, whatever a handler does."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        settings = gateway.settings
+        self.answering = Answering(gateway)
+        self.compression = compression_of(settings)
+        self.rules, self.times = rules_of(settings), times_of(settings)
+        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
+        self._connections: set[ClientConnection] = set()
+        self._secured = Secured(settings) if settings["grpc_use_ssl"] else None
+        self._listening: asyncio.Server
+        #: Set when the last connection is closed.
+        self._is_left: asyncio.Event | None = None
+
+    async def start(self, address: str) -> int:
+        """The port that is served; RuntimeError where the address cannot be listened on."""
+        host, _, port = address.rpartition(":")
+        try:
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._connected,
+                host.strip("[]"),
+                int(port),
+                backlog=_BACKLOG,
+                # Several processes serve one port; that nobody else does is the supervisor's
+                # business.
+                reuse_port=True,
+                ssl=self._secured.context if self._secured else None,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._secured else None,
+            )
+        except OSError as error:
+            raise RuntimeError(f"cannot listen on {address}: {error}") from error
+        served: int = self._listening.sockets[0].getsockname()[1]
+        return served
+
+    async def stop(self, within_s: float) -> None:
+        """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
+        called when the gateway is stopping: new RPCs are refused until the last one has ended."""
+        end = time.monotonic() + within_s
+        await self.answering.drain(within_s)
+        self._listening.close()
+        linger_s = 0 if self.answering.active else max(LINGER_S, end - time.monotonic())
+        self._is_left = asyncio.Event()
+        for connection in list(self._connections):
+            connection.leave()
+        try:
+            if self._connections:
+                await asyncio.wait_for(self._is_left.wait(), linger_s)
+        except asyncio.TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+
+    # --------------------------------------------------------- for connections
+
+    def _connected(self) -> ClientConnection:
+        if self._secured is not None:
+            self._secured.renew()
+        return ClientConnection(self)
+
+    def admit(self, connection: ClientConnection) -> bool:
+        """Whether there is room for one more."""
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def left(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections and self._is_left is not None:
+            self._is_left.set()
+
+    def read_opening(self, headers: Headers) -> opening.Opening | None:
+        return opening.read_opening(headers, self._rpcs)
+
+
+class Secured:
+    """What connections are encrypted with. A renewed certificate counts from the next one on."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        """Raises OSError for files that cannot be used."""
+        self._files = Certificates(settings, "grpc")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.set_alpn_protocols(["h2"])
+        self._load()
+        if self._files.root:
+            self.context.verify_mode = ssl.CERT_REQUIRED
+
+    def _load(self) -> None:
+        self.context.load_cert_chain(self._files.cert, self._files.key, password="")
+        if self._files.root:
+            self.context.load_verify_locations(self._files.root)
+
+    def renew(self) -> None:
+        """To be called before a connection is made."""
+        if not self._files.have_changed():
+            return
+        try:
+            self._load()
+        except OSError as error:  # perhaps only one of the files is new by now
+            _log.warning("the certificate has changed and cannot be used: %s", error)
+        else:
+            _log.info("the certificate of gRPC was renewed")
+
+
+def rules_of(settings: dict[str, Any]) -> Rules:
+    """What clients have to keep to."""
+    pings = PingRules(
+        interval_s=settings["grpc_http2_min_recv_ping_interval_without_data"] / 1000,
+        strikes=settings["grpc_http2_max_ping_strikes"],
+        without_calls=settings["grpc_keepalive_permit_without_calls"],
+    )
+    return Rules(MOST_STREAMS, pings)
+
+
+def times_of(settings: dict[str, Any]) -> Times:
+    return Times(
+        keepalive_s=settings["grpc_keepalive_time"] / 1000,
+        keepalive_timeout_s=settings["grpc_keepalive_timeout"] / 1000,
+        without_calls=settings["grpc_keepalive_permit_without_calls"],
+        pings=settings["grpc_http2_max_pings_without_data"],
+        age_s=settings["grpc_max_connection_age"] / 1000,
+        grace_s=settings["grpc_max_connection_age_grace"] / 1000,
+    )

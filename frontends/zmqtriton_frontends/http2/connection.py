@@ -1,0 +1,341 @@
+"""One client's connection as a state machine: what comes is judged here, and streams hear of it.
+
+Whoever owns the socket calls receive() and sends what take_output() gives. A client that breaks the
+rules, or costs too much, is told so by a GOAWAY, and the connection is over. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.budget import Budget, Clock, PingRules, Pings
+from zmqtriton_frontends.http2.header_blocks import (
+    MAX_LIST_BYTES,
+    BadBlockError,
+    HeaderBlocks,
+    Headers,
+    TooLargeError,
+)
+from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, Reading
+from zmqtriton_frontends.http2.sending import Sending
+from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
+
+#: What all streams of a connection together may send us before they hear from us.
+CONNECTION_WINDOW_BYTES = 16 << 20
+#: Frames that a client may send without asking for anything by them, and how many more per second.
+_IDLE_FRAMES, _IDLE_FRAMES_PER_S = 1000, 100
+#: Calls that it may begin and reset.
+_RESETS, _RESETS_PER_S = 10_000, 1000
+#: Of the ping that tells when a client has read that the connection will end.
+_FAREWELL = b"farewell"
+
+
+class Rules(NamedTuple):
+    most_streams: int = 100
+    pings: PingRules = PingRules()
+
+
+class Connection(Sending):
+    def __init__(
+        self,
+        read: Callable[[Headers], Any],
+        begin: Callable[[Connection, int, Any], Stream | None],
+        wake: Callable[[], None],
+        rules: Rules,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """read: makes of a stream's headers what `begin` makes a stream of; the same headers may be
+        read once for many streams. begin: None where the stream is to be reset."""
+        super().__init__(wake)
+        self._begin_stream = begin
+        self._most_streams = rules.most_streams
+        self._pings = Pings(rules.pings, clock)
+        self._resets = Budget(_RESETS, _RESETS_PER_S, clock)
+        self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)
+        self._blocks: HeaderBlocks[Any] = HeaderBlocks(read)
+        self._reading = Reading(self)
+        #: Of the DATA frame that is coming.
+        self._data_stream: Stream | None = None
+        self._data_is_last = False
+        self._last_stream = 0
+        self._credit = CONNECTION_WINDOW_BYTES
+        #: The client has introduced itself.
+        self.has_begun = False
+        #: The client is told that it should go, but may not have read that.
+        self._is_leaving = False
+        #: New streams are refused.
+        self._is_closing = False
+        #: Headers or data, since somebody has set this to False.
+        self.sent_since_ping = False
+        #: Nothing more is read or answered.
+        self.is_over = False
+        own = {
+            frames.MAX_CONCURRENT_STREAMS: rules.most_streams,
+            frames.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+            frames.MAX_FRAME_SIZE: FRAME_BYTES,
+            frames.MAX_HEADER_LIST_SIZE: MAX_LIST_BYTES,
+        }
+        self._write(
+            frames.settings(own)
+            + frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW)
+        )
+        self._kinds: dict[int, Callable[[int, int, bytes], None]] = {
+            frames.PRIORITY: self._on_priority,
+            frames.RST_STREAM: self._on_reset,
+            frames.SETTINGS: self._on_settings,
+            frames.PUSH_PROMISE: self._on_push,
+            frames.PING: self._on_ping,
+            frames.GOAWAY: self._on_goaway,
+            frames.WINDOW_UPDATE: self._on_window,
+        }
+
+    def receive(self, data: memoryview) -> None:
+        """Bytes of the client's, to be read before this returns."""
+        if self.is_over:
+            return
+        try:
+            self._reading.read(data)
+        except ConnectionFault as fault:
+            self.end(fault.code, fault.text.encode())
+
+    def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        take = self._kinds.get(kind)
+        if take is not None:
+            take(flags, number, payload)
+        else:
+            self._take_idle_frame()
+
+    def _take_idle_frame(self) -> None:
+        """One that asks for nothing."""
+        if not self._idle_frames.spend():
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames for nothing")
+
+    # --------------------------------------------------------------------- data
+
+    def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
+        stream = self.streams.get(number)
+        if stream is None:
+            self._check_known(number)
+        elif stream.was_ended:
+            self._refuse(stream, frames.STREAM_CLOSED)
+            stream = None
+        self._credit -= size
+        if self._credit < 0:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "more data than there is room for")
+        if self._credit < CONNECTION_WINDOW_BYTES // 2:
+            self._write(frames.window_update(0, CONNECTION_WINDOW_BYTES - self._credit))
+            self._credit = CONNECTION_WINDOW_BYTES
+        if stream is not None:
+            stream.credit -= size
+            if stream.credit < 0:
+                self._refuse(stream, frames.FLOW_CONTROL_ERROR)
+                stream = None
+        if not wanted and not flags & frames.END_STREAM:
+            self._take_idle_frame()
+        self._data_stream = stream
+        self._data_is_last = bool(flags & frames.END_STREAM)
+
+    def take_data(self, data: memoryview) -> None:
+        stream = self._data_stream
+        if stream is not None and stream.is_open:
+            stream.on_data(data)
+            if not self._data_is_last:
+                self.give_credit(stream)
+
+    def end_data(self) -> None:
+        stream, self._data_stream = self._data_stream, None
+        if stream is not None and stream.is_open and self._data_is_last:
+            self._end_of(stream)
+
+    def give_credit(self, stream: Stream) -> None:
+        """Lets the client send more on it, if that is wanted and worth a frame."""
+        if stream.is_holding or stream.was_ended or not stream.is_open:
+            return
+        missing = stream.window_target - stream.credit
+        if missing * 2 > stream.window_target:
+            stream.credit = stream.window_target
+            self._write(frames.window_update(stream.id, missing))
+
+    def _end_of(self, stream: Stream) -> None:
+        stream.was_ended = True
+        stream.on_end()
+
+    # ------------------------------------------------------------------ headers
+
+    def take_block(self, number: int, flags: int, block: bytes) -> None:
+        try:
+            read = self._blocks.decode(block)
+        except TooLargeError as error:
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, str(error)) from None
+        except BadBlockError as error:
+            raise ConnectionFault(frames.COMPRESSION_ERROR, str(error)) from None
+        if number <= self._last_stream:
+            self._take_trailers(number, flags)
+            return
+        self._last_stream = number
+        if self._is_closing or len(self.streams) >= self._most_streams:
+            self._spend_reset()
+            self._write(frames.reset(number, frames.REFUSED_STREAM))
+            return
+        stream = self._begin_stream(self, number, read)
+        if stream is None:
+            self._write(frames.reset(number, frames.PROTOCOL_ERROR))
+            return
+        self.streams[number] = stream
+        stream.on_begin()
+        if stream.is_open and flags & frames.END_STREAM:
+            self._end_of(stream)
+
+    def _take_trailers(self, number: int, flags: int) -> None:
+        stream = self.streams.get(number)
+        if stream is None:  # of one that has ended here
+            self._take_idle_frame()
+        elif stream.was_ended or not flags & frames.END_STREAM:
+            self._refuse(stream, frames.PROTOCOL_ERROR)
+        else:
+            self._end_of(stream)
+
+    def _refuse(self, stream: Stream, code: int) -> None:
+        """The client has broken a rule on it."""
+        self.reset(stream, code)
+        stream.on_reset()
+
+    # ------------------------------------------------------------ other frames
+
+    def _check_known(self, number: int) -> None:
+        if number == 0 or number % 2 == 0 or number > self._last_stream:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame of no stream")
+
+    def _spend_reset(self) -> None:
+        if not self._resets.spend():
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many calls for nothing")
+
+    def _on_reset(self, flags: int, number: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong RST_STREAM")
+        self._check_known(number)
+        self._spend_reset()
+        stream = self.streams.get(number)
+        if stream is not None:
+            self.forget(stream)
+            stream.on_reset()
+
+    def _on_priority(self, flags: int, number: int, payload: bytes) -> None:
+        if len(payload) != 5 or number == 0:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong PRIORITY")
+        self._take_idle_frame()
+
+    def _on_push(self, flags: int, number: int, payload: bytes) -> None:
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "a client cannot push")
+
+    def _on_goaway(self, flags: int, number: int, payload: bytes) -> None:
+        if number or len(payload) < 8:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "a wrong GOAWAY")
+        self._take_idle_frame()
+
+    def _on_settings(self, flags: int, number: int, payload: bytes) -> None:
+        if number:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS of a stream")
+        if len(payload) % 6 or (flags & frames.ACK and payload):
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong SETTINGS")
+        self.has_begun = True
+        self._take_idle_frame()
+        if flags & frames.ACK:
+            return
+        for setting, value in frames.read_settings(payload):
+            if setting == frames.INITIAL_WINDOW_SIZE:
+                self._set_first_window(value)
+            elif setting == frames.MAX_FRAME_SIZE:
+                if not frames.DEFAULT_FRAME_SIZE <= value <= frames.LARGEST_FRAME_SIZE:
+                    raise ConnectionFault(frames.PROTOCOL_ERROR, "no size for frames")
+                self.frame_size = value
+            elif setting == frames.ENABLE_PUSH and value > 1:
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "no truth value")
+        self._write(frames.SETTINGS_ACK)
+
+    def _set_first_window(self, value: int) -> None:
+        if value > frames.LARGEST_WINDOW:
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the window is too large")
+        more, self.first_window = value - self.first_window, value
+        for stream in list(self.streams.values()):
+            stream.window += more
+            if stream.window > frames.LARGEST_WINDOW:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the window is too large")
+            self.has_room(stream)
+
+    def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
+        if number or len(payload) != 8:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong PING")
+        if flags & frames.ACK:
+            if payload == _FAREWELL:
+                self.refuse_streams()
+            return
+        if self._pings.is_one_too_many(bool(self.streams)):
+            # gRPC's clients know this text, and ping less from then on.
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too_many_pings")
+        self._write(frames.ping(payload, frames.ACK))
+
+    def _on_window(self, flags: int, number: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong WINDOW_UPDATE")
+        more = int.from_bytes(payload, "big") & frames.LAST_STREAM
+        if number == 0:
+            self.window += more
+            if not more or self.window > frames.LARGEST_WINDOW:
+                code = frames.FLOW_CONTROL_ERROR if more else frames.PROTOCOL_ERROR
+                raise ConnectionFault(code, "no increment of a window")
+            self.go_on()
+            return
+        stream = self.streams.get(number)
+        if stream is None:
+            self._check_known(number)
+            return
+        stream.window += more
+        if not more or stream.window > frames.LARGEST_WINDOW:
+            code = frames.FLOW_CONTROL_ERROR if more else frames.PROTOCOL_ERROR
+            self._refuse(stream, code)
+        else:
+            self.has_room(stream)
+
+    # ---------------------------------------------------------------------- end
+
+    def have_sent(self) -> None:
+        self._pings.have_sent()
+        self.sent_since_ping = True
+
+    def ping(self, opaque: bytes) -> None:
+        """Asks whether the client is there; any frame of its says so."""
+        self._write(frames.ping(opaque))
+
+    @property
+    def is_done(self) -> bool:
+        """When what is in `out` is sent, the connection is to be closed."""
+        return self.is_over or (self._is_closing and not self.streams)
+
+    def leave(self) -> None:
+        """The client is to go elsewhere; what it asks before it has read that is still answered."""
+        if not self.is_over and not self._is_leaving:
+            self._is_leaving = True
+            self._write(frames.goaway(frames.LAST_STREAM, frames.NO_ERROR) + frames.ping(_FAREWELL))
+
+    def refuse_streams(self) -> None:
+        """After leave(), when the client has read that, or has had the time to."""
+        if self._is_leaving and not self._is_closing:
+            self._is_closing = True
+            self._write(frames.goaway(self._last_stream, frames.NO_ERROR))
+
+    def end(self, code: int, text: bytes = b"") -> None:
+        """At once; what is under way is lost."""
+        if not self.is_over:
+            self._write(frames.goaway(self._last_stream, code, text))
+        self.lose()
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        self.is_over = True
+        for stream in list(self.streams.values()):
+            self.forget(stream)
+            stream.on_reset()

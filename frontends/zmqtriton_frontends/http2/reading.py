@@ -1,0 +1,192 @@
+"""Bytes become frames: whole ones, blocks of headers put together, and data as they come.
+
+The receiving half of connection.py, which hears of each frame. Judges only what can be judged
+without knowing the connection's streams. Keeps no more than one frame and one block.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.header_blocks import MAX_LIST_BYTES
+
+#: Of data, which are taken as they come; what must be there as a whole is smaller.
+FRAME_BYTES = 1 << 20
+_HEADER_BYTES = frames.HEADER_BYTES
+#: What a block of headers may be cut into.
+_BLOCK_FRAMES = 32
+
+
+class ConnectionFault(Exception):
+    """The client has broken a rule, and the connection with it."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class Taker(Protocol):
+    """Hears of what has come; raises ConnectionFault."""
+
+    def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
+        """A DATA frame of this size, with so many bytes that are not padding."""
+
+    def take_data(self, data: memoryview) -> None:
+        """Some of them, to be used before this returns."""
+
+    def end_data(self) -> None:
+        """The frame is complete."""
+
+    def take_block(self, number: int, flags: int, block: bytes) -> None:
+        """All of a request's headers."""
+
+    def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Any other."""
+
+
+class Reading:
+    def __init__(self, taker: Taker) -> None:
+        self._taker = taker
+        self._has_preface = False
+        #: The beginning of a frame whose rest has not come, and how much of it is needed.
+        self._early = bytearray()
+        self._needed = 0
+        #: Of the DATA frame that is coming: what is missing, of data and then of padding.
+        self._is_in_data = False
+        self._data_left = 0
+        self._padding_left = 0
+        #: Of headers whose rest has not come: stream, flags, frames and bytes.
+        self._block_stream = 0
+        self._block_flags = 0
+        self._block_frames = 0
+        self._block = bytearray()
+
+    def read(self, data: memoryview) -> None:
+        """Raises ConnectionFault; then nothing more may be read."""
+        early = self._early
+        if early:
+            early += data
+            if len(early) < self._needed:
+                return
+            data = memoryview(bytes(early))
+            early.clear()
+        position = 0
+        if not self._has_preface:
+            position = self._read_preface(data)
+            if not self._has_preface:
+                return
+        self._read_frames(data, position)
+
+    def _read_preface(self, data: memoryview) -> int:
+        size = len(frames.PREFACE)
+        if data[:size] != frames.PREFACE[: len(data)]:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "this is no HTTP/2")
+        if len(data) < size + _HEADER_BYTES:
+            self._early += data
+        elif data[size + 3] != frames.SETTINGS:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "the first frame must be SETTINGS")
+        else:
+            self._has_preface = True
+        return size
+
+    def _read_frames(self, data: memoryview, position: int) -> None:
+        end, unpack = len(data), frames.HEADER.unpack_from
+        if self._is_in_data:
+            position = self._read_data(data, position)
+        while end - position >= _HEADER_BYTES:
+            high, low, kind, flags, number = unpack(data, position)
+            size, number = high << 8 | low, number & frames.LAST_STREAM
+            if kind == frames.DATA and not self._block_stream:
+                padding = -1
+                if flags & frames.PADDED:
+                    if end - position == _HEADER_BYTES:
+                        self._keep(data[position:], _HEADER_BYTES + 1)
+                        return
+                    padding = data[position + _HEADER_BYTES]
+                self._begin_data(number, flags, size, padding)
+                position = self._read_data(data, position + _HEADER_BYTES + (padding >= 0))
+                continue
+            is_of_headers = kind in (frames.HEADERS, frames.CONTINUATION)
+            if size > (MAX_LIST_BYTES if is_of_headers else frames.DEFAULT_FRAME_SIZE):
+                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "the frame is too large")
+            start, stop = position + _HEADER_BYTES, position + _HEADER_BYTES + size
+            if stop > end:
+                self._keep(data[position:], stop - position)
+                return
+            position = stop
+            payload = bytes(data[start:stop])
+            if is_of_headers or self._block_stream:
+                self._add_to_block(kind, flags, number, payload)
+            else:
+                self._taker.take_frame(kind, flags, number, payload)
+        if position < end:
+            self._keep(data[position:], _HEADER_BYTES)
+
+    def _keep(self, data: memoryview, needed: int) -> None:
+        self._early += data
+        self._needed = needed
+
+    # --------------------------------------------------------------------- data
+
+    def _begin_data(self, number: int, flags: int, size: int, padding: int) -> None:
+        if size > FRAME_BYTES:
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "the frame is too large")
+        if padding >= size:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "more padding than there is")
+        wanted = size - 1 - padding  # where there is none it is -1
+        self._taker.begin_data(number, flags, size, wanted)
+        self._is_in_data = True
+        self._data_left, self._padding_left = wanted, max(0, padding)
+
+    def _read_data(self, data: memoryview, position: int) -> int:
+        """Where what has come of the frame ends."""
+        if self._data_left:
+            part = data[position : position + self._data_left]
+            size = len(part)
+            self._data_left -= size
+            position += size
+            if size:
+                self._taker.take_data(part)
+        if not self._data_left:
+            skipped = min(self._padding_left, len(data) - position)
+            self._padding_left -= skipped
+            position += skipped
+            if not self._padding_left:
+                self._is_in_data = False
+                self._taker.end_data()
+        return position
+
+    # ------------------------------------------------------------------ headers
+
+    def _add_to_block(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        if not self._block_stream:
+            payload = _without_padding(kind, flags, number, payload)
+            if flags & frames.END_HEADERS:
+                self._taker.take_block(number, flags, payload)
+                return
+            self._block_stream, self._block_flags, self._block_frames = number, flags, 0
+        elif kind != frames.CONTINUATION or number != self._block_stream:
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "the rest of the headers is missing")
+        self._block += payload
+        self._block_frames += 1
+        if self._block_frames > _BLOCK_FRAMES or len(self._block) > MAX_LIST_BYTES:
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "the headers have no end")
+        if flags & frames.END_HEADERS:
+            block = bytes(self._block)
+            self._block.clear()
+            self._block_stream = 0
+            self._taker.take_block(number, self._block_flags, block)
+
+
+def _without_padding(kind: int, flags: int, number: int, payload: bytes) -> bytes:
+    """The block in a HEADERS frame."""
+    start, end = 0, len(payload)
+    if flags & frames.PADDED:
+        start, end = 1, end - (payload[0] if payload else 1)
+    if flags & frames.HAS_PRIORITY:
+        start += 5
+    if kind != frames.HEADERS or start > end or number % 2 == 0:
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "a wrong HEADERS frame")
+    return payload[start:end]

@@ -1,0 +1,204 @@
+"""The sending half of a connection: whose data may go out now, and how the frames are written.
+
+The base of connection.py's Connection. Data wait in their stream while the client has no room for
+them, or has not read what went before; streams that have some take turns.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.stream import Stream
+
+#: More is not made ready at once; it would only lie in the transport.
+_MOST_READY = 1 << 20
+#: What a stream may send before it is another one's turn.
+_TURN_BYTES = 256 * 1024
+#: Larger pieces are sent from where they lie.
+_COPIED_BYTES = 16 * 1024
+
+_HEADERS_END = frames.END_HEADERS | frames.END_STREAM
+
+
+class Sending:
+    def __init__(self, wake: Callable[[], None]) -> None:
+        #: To be called when there is something in `out` that nobody is about to send.
+        self._wake = wake
+        self.streams: dict[int, Stream] = {}
+        #: What is ready to be sent, and its size.
+        self.out: list[bytes | memoryview] = []
+        self.out_bytes = 0
+        #: The client does not read what has been sent.
+        self.is_paused = False
+        #: What streams begin with in the direction of the client, and how large its frames may be.
+        self.first_window = frames.DEFAULT_WINDOW
+        self.frame_size = frames.DEFAULT_FRAME_SIZE
+        #: What all streams together may send.
+        self.window = frames.DEFAULT_WINDOW
+        #: Streams with data and room for some.
+        self._turns: deque[Stream] = deque()
+
+    def take_output(self) -> list[bytes | memoryview]:
+        """To be sent in this order; then continue() is to be called."""
+        out, self.out, self.out_bytes = self.out, [], 0
+        return out
+
+    def _write(self, data: bytes) -> None:
+        if not self.out:
+            self._wake()
+        self.out.append(data)
+        self.out_bytes += len(data)
+
+    # ---------------------------------------------------------------- answers
+
+    def answer(self, stream: Stream, head: bytes, pieces: tuple[bytes, bytes], tail: bytes) -> None:
+        """All of a response at once: headers, data, trailers."""
+        size, number = len(pieces[0]) + len(pieces[1]), stream.id
+        if (
+            size > self.frame_size
+            or size > stream.window
+            or size > self.window
+            or self.is_paused
+            or self._turns
+        ):
+            self.begin(stream, head)
+            self.send(stream, pieces)
+            self.finish(stream, tail)
+            return
+        self.have_sent()
+        stream.window -= size
+        self.window -= size
+        stream.has_ended = True
+        header = frames.HEADER.pack
+        self._write(
+            b"".join(
+                (
+                    header(len(head) >> 8, len(head) & 255, 1, 4, number),
+                    head,
+                    header(size >> 8, size & 255, 0, 0, number),
+                    *pieces,
+                    header(len(tail) >> 8, len(tail) & 255, 1, _HEADERS_END, number),
+                    tail,
+                )
+            )
+        )
+        self._ended(stream)
+
+    def begin(self, stream: Stream, block: bytes) -> None:
+        """The headers of a response whose data follow."""
+        self.have_sent()
+        self._write(
+            frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block
+        )
+
+    def send(self, stream: Stream, pieces: tuple[bytes, bytes]) -> None:
+        """More of its data. What cannot be sent now waits in `outgoing` until on_sent()."""
+        if stream.has_ended:
+            return
+        size = len(pieces[0]) + len(pieces[1])
+        if (
+            not stream.outgoing
+            and size <= stream.window
+            and size <= self.window
+            and size <= self.frame_size
+            and not self.is_paused
+            and not self._turns
+        ):
+            self.have_sent()
+            stream.window -= size
+            self.window -= size
+            self._write(b"".join((frames.header(size, frames.DATA, 0, stream.id), *pieces)))
+            return
+        stream.outgoing.extend(map(memoryview, pieces))
+        stream.outgoing_bytes += size
+        self.has_room(stream)
+
+    def finish(self, stream: Stream, block: bytes) -> None:
+        """The trailers, after whatever waits to be sent."""
+        if stream.has_ended:
+            return
+        stream.has_ended = True
+        if stream.outgoing:
+            stream.trailers = block
+        else:
+            self._end(stream, block)
+
+    def _end(self, stream: Stream, block: bytes) -> None:
+        self.have_sent()
+        self._write(frames.header(len(block), frames.HEADERS, _HEADERS_END, stream.id) + block)
+        self._ended(stream)
+
+    def _ended(self, stream: Stream) -> None:
+        if not stream.was_ended:
+            # It need not say the rest.
+            self._write(frames.reset(stream.id, frames.NO_ERROR))
+        self.forget(stream)
+
+    def reset(self, stream: Stream, code: int) -> None:
+        """Ends it without a word of gRPC."""
+        if stream.is_open:
+            self._write(frames.reset(stream.id, code))
+            self.forget(stream)
+
+    def forget(self, stream: Stream) -> None:
+        """It has ended, one way or another."""
+        stream.is_open = False
+        stream.has_ended = True
+        stream.outgoing.clear()
+        stream.outgoing_bytes = 0
+        self.streams.pop(stream.id, None)
+
+    def have_sent(self) -> None:
+        """Headers or data are being sent."""
+
+    # ------------------------------------------------------------------- turns
+
+    def has_room(self, stream: Stream) -> None:
+        """The client takes more of it, or there is more."""
+        if stream.outgoing and stream.window > 0 and not stream.has_turn:
+            stream.has_turn = True
+            self._turns.append(stream)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Sends what may be sent."""
+        turns = self._turns
+        while turns and self.window > 0 and not self.is_paused and self.out_bytes < _MOST_READY:
+            stream = turns.popleft()
+            stream.has_turn = False
+            if not stream.is_open:
+                continue
+            self._take_turn(stream)
+            if stream.outgoing:
+                if stream.window > 0:
+                    stream.has_turn = True
+                    turns.append(stream)
+            elif stream.trailers is not None:
+                self._end(stream, stream.trailers)
+            else:
+                stream.on_sent()
+
+    def _take_turn(self, stream: Stream) -> None:
+        left = min(stream.window, self.window, _TURN_BYTES)
+        waiting = stream.outgoing
+        while waiting and left > 0:
+            data = waiting[0]
+            self.have_sent()
+            size = min(len(data), left, self.frame_size)
+            header = frames.header(size, frames.DATA, 0, stream.id)
+            if size > _COPIED_BYTES:
+                self._write(header)
+                self.out.append(data[:size])
+                self.out_bytes += size
+            else:
+                self._write(header + data[:size])
+            if size == len(data):
+                waiting.popleft()
+            else:
+                waiting[0] = data[size:]
+            left -= size
+            stream.window -= size
+            stream.outgoing_bytes -= size
+            self.window -= size

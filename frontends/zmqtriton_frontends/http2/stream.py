@@ -1,0 +1,75 @@
+"""One stream of HTTP/2: where it stands, and what of it waits to be sent.
+
+connection.py moves it. Whoever answers requests derives from it, for what is to be done with what a
+client sends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.http2.connection import Connection
+
+#: What a client may send on a stream before it hears from us.
+WINDOW_BYTES = 256 * 1024
+
+
+class Stream:
+    """Lives from its first header until both sides have ended it, or one has reset it."""
+
+    __slots__ = (
+        "connection",
+        "credit",
+        "has_ended",
+        "has_turn",
+        "id",
+        "is_holding",
+        "is_open",
+        "outgoing",
+        "outgoing_bytes",
+        "trailers",
+        "was_ended",
+        "window",
+        "window_target",
+    )
+
+    def __init__(self, connection: Connection, number: int) -> None:
+        self.connection = connection
+        self.id = number
+        #: What we may send. Below 0 where the client has taken room back.
+        self.window = connection.first_window
+        #: What the client may send, and what that is to be raised to.
+        self.credit = self.window_target = WINDOW_BYTES
+        #: Set where nothing more is wanted for now: the credit is not raised.
+        self.is_holding = False
+        #: The client has said all that it will.
+        self.was_ended = False
+        #: We have said all, though some of it may still wait here.
+        self.has_ended = False
+        #: Neither reset nor ended by both.
+        self.is_open = True
+        #: Among those that may send now.
+        self.has_turn = False
+        self.outgoing: deque[memoryview] = deque()
+        self.outgoing_bytes = 0
+        #: The header block that ends it, to be sent after all data.
+        self.trailers: bytes | None = None
+
+    # What a client does; nothing of this may raise.
+
+    def on_begin(self) -> None:
+        """The first event; from now on it may be answered."""
+
+    def on_data(self, data: memoryview) -> None:
+        """Bytes, to be copied or used before this returns."""
+
+    def on_end(self) -> None:
+        """No more will come."""
+
+    def on_reset(self) -> None:
+        """The client has gone, or wants no answer; nothing more can be sent."""
+
+    def on_sent(self) -> None:
+        """All data that were to be sent are on their way."""
