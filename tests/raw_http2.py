@@ -80,6 +80,16 @@ class Connection:
             return False
         return True
 
+    def send_within(self, seconds: float, *frames: bytes) -> bool:
+        """Whether the server took it all in that time."""
+        self._socket.settimeout(seconds)
+        try:
+            return self.send(*frames)
+        except TimeoutError:
+            return False
+        finally:
+            self._socket.settimeout(60)
+
     def read_until(self, wanted: bytes, within_s: float = 60.0) -> bytes:
         """What has come so far, with these bytes in it, or up to the end of the connection."""
         end = time.monotonic() + within_s

@@ -245,6 +245,7 @@ class Connection(Sending):
         self._take_idle_frame()
         if flags & frames.ACK:
             return
+        self._write(frames.SETTINGS_ACK)
         for setting, value in frames.read_settings(payload):
             if setting == frames.INITIAL_WINDOW_SIZE:
                 self._set_first_window(value)
@@ -254,7 +255,6 @@ class Connection(Sending):
                 self.frame_size = value
             elif setting == frames.ENABLE_PUSH and value > 1:
                 raise ConnectionFault(frames.PROTOCOL_ERROR, "no truth value")
-        self._write(frames.SETTINGS_ACK)
 
     def _set_first_window(self, value: int) -> None:
         if value > frames.LARGEST_WINDOW:

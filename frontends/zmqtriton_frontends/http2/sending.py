@@ -111,7 +111,7 @@ class Sending:
             self.window -= size
             self._write(b"".join((frames.header(size, frames.DATA, 0, stream.id), *pieces)))
             return
-        stream.outgoing.extend(map(memoryview, pieces))
+        stream.outgoing.extend(memoryview(piece) for piece in pieces if piece)
         stream.outgoing_bytes += size
         self.has_room(stream)
 
