@@ -296,6 +296,7 @@ class Attach(NamedTuple):
     generation: Count
     serial: Count
     instance: Name
+    demand: Document = ""  # what it shares with others, as zmqtriton.config.resources has it
 
 
 class Retire(NamedTuple):
@@ -355,8 +356,7 @@ class Initialize(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """To a Loaded that says is_asked: the lifeline that comes along is a thread's of its own, which
-    answers each Call there with what is_ready() says."""
+    """To a Loaded that says is_asked: with a lifeline for a thread that answers for is_ready."""
 
 
 class Finish(NamedTuple):

@@ -51,11 +51,13 @@ class World:
         self.core.expect(wire.Expect(serial, TOKEN, "http", "http", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
 
-    def stub(self, serial: int, generation: int = 1, page: Page | None = None) -> None:
+    def stub(
+        self, serial: int, generation: int = 1, page: Page | None = None, demand: str = ""
+    ) -> None:
         self.core.expect(wire.Expect(serial, TOKEN, "stub", f"m_{serial}", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
         self.core.connected(wire.Hello(serial, TOKEN, 1), [], self.now)
-        self.core.attach(wire.Attach(generation, serial, f"m_{serial}"), self.now, page)
+        self.core.attach(wire.Attach(generation, serial, f"m_{serial}", demand), self.now, page)
         self.take()
 
     def infer(self, peer: int, *rows: wire.Request, body: bytes = b"body") -> None:

@@ -474,9 +474,15 @@ def test_both_options_for_the_cache_together_are_refused() -> None:
 
 
 def test_what_has_no_effect_yet_is_said_once() -> None:
-    options = parsed("--rate-limit=execution_count", "--rate-limit=EXECUTION_COUNT")
+    options = parsed("--reuse-http-port=true", "--reuse-http-port=1")
 
-    assert ("accepted but has no effect yet: --rate-limit",) == options.warnings
+    assert ("accepted but has no effect yet: --reuse-http-port",) == options.warnings
+
+
+def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
+    options = parsed("--rate-limit=EXECUTION_COUNT")
+
+    assert () == options.warnings
     assert "execution_count" == options.rate_limit
 
 

@@ -56,8 +56,10 @@ class World:
     """A server. `stubs` says per model what its stubs do: LOADS, HANGS, or why they fail."""
 
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
+        """Beside `settings` it is how the supervisor is told to work."""
         policy.setdefault("roles", ROLES)
-        server = Server("/run/x", "{}", lambda: b"0123456789abcdef")
+        settings = policy.pop("settings", "{}")
+        server = Server("/run/x", settings, lambda: b"0123456789abcdef")
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
         self.stubs: dict[str, str] = {}

@@ -35,6 +35,10 @@ class Queue:
         level = self._levels.first()
         return [level.pop()] if level is not None else []
 
+    def is_ready(self, now_ns: int) -> bool:
+        """Whether `take` would have something."""
+        return self._levels.first() is not None
+
     def waiting(self) -> list[Inflight]:
         """All that are still wanted, in the order in which they are to be taken."""
         return list(self._levels)
@@ -69,17 +73,24 @@ class BatchingQueue(Queue):
         self._delay_ns = int(batching.get("max_queue_delay_microseconds", 0)) * 1000
 
     def take(self, now_ns: int) -> list[Inflight]:
+        return self._pop(self._size(now_ns))
+
+    def is_ready(self, now_ns: int) -> bool:
+        return self._size(now_ns) > 0
+
+    def _size(self, now_ns: int) -> int:
+        """How many are to be executed together now."""
         self.due_ns = 0
         if self._levels.first() is None:
-            return []
+            return 0
         found = self._look()
         due_ns = found.oldest_ns + self._delay_ns
         if found.preferred and (now_ns < due_ns or not self._delay_ns):
-            return self._pop(found.preferred)
+            return found.preferred
         if found.is_closed or found.size >= self._enough or now_ns >= due_ns:
-            return self._pop(found.requests)
+            return found.requests
         self.due_ns = due_ns
-        return []
+        return 0
 
     def _look(self) -> _Found:
         """There must be a request. One that is too large alone was checked against another

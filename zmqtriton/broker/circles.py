@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
+    from zmqtriton.broker.queues import Generation
 
 #: Beyond so many requests it is not worth knowing.
 _MOST = 10_000
@@ -62,6 +63,11 @@ class Circles:
         self._queued[request.route] = request
         if instance is None or request.row.flags & wire.WAITS:
             self._fresh.append(request)
+
+    def is_awaited(self, generation: Generation) -> bool:
+        """Whether a model may wait for a request that is queued there."""
+        waits = RequestState.QUEUED
+        return any(r.generation is generation and r.state is waits for r in self._queued.values())
 
     def discard(self, request: Inflight) -> None:
         """It is answered."""
@@ -201,8 +207,12 @@ def _room(instance: Instance, supposed: set[int] | None) -> list[list[Inflight]]
     """What is needed for it to begin another batch."""
     if instance.waits:
         return [list(instance.waits.values())]
-    if instance.room > 0 or not instance.batches:
-        return [[]]
+    if instance.places > 0 or not instance.batches:
+        shared = instance.membership
+        holders = shared.blockers() if shared is not None else []
+        # Whoever ends first may give back enough.
+        ways = [w for one in holders for n in one.batches for w in _end(one, n, supposed)]
+        return ways or [[]]
     return [way for number in instance.batches for way in _end(instance, number, supposed)]
 
 

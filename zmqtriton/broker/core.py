@@ -7,6 +7,7 @@ final answer, whatever dies: every way out of a request leads through `answers`.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 from zmqtriton.broker import statistics
 from zmqtriton.broker.answers import CANCELLED, Answers, too_many
@@ -22,6 +23,7 @@ from zmqtriton.broker.measures import Measures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
+from zmqtriton.broker.rates import Rates
 from zmqtriton.broker.recovery import Recovery
 from zmqtriton.broker.reports import Traffic, report
 from zmqtriton.broker.retirement import Retirement
@@ -56,16 +58,19 @@ class Core:
         self.ensembles = Ensembles(self)
         self.measures = Measures(self.outbox)
         self._timers = Timers()
-        self._dispatch = Dispatch(self.outbox, self._timers)
+        self.rates = Rates(self.generations)
+        self._dispatch = Dispatch(self.outbox, self._timers, self.rates)
         self._iterations = Iterations(self)
         self._sequencing = Sequencing(self)
         self._retirement = Retirement(self)
         self.circles = Circles(self)
+        self.rates.is_urgent = self.circles.is_awaited
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int, settings: str = "{}") -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
         self._dispatch.number_from(epoch << 40)
         self._sequencing.is_successor = epoch > 1
+        self.rates.begin(settings)
 
     # ------------------------------------------------------- peers and models
 
@@ -100,6 +105,7 @@ class Core:
             return  # removed, or dead, before the news of it were out
         instance = Instance(message.serial, message.instance, message.generation, progress)
         generation.instances[instance.serial] = instance
+        self.rates.join(instance, generation, message.demand)
         self.instances[instance.serial] = instance
         if peer.is_connected:
             self._arrive(instance, now_ns)
@@ -386,9 +392,9 @@ class Core:
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        own = {"malformed": self.malformed, "leases": self.blocks.leases.count}
+        own: dict[str, Any] = {"malformed": self.malformed, "leases": self.blocks.leases.count}
         peer = self.peers.get(serial)
         measures = self.measures if peer is not None and peer.role == "metrics" else None
-        own |= vars(self.traffic)
+        own |= vars(self.traffic) | {"resources": self.rates.report()}
         answer = report(message, self.generations, own, wall_offset_ns, measures)
         self.outbox.asides.append((serial, answer))

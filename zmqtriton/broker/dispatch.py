@@ -12,6 +12,7 @@ from zmqtriton.broker.instances import EARLIER, Batch, Instance, InstanceState
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.queues import Generation
+from zmqtriton.broker.rates import Rates
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 
@@ -19,9 +20,10 @@ _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
 
 
 class Dispatch:
-    def __init__(self, outbox: Outbox, timers: Timers) -> None:
+    def __init__(self, outbox: Outbox, timers: Timers, rates: Rates) -> None:
         self._outbox = outbox
         self._timers = timers
+        self._rates = rates
         self._touched: dict[int, Generation] = {}
         self._numbers = itertools.count(1)
 
@@ -57,18 +59,48 @@ class Dispatch:
         while self._touched:
             touched, self._touched = self._touched, {}
             for generation in touched.values():
-                self._dispatch(generation, now_ns)
+                if not generation.is_limited:
+                    self._dispatch(generation, now_ns)
+        while self._rates and self._dispatch_limited(now_ns):
+            pass
 
     def _dispatch(self, generation: Generation, now_ns: int) -> None:
-        while True:
-            chosen = generation.next_dispatch(now_ns)
-            if chosen is None:
-                break
-            instance, requests = chosen
-            number = next(self._numbers)
-            works = self._outbox.works.setdefault(instance.serial, [])
-            works += generation.works(requests, number, self._numbers)
-            self._begin(instance, generation, Batch(number, requests, now_ns))
+        if generation.is_limited:
+            while self._dispatch_limited(now_ns):
+                pass
+            return
+        while self._dispatch_next(generation, now_ns):
+            pass
+        self._await_due(generation)
+
+    def _dispatch_limited(self, now_ns: int) -> bool:
+        """To the first whose turn it is and for whom there is something; False: to nobody. What
+        one has given back may be what any other waits for, so all are looked at."""
+        for generation, instance in self._rates.candidates(now_ns):
+            membership = instance.membership
+            assert membership is not None
+            membership.is_its_turn = True
+            has_begun = self._dispatch_next(generation, now_ns)
+            self._await_due(generation)
+            membership.is_its_turn = False
+            if has_begun:
+                self._rates.began(instance)
+                return True
+        return False
+
+    def _dispatch_next(self, generation: Generation, now_ns: int) -> bool:
+        chosen = generation.next_dispatch(now_ns)
+        if chosen is None:
+            return False
+        instance, requests = chosen
+        number = next(self._numbers)
+        works = self._outbox.works.setdefault(instance.serial, [])
+        works += generation.works(requests, number, self._numbers)
+        self._begin(instance, generation, Batch(number, requests, now_ns))
+        return True
+
+    def _await_due(self, generation: Generation) -> None:
+        """It is looked at again when its next batch has waited long enough."""
         due_ns = generation.due_ns
         if due_ns and not 0 < generation.timer_ns <= due_ns:  # else that one looks again
             generation.timer_ns = due_ns

@@ -17,10 +17,13 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.rates import Membership
 
 
 class InstanceState(enum.Enum):
@@ -115,6 +118,7 @@ class Instance:
             "asked",
             "awaits",
             "is_dismissed",
+            "membership",
             "open",
             "progress",
             "serial",
@@ -144,6 +148,8 @@ class Instance:
         self.open: dict[tuple[int, int], Inflight] = {}
         #: How many batches it executes at once.
         self.slots = 1
+        #: Among those that share resources; None: it shares none.
+        self.membership: Membership | None = None
         #: How many it was in when it said hello.
         self.earlier = 0
         #: Of `open` those that wait to be executed once more.
@@ -176,11 +182,21 @@ class Instance:
         self.state = state
 
     @property
+    def load(self) -> int:
+        """How many batches it is in, or may be in for an earlier broker."""
+        return len(self.batches) + max(0, self.earlier - 1)
+
+    @property
+    def places(self) -> int:
+        """How many batches more it could execute at once."""
+        return self.slots - self.load if self.is_open else 0
+
+    @property
     def room(self) -> int:
-        """How many batches it can begin at once."""
-        if not self.is_open:
+        """How many batches it can begin now."""
+        if self.membership is not None and not self.membership.is_its_turn:
             return 0
-        return self.slots - len(self.batches) - max(0, self.earlier - 1)
+        return self.places
 
     def awaited(self, batch: int) -> list[Inflight] | None:
         """What this batch waits for, any one of which lets it go on; None: it may wait for nothing.
@@ -252,7 +268,7 @@ class Instance:
         """Whether it may be sent one more batch while it executes another."""
         if self.state is not InstanceState.BUSY or self.progress is None:
             return False
-        if self.slots > 1 or self.asked:
+        if self.slots > 1 or self.asked or self.membership is not None:
             return False
         return len(self.batches) < most and EARLIER not in self.batches
 

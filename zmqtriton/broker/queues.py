@@ -97,6 +97,8 @@ class Generation:
         self.sequences: Sequences | None = None
         if "sequence_batching" in document and not self._candidates:
             self.sequences = Sequences(model, document)
+        #: Its instances begin nothing before it is their turn.
+        self.is_limited = False
         #: An instance may be given another batch while it executes one.
         self._is_wide = "MAX_INFLIGHT" in document.get("parameters", {})
         self._config = document
@@ -206,14 +208,26 @@ class Generation:
 
     def _roomy(self) -> Instance | None:
         """The stub that can begin most batches beside those that it executes."""
-        if not self._is_wide:
+        if not (self._is_wide or self.is_limited):
             return None
         best = max(self.instances.values(), key=lambda one: one.room, default=None)
         return best if best is not None and best.room > 0 else None
 
     def become_idle(self, instance: Instance) -> None:
-        if not self._candidates and self.sequences is None:
+        if not self._candidates and self.sequences is None and instance.membership is None:
             self._idle.append(instance)
+
+    def limit(self) -> None:
+        """From now on its instances begin when it is their turn."""
+        self.is_limited = True
+        self._idle.clear()
+
+    def has_ready(self, instance: Instance, now_ns: int) -> bool:
+        """Whether something waits that it could begin now, or soon: delays of sequences do not
+        count."""
+        if self.sequences is not None:
+            return self.sequences.has_ready(instance)
+        return bool(instance.again) or self._queue.is_ready(now_ns)
 
     def _next_step(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
         """New requests go first, as long as their instance may have more of them begun."""

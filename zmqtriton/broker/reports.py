@@ -22,7 +22,7 @@ class Traffic:
 def report(
     message: wire.AskStatistics,
     generations: Generations,
-    own: dict[str, int],
+    own: dict[str, Any],
     wall_offset_ns: int,
     measures: Measures | None = None,
 ) -> wire.Statistics:

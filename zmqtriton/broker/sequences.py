@@ -238,6 +238,11 @@ class Sequences:
                 return instance, batch
         return None
 
+    def has_ready(self, instance: Instance) -> bool:
+        """Whether one of its sequences has a request that may be executed."""
+        slots = self._slots.get(instance.serial)
+        return slots is not None and any(s is not None and s.is_ready for s in slots.sequences)
+
     def look_at_idle(self, now_ns: int) -> None:
         """Ends those that have been idle for too long."""
         for sequence in self._left:

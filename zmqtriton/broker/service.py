@@ -286,7 +286,7 @@ class Service:
     def _be_born(self, birth: wire.Birth) -> None:
         self._directory, self._epoch = birth.directory, birth.epoch
         logs.configure(logs.Wanted.of(json.loads(birth.settings)))
-        self._core.begin(birth.epoch)
+        self._core.begin(birth.epoch, birth.settings)
         context: Any = zmq.Context.instance()
         requests = endpoints.requests_address(birth.directory, birth.epoch)
         self._requests = _Router(context, requests, self._core.traffic)

@@ -12,6 +12,7 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.resources import demand_of
 from zmqtriton_floor.errors import InternalError
 
 #: One process each; a larger number is a slip of the pen that would bring the machine down.
@@ -32,6 +33,8 @@ class Instance:
     passive: bool
     ordinal: int
     host_policy: str = ""
+    #: What it needs of the rate limiter, as JSON; "": it is never limited.
+    demand: str = ""
 
 
 def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
@@ -106,6 +109,7 @@ def _check_total(config: Any) -> None:
 def instance_names(config: Any) -> list[Instance]:
     """The instances of a completed configuration, in the order in which they are started."""
     instances: list[Instance] = []
+    is_limited = any(group.HasField("rate_limiter") for group in config.instance_group)
     for group in config.instance_group:
         for index in range(group.count):
             for kind, device_id in _placements(group):
@@ -117,6 +121,7 @@ def instance_names(config: Any) -> list[Instance]:
                         passive=group.passive,
                         ordinal=len(instances),
                         host_policy=group.host_policy,
+                        demand=demand_of(group, device_id).to_json() if is_limited else "",
                     )
                 )
     return instances

@@ -88,6 +88,10 @@ def status(context: click.Context, as_json: bool) -> None:
         click.echo()
         header = ("Model", "Answered", "Failed", "Pending", "Executions")
         _show(header, [_count_row(entry) for entry in counts])
+    if found.get("resources"):
+        click.echo()
+        header = ("Resource", "Device", "In use", "Held by", "Awaited by")
+        _show(header, [_resource_row(entry) for entry in found["resources"]])
 
 
 def _process_row(process: dict[str, Any]) -> Sequence[str]:
@@ -109,6 +113,13 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
 def _count_row(entry: dict[str, Any]) -> Sequence[str]:
     numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
     return (f"{entry['model']}:{entry['version']}", *numbers)
+
+
+def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
+    held = ", ".join(f"{name} ({count})" for name, count in entry["holders"].items())
+    device = "-" if entry["device"] is None else str(entry["device"])
+    used = f"{entry['in_use']} of {entry['count']}"
+    return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
 
 
 def _duration(seconds: float) -> str:

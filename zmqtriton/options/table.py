@@ -264,13 +264,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "rate-limit",
             '"execution_count" or "off".',
-            _PENDING,
             read=read.one_of(("execution_count", "off"), "invalid argument for --rate-limit"),
         ),
         a.other("name:count:device", read.resource)(
             "rate-limit-resource",
             "How many of a resource there are, on one device or without one. May be repeated.",
-            _PENDING,
         ),
     ),
     "Memory/Device Management": (

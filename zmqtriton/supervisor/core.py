@@ -330,7 +330,7 @@ class Core:
 
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process, and what the broker has counted."""
-        self._counts.ask(lambda counts: done({**self._describe(), "counts": counts}))
+        self._counts.ask(lambda found: done({**self._describe(), **found}))
 
     def _probe_broker(self, then: Callable[[], None]) -> None:
         if self._introductions.broker:

@@ -14,8 +14,9 @@ from zmqtriton_floor import wire
 #: A broker that needs longer is shown without counts.
 _WITHIN_S = 2.0
 
-#: None: the broker does not answer.
-Counts = list[dict[str, Any]] | None
+#: `counts`: one entry for each version that is loaded, None if the broker does not answer.
+#: `resources`: of the rate limiter, and who holds them.
+Found = dict[str, Any]
 
 
 class BrokerCounts:
@@ -23,23 +24,24 @@ class BrokerCounts:
         self._plan = plan
         self._introductions = introductions
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Callable[[Counts], None]] = {}
+        self._waiting: dict[int, Callable[[Found], None]] = {}
 
-    def ask(self, then: Callable[[Counts], None]) -> None:
-        """`then` gets one entry for each version that is loaded."""
+    def ask(self, then: Callable[[Found], None]) -> None:
         number = next(self._numbers)
         self._waiting[number] = then
         self._introductions.tell_broker(wire.AskStatistics(number, "", -1))
-        self._plan.after(_WITHIN_S, lambda: self._answer(number, None))
+        self._plan.after(_WITHIN_S, lambda: self._answer(number, None, []))
 
     def answered(self, message: wire.Statistics) -> None:
-        entries = json.loads(message.result)["model_stats"] if not message.code else None
-        self._answer(message.id, entries and [_summary(entry) for entry in entries])
+        document = json.loads(message.result) if not message.code else {}
+        entries = document.get("model_stats")
+        resources = document.get("zmqtriton", {}).get("resources", [])
+        self._answer(message.id, entries and [_summary(entry) for entry in entries], resources)
 
-    def _answer(self, number: int, counts: Counts) -> None:
+    def _answer(self, number: int, counts: Any, resources: list[dict[str, Any]]) -> None:
         then = self._waiting.pop(number, None)
         if then is not None:
-            then(counts)
+            then({"counts": counts, "resources": resources})
 
 
 def _summary(entry: dict[str, Any]) -> dict[str, Any]:

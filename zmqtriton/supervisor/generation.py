@@ -114,7 +114,7 @@ class Generation:
         self.owner = owner
         if self.finished is None:
             self._start([self.blueprint.first])
-        else:
+        elif self._may_share(self.finished):
             self._start(self.finished.places)
 
     def announce(self) -> None:
@@ -158,8 +158,9 @@ class Generation:
 
     def regroup(self, blueprint: Blueprint, then: Then) -> None:
         """Has the instances of this blueprint from now on, which differs in nothing else. Calls
-        `then` when it has, or cannot. Raises ConfigError."""
+        `then` when it has, or cannot. Raises ZmqTritonError."""
         finished = blueprint.finished or blueprint.finish(self._completion)
+        self._introductions.resources.claim(self.number, finished.places)
         self._regrouping = Regrouping(self, blueprint, finished, then)
         self._proceed()
 
@@ -271,6 +272,7 @@ class Generation:
             return
         if not any(instance.is_alive for instance in self.instances):
             self._remove("unloaded")
+            self._introductions.resources.give_back(self.number)
             self._enter(states.LastProcessExited())
             self.owner.generation_ended(self)
 
@@ -331,12 +333,24 @@ class Generation:
             except ZmqTritonError as error:
                 self._fail(error.number, error.text)
                 return
+            if not self._may_share(self.finished):
+                return
             others = self.finished.places[1:]
         self._plan.do(Send(instance.serial, wire.Initialize(self.finished.config)))
         self._start(others)
 
+    def _may_share(self, finished: Finished) -> bool:
+        """Whether all of its instances could ever execute, with what others need."""
+        try:
+            self._introductions.resources.claim(self.number, finished.places)
+        except ZmqTritonError as error:
+            self._fail(error.number, error.text)
+            return False
+        return True
+
     def _attach(self, instance: Instance) -> None:
-        message = wire.Attach(self.number, instance.serial, instance.name)
+        demand = self._introductions.resources.shown(instance.place.demand)
+        message = wire.Attach(self.number, instance.serial, instance.name, demand)
         self._introductions.tell_broker(message)
 
     def _fail(self, code: int, text: str) -> None:

@@ -32,6 +32,8 @@ class Place(NamedTuple):
     name: str
     kind: str
     device: int
+    #: What it needs of the rate limiter; "": nothing.
+    demand: str = ""
 
 
 class Instance:

@@ -14,6 +14,7 @@ from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.replay import SETTLED_S, Replay
+from zmqtriton.supervisor.resources import Resources
 from zmqtriton_floor import wire
 
 #: They speak with the broker, and must know when there is another one.
@@ -40,6 +41,7 @@ class Introductions:
         self._server = server
         self._acknowledgements = acknowledgements
         self._replay = Replay()
+        self.resources = Resources(json.loads(server.settings))
         #: Counts the brokers.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}

@@ -244,7 +244,7 @@ def _check_parameters(config: Any) -> None:
 
 
 def _places(config: Any) -> tuple[Place, ...]:
-    return tuple(Place(i.name, i.kind, i.device_id) for i in instance_names(config))
+    return tuple(Place(i.name, i.kind, i.device_id, i.demand) for i in instance_names(config))
 
 
 def _first(config: Any, host: Host) -> Place:

@@ -60,7 +60,7 @@ def match(
     instances: Iterable[Instance], places: Iterable[Place]
 ) -> tuple[dict[Instance, Place], list[Place]]:
     """Who stays, and for which place; and the places for which there is nobody. A place of the
-    same name comes first; else the kind and the device must be the same."""
+    same name comes first; else all but the name must be the same."""
     free, lacking = list(instances), list(places)
     kept: dict[Instance, Place] = {}
     for is_same in (_is_equal, _is_alike):
@@ -78,4 +78,4 @@ def _is_equal(one: Place, other: Place) -> bool:
 
 
 def _is_alike(one: Place, other: Place) -> bool:
-    return (one.kind, one.device) == (other.kind, other.device)
+    return one[1:] == other[1:]

@@ -76,7 +76,7 @@ class Stopping:
     def _report(self) -> None:
         left_s = self._left_s
         if self.phase is Phase.CLOSING:
-            self._counts.ask(lambda counts: self._tell_in_flight(left_s, counts or []))
+            self._counts.ask(lambda found: self._tell_in_flight(left_s, found["counts"] or []))
             return
         text = f"Found {len(self._alive())} live models and 0 in-flight non-inference requests"
         self._plan.log("I", f"Timeout {left_s}: {text}")

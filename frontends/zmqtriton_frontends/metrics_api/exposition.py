@@ -111,8 +111,23 @@ def render_own(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         f"zmqtriton_leased_blocks {broker['leases']}",
         *_own("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
         *_values("shared_memory_bytes", "role", shared),
+        *_resources(broker.get("resources", [])),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
+    """Of the rate limiter; nothing where it has none."""
+    families = (
+        ("resource_count", "How much of a resource there is", "count"),
+        ("resource_in_use", "How much of a resource executions hold", "in_use"),
+    )
+    for name, text, key in families if resources else ():
+        yield from _own(name, text, "gauge")
+        for entry in resources:
+            device = "" if entry["device"] is None else str(entry["device"])
+            labels = _labels(resource=entry["resource"], device=device)
+            yield f"zmqtriton_{name}{labels} {entry[key]}"
 
 
 def _own(name: str, text: str, kind: str) -> list[str]:

@@ -1,0 +1,286 @@
+"""The rate limiter: who may execute beside whom, and whose turn it is."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.broker.world import Page, World, request
+from zmqtriton.config.resources import NO_DEVICE, Demand
+from zmqtriton_floor import wire
+
+F = 1
+A, B, C = 11, 12, 13
+
+
+def demand(priority: int = 1, **counts: int) -> str:
+    return Demand({(name, 0): n for name, n in counts.items()}, priority).to_json()
+
+
+def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> World:
+    """A model for each of them, with one instance: 1 with A, 2 with B …"""
+    world = World()
+    resources = [[name, count, NO_DEVICE] for name, count in given.items()]
+    settings = {"rate_limit": "execution_count", "rate_limit_resource": resources}
+    world.core.begin(1, json.dumps(settings))
+    world.frontend(F)
+    for number, needs in enumerate(demands, 1):
+        name = f"m{number}"
+        document = json.dumps({"name": name, **(config or {})})
+        world.core.serve(wire.Serve(number, name, 1, document))
+        world.stub(A + number - 1, number, Page(), demand=needs)
+    return world
+
+
+def executing(world: World) -> set[int]:
+    return {serial for serial, works in world.works.items() if works}
+
+
+def ask(world: World, generation: int, *ids: int, **fields: Any) -> None:
+    world.infer(F, *(request(own_id, generation, **fields) for own_id in ids))
+
+
+@pytest.mark.row("E38")
+def test_two_that_need_the_same_never_execute_together() -> None:
+    world = world_of(demand(R=1), demand(R=1))
+
+    ask(world, 1, 1, 2)
+    ask(world, 2, 3)
+
+    assert {A} == executing(world)
+    world.finish(A)
+    assert {B} == executing(world)
+    world.finish(B)
+    assert {A} == executing(world)
+
+
+def test_nothing_is_sent_ahead_to_who_shares() -> None:
+    world = world_of(demand(R=1))
+    for own_id in range(1, 5):
+        ask(world, 1, own_id)
+        world.finish(A)
+
+    ask(world, 1, 10, 11, 12)
+
+    assert [10] == [work.id for work in world.works[A]]
+
+
+def test_who_needs_something_else_goes_on() -> None:
+    world = world_of(demand(R=1), demand(R=1), demand(S=1))
+
+    for generation in (1, 2, 3):
+        ask(world, generation, generation)
+
+    assert {A, C} == executing(world)
+
+
+@pytest.mark.row("E38")
+def test_priorities_weigh_executions() -> None:
+    world = world_of(demand(1, R=1), demand(2, R=1), demand(4, R=1))
+    for generation in (1, 2, 3):
+        ask(world, generation, *range(generation * 1000, generation * 1000 + 200))
+
+    turns: Counter[int] = Counter()
+    for _ in range(140):
+        [serial] = executing(world)
+        turns[serial] += 1
+        world.finish(serial)
+
+    assert {A: 80, B: 40, C: 20} == turns
+
+
+def test_small_ones_do_not_starve_a_large_one() -> None:
+    world = world_of(demand(R=2), demand(R=1), demand(R=1))
+    ask(world, 2, *range(100, 130))
+    ask(world, 3, *range(200, 230))
+    ask(world, 1, *range(300, 310))
+
+    order = []
+    for _ in range(24):
+        serial = min(executing(world), key=lambda one: world.works[one][0].batch)
+        order.append(serial)
+        world.finish(serial)
+
+    assert 6 <= order.count(A)
+    assert abs(order.count(B) - order.count(C)) <= 1
+
+
+def test_who_comes_anew_does_not_catch_up() -> None:
+    world = world_of(demand(R=1), demand(R=1))
+    ask(world, 1, *range(100, 200))
+    for _ in range(50):
+        world.finish(A)
+
+    ask(world, 2, *range(200, 300))
+    turns = []
+    for _ in range(10):
+        [serial] = executing(world)
+        turns.append(serial)
+        world.finish(serial)
+
+    assert 4 <= turns.count(A) <= 6
+
+
+def test_the_dead_and_the_removed_give_back() -> None:
+    world = world_of(demand(R=1), demand(R=1), demand(R=1))
+    for generation in (1, 2, 3):
+        ask(world, generation, generation)
+
+    world.gone(A)
+    assert {B} == executing(world)
+    world.core.remove(wire.Remove(2, "unloaded"), world.now)
+    world.works.pop(B)
+    world.take()
+
+    assert {C} == executing(world)
+
+
+def test_the_overdue_keep_what_they_have_until_they_are_dead() -> None:
+    limit = {"parameters": {"max_execution_seconds": {"string_value": "0.000001"}}}
+    world = world_of(demand(R=1), demand(R=1), config=limit)
+    ask(world, 1, 1)
+    ask(world, 2, 2)
+
+    world.tick(1_000_000)
+    assert {A} == executing(world)
+    world.gone(A)
+
+    assert {B} == executing(world)
+
+
+def test_who_may_execute_for_an_earlier_broker_counts_as_executing() -> None:
+    world = world_of(demand(R=1))
+    world.core.serve(wire.Serve(2, "n", 1, json.dumps({"name": "n"})))
+    world.core.expect(wire.Expect(B, b"t" * 16, "stub", "n_0", 0))
+    world.core.attach(wire.Attach(2, B, "n_0", demand(R=1)), world.now)
+
+    ask(world, 1, 1)
+    assert set() == executing(world)
+    hello = wire.Hello(B, b"t" * 16, 1)
+    world.core.recognise(hello)
+    world.core.connected(hello, [], world.now)
+    world.take()
+
+    assert {A} == executing(world)
+
+
+def test_a_batch_that_waits_for_company_keeps_nothing_from_others() -> None:
+    batching = {"preferred_batch_size": [4], "max_queue_delay_microseconds": 1000}
+    config = {"max_batch_size": 4, "dynamic_batching": batching}
+    world = world_of(demand(R=1), demand(R=1), config=config)
+
+    ask(world, 1, 1)
+    ask(world, 2, 11, 12, 13, 14)
+    assert {B} == executing(world)
+    world.tick(2_000_000)
+    world.finish(B)
+
+    assert {A} == executing(world)
+
+
+def test_a_delay_that_is_over_is_noticed() -> None:
+    batching = {"preferred_batch_size": [4], "max_queue_delay_microseconds": 1000}
+    world = world_of(demand(R=1), config={"max_batch_size": 4, "dynamic_batching": batching})
+
+    ask(world, 1, 1)
+    assert set() == executing(world)
+    world.tick(2_000_000)
+
+    assert {A} == executing(world)
+
+
+def test_sequences_take_their_turns() -> None:
+    config = {"max_batch_size": 1, "sequence_batching": {"direct": {}}}
+    world = world_of(demand(R=1), demand(R=1), config=config)
+    body = wire.encode_body(wire.RequestBody("", {}, [], []))
+    start = wire.SEQUENCE_START
+
+    for generation in (1, 2):
+        row = request(generation, generation, flags=start, correlation=generation)
+        world.infer(F, row, body=body)
+
+    assert {A} == executing(world)
+    world.finish(A)
+    assert {B} == executing(world)
+
+
+def test_each_batch_of_one_that_has_several_counts() -> None:
+    config = {"parameters": {"MAX_INFLIGHT": {"string_value": "4"}}}
+    world = World()
+    world.core.begin(1, json.dumps({"rate_limit_resource": [["R", 2, NO_DEVICE]]}))
+    world.frontend(F)
+    world.core.serve(wire.Serve(1, "m", 1, json.dumps({"name": "m", **config})))
+    world.core.expect(wire.Expect(A, b"t" * 16, "stub", "m_0", 0))
+    hello = wire.Hello(A, b"t" * 16, 1, slots=4)
+    world.core.recognise(hello)
+    world.core.connected(hello, [], world.now)
+    world.core.attach(wire.Attach(1, A, "m_0", demand(R=1)), world.now)
+
+    ask(world, 1, 1, 2, 3)
+
+    assert 2 == len(world.works[A])
+    world.finish(A)
+    assert 2 == len(world.works[A])
+
+
+def test_who_holds_what_is_told() -> None:
+    world = world_of(demand(R=1), demand(R=1), R=1)
+    ask(world, 1, 1)
+    ask(world, 2, 2)
+
+    world.core.ask_statistics(F, wire.AskStatistics(1, "", -1), 0)
+    world.take()
+
+    [told] = [m for m in world.told if type(m) is wire.Statistics]
+    assert [
+        {
+            "resource": "R",
+            "device": 0,
+            "count": 1,
+            "in_use": 1,
+            "holders": {"m_11": 1},
+            "waiting": ["m_12"],
+        }
+    ] == json.loads(told.result)["zmqtriton"]["resources"]
+
+
+def test_a_circle_through_a_resource_is_refused() -> None:
+    world = world_of(demand(R=1), demand(R=1))
+    ask(world, 1, 1)
+    row = request(7, 0, model="m2", flags=wire.WAITS)
+
+    world.infer(A, row)
+
+    [reply] = world.finals(A, 7)
+    assert "BLS calls form a circle that can not finish: m2 -> m2" in reply.text
+    world.finish(A)
+    ask(world, 2, 2)
+    assert {B} == executing(world)
+
+
+def test_what_a_holder_asks_for_is_not_kept_from_it() -> None:
+    world = world_of(demand(R=1), demand(R=1), demand(R=2), R=2)
+    ask(world, 1, 1)
+    ask(world, 3, 3)  # waits for both, and keeps the one that is free
+
+    ask(world, 2, 2)
+    assert {A} == executing(world)
+    world.infer(A, request(7, 0, model="m2", flags=wire.WAITS))
+
+    assert {A, B} == executing(world)
+
+
+def test_where_one_instance_needs_something_all_take_turns() -> None:
+    world = world_of("", demand(R=1))
+    world.stub(C, 1, Page(), demand=demand(R=1))
+
+    ask(world, 2, 21)
+    ask(world, 1, 1, 2)
+
+    assert {A, B} == executing(world)
+    assert [1] == [work.id for work in world.works[A]]
+    world.finish(B)
+    assert {A, C} == executing(world)

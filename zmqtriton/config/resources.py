@@ -1,0 +1,91 @@
+"""Resources of the rate limiter: what instances need to execute, and how much of it there is.
+
+The supervisor refuses loads that could never execute by it, the broker shares out by it. Only
+arithmetic: knows neither processes nor requests.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.errors import InvalidArgument
+
+#: In place of a device: one resource for all of them; of an option: so much on each of them.
+NO_DEVICE = -1
+
+#: Name and device.
+Key = tuple[str, int]
+
+
+class Demand(NamedTuple):
+    """What one instance needs for each execution, and how dear its executions are: 1 the least."""
+
+    needs: Mapping[Key, int]
+    priority: int
+
+    def to_json(self) -> str:
+        needs = [[name, device, count] for (name, device), count in self.needs.items()]
+        return json.dumps({"needs": needs, "priority": self.priority})
+
+    @classmethod
+    def from_json(cls, document: str) -> Demand:
+        found = json.loads(document)
+        needs = {(name, device): count for name, device, count in found["needs"]}
+        return cls(needs, found["priority"])
+
+
+def demand_of(group: Any, device: int) -> Demand:
+    """An instance's, of its group in the configuration. What is listed twice is needed once."""
+    needs: dict[Key, int] = {}
+    for resource in group.rate_limiter.resources:
+        if resource.count:
+            key = (resource.name, NO_DEVICE if getattr(resource, "global") else device)
+            needs[key] = max(needs.get(key, 0), resource.count)
+    return Demand(needs, max(1, group.rate_limiter.priority))
+
+
+class Supply:
+    """How much there is: what the operator says, or as much as the greediest instance needs."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.is_on: bool = settings.get("rate_limit", "off") == "execution_count"
+        self._given: dict[Key, int] = {}
+        for name, count, device in settings.get("rate_limit_resource") or ():
+            self._given[name, device] = max(0, count)
+
+    def limits(self, demands: Iterable[Demand]) -> dict[Key, int]:
+        """Of each resource that somebody needs."""
+        most: dict[Key, int] = {}
+        for demand in demands:
+            for key, count in demand.needs.items():
+                most[key] = max(most.get(key, 0), count)
+        if not self._given:
+            return most
+        return {key: self._limit(*key) for key in most}
+
+    def check(self, demands: Iterable[Demand]) -> None:
+        """Raises InvalidArgument, with Triton's texts, if one of them could never be met."""
+        demands = list(demands)
+        limits = self.limits(demands)
+        for name, device in limits:
+            if device != NO_DEVICE and (name, NO_DEVICE) in limits:
+                raise InvalidArgument(
+                    f'Resource "{name}" is present as both global and device-specific resource in '
+                    "the model configuration."
+                )
+        for key, limit in limits.items():
+            needed = max(demand.needs.get(key, 0) for demand in demands)
+            if limit < needed:
+                raise InvalidArgument(
+                    f'Resource count for "{key[0]}" is limited to {limit} which will prevent '
+                    "scheduling of one or more model instances, the minimum required count is "
+                    f"{needed}"
+                )
+
+    def _limit(self, name: str, device: int) -> int:
+        if device == NO_DEVICE:
+            counts = [count for (given, _), count in self._given.items() if given == name]
+            return max(counts, default=0)
+        return max(self._given.get((name, device), 0), self._given.get((name, NO_DEVICE), 0))
