@@ -108,6 +108,18 @@ LAYERS = (
         "is used with and without a running server",
     ),
     Layer(
+        "zmqtriton.storage",
+        (_FLOOR, "zmqtriton.storage"),
+        (),
+        "asks stores for whoever has models there, and knows no repository of directories",
+    ),
+    Layer(
+        "zmqtriton.storage.stores",
+        (_FLOOR, "zmqtriton.storage"),
+        ("obstore",),
+        "is the one place that knows the library, which is an extra",
+    ),
+    Layer(
         "zmqtriton.broker",
         (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
         ("zmq",),
@@ -139,6 +151,7 @@ LAYERS = (
             "zmqtriton.environments",
             "zmqtriton.options",
             "zmqtriton.repository",
+            "zmqtriton.storage.places",
             "zmqtriton.supervisor",
             "zmqtriton.console",
             "zmqtriton.systemd",

@@ -99,8 +99,7 @@ class Service:
         self._lifeline = lifeline
         self._core = Core()
         self._is_over = False
-        self._directory = ""
-        self._epoch = 0
+        self._birth = wire.Birth(0, b"", "", "", 0, "{}")
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
         self._departures = Departures()
@@ -220,7 +219,7 @@ class Service:
             raise ProtocolError(f"{kind.__name__} is no message for this socket")
 
     def _hello(self, router: _Router, frames: list[bytes], message: Any, now_ns: int) -> None:
-        if type(message) is not wire.Hello or message.epoch != self._epoch:
+        if type(message) is not wire.Hello or message.epoch != self._birth.epoch:
             raise ProtocolError("the first message was no Hello of this epoch")
         if message.serial not in self._core.peers:
             self._read_lifeline()  # it may have been announced in this very moment
@@ -228,7 +227,7 @@ class Service:
         if message.serial in router.identities:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
         router.introduce(frames[0], message.serial)
-        router.send(message.serial, wire.Welcome(self._epoch), [])
+        router.send(message.serial, wire.Welcome(self._birth.epoch), [])
         if router is self._workers:
             self._core.connected(message, frames[2:], now_ns)
         else:
@@ -284,14 +283,13 @@ class Service:
             raise ProtocolError(f"{type(message).__name__} is no message for the broker")
 
     def _be_born(self, birth: wire.Birth) -> None:
-        self._directory, self._epoch = birth.directory, birth.epoch
+        self._birth = birth
         logs.configure(logs.Wanted.of(json.loads(birth.settings)))
         self._core.begin(birth.epoch, birth.settings)
         context: Any = zmq.Context.instance()
-        requests = endpoints.requests_address(birth.directory, birth.epoch)
-        self._requests = _Router(context, requests, self._core.traffic)
-        workers = endpoints.workers_address(birth.directory, birth.epoch)
-        self._workers = _Router(context, workers, self._core.traffic)
+        where, traffic = (birth.directory, birth.epoch), self._core.traffic
+        self._requests = _Router(context, endpoints.requests_address(*where), traffic)
+        self._workers = _Router(context, endpoints.workers_address(*where), traffic)
         for router in (self._requests, self._workers):
             self._descriptors.append(router.descriptor)
             self._poller.register(router.descriptor, select.POLLIN)
@@ -397,4 +395,6 @@ class Service:
                 os.killpg(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass  # PDEATHSIG was faster
-        shutil.rmtree(self._directory, ignore_errors=True)
+        settings = json.loads(self._birth.settings)
+        for directory in (self._birth.directory, settings.get("storage_directory", "")):
+            shutil.rmtree(directory, ignore_errors=True)

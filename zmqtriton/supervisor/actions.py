@@ -65,12 +65,25 @@ class Override(NamedTuple):
     directory: str = ""
 
 
+class Copied(NamedTuple):
+    """A model of an object store, as it is on this machine."""
+
+    #: The repositories that have it; if that is one, there is a copy or a problem.
+    urls: tuple[str, ...] = ()
+    directory: str = ""
+    #: Differs when what it is a copy of does.
+    digest: str = ""
+    problem: str = ""
+
+
 class ReadModel(NamedTuple):
     """Look up a model in the repositories; the answer is `model_read`."""
 
     model: str
     #: What stands in for what is there.
     override: Override | None
+    #: What object stores have; None: they were not asked.
+    copied: Copied | None = None
 
 
 class RemoveFiles(NamedTuple):
@@ -83,6 +96,8 @@ class ListRepository(NamedTuple):
     """Name what the repositories hold; the answer is `repository_listed` with this ticket."""
 
     ticket: int
+    #: Names in object stores, one for each repository that has it, with what is wrong with it.
+    remote: tuple[tuple[str, str], ...] = ()
 
 
 class ChangeRepositories(NamedTuple):

@@ -13,6 +13,7 @@ _MODULES = {
     "http-arbiter": "zmqtriton_frontends.http_api",
     "grpc": "zmqtriton_frontends.grpc_api",
     "metrics": "zmqtriton_frontends.metrics_api",
+    "storage": "zmqtriton.storage",
 }
 #: Which of them listen on a socket that they are given.
 _WITH_SOCKET = frozenset({"http-arbiter", "metrics"})

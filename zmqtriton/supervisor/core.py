@@ -6,7 +6,6 @@ Does no I/O, knows no clock, and blocks on nothing, so every race can be replaye
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.actions import Action, ListRepository, Override
+from zmqtriton.supervisor.actions import Action, Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.control import Control
 from zmqtriton.supervisor.counts import BrokerCounts
@@ -27,6 +26,7 @@ from zmqtriton.supervisor.log_settings import LogSettings
 from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.nested_loads import NestedLoads
 from zmqtriton.supervisor.notification import Notification
+from zmqtriton.supervisor.object_stores import ObjectStores
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -61,8 +61,6 @@ class Core:
         self.segment_bytes: Callable[[], Mapping[int, int]] = dict
         #: The last lines of the log: (model or "", behind which number, how many).
         self.log_lines: Callable[[str, int, int], dict[str, Any]] = _no_lines
-        self._tickets = itertools.count(1)
-        self._listings: dict[int, Callable[[dict[str, str] | ZmqTritonError], None]] = {}
         self._acknowledgements = Acknowledgements(plan)
         self._introductions = Introductions(plan, server, self._acknowledgements)
         self._peers = Peers(
@@ -95,6 +93,7 @@ class Core:
         self._control = Control(plan, self, is_explicit=is_explicit)
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
+        self._stores = ObjectStores(plan, self._introductions, policy)
         self._around = Surroundings(
             plan=plan,
             introductions=self._introductions,
@@ -105,6 +104,7 @@ class Core:
             generations=self.generations,
             members=Members(self.models, self.model),
             preparations=self._preparations,
+            stores=self._stores,
             retries=policy.load_retries,
         )
         self.nested = NestedLoads(self.generations, self._around.slots)
@@ -118,7 +118,9 @@ class Core:
     def actions(self) -> list[Action]:
         """What is to be done now, in this order."""
         self._forget_the_ended()
-        self.staged.sweep(g.blueprint.directory for g in self.generations.values())
+        used = [g.blueprint.directory for g in self.generations.values()]
+        self.staged.sweep(used)
+        self._stores.sweep(used, self.models)
         if self._stopping.has_begun:
             self._stopping.proceed()
         is_ready = self._startup.is_over and self._peers.is_listening
@@ -147,6 +149,7 @@ class Core:
             return
         self._started_s[serial] = started_s
         self._preparations.started(serial, pid, started_s)
+        self._stores.started(serial, pid, started_s)
         self._tell_stub(serial, states.ProcessStarted(pid))
 
     def branched(self, pid: int, started_s: float) -> int:
@@ -164,6 +167,7 @@ class Core:
             return
         self._started_s.pop(serial, None)
         self._preparations.ended(serial, reason, last_words)
+        self._stores.ended(serial, reason)
         self.readiness.gone(serial)
         self._tell_stub(serial, states.ProcessExited(reason, last_words))
 
@@ -213,7 +217,7 @@ class Core:
 
     def repository_listed(self, ticket: int, found: dict[str, str] | ZmqTritonError) -> None:
         """The answer to ListRepository: names, each with the problem that all can see, or ""."""
-        self._listings.pop(ticket)(found)
+        self._stores.listed(ticket, found)
 
     def stop_requested(self) -> None:
         """The first time in order, the second time at once."""
@@ -225,12 +229,13 @@ class Core:
     # -------------------------------------------------------- stubs and death
 
     def _received_from_stub(self, serial: int, message: Any) -> None:
-        """Or from a process that prepares an environment."""
+        """Or from a process that prepares an environment, or asks object stores."""
         event = stub_message(message)
         if event is not None:
             self._tell_stub(serial, event)
-        elif isinstance(message, wire.Answer) and not self.readiness.answered(serial, message):
-            self._preparations.answered(serial, message)
+        elif isinstance(message, wire.Answer):
+            takers = (self._stores, self.readiness, self._preparations)
+            any(taker.answered(serial, message) for taker in takers)
 
     def _tell_stub(self, serial: int, event: states.Event) -> None:
         generation, instance = self._find_stub(serial)
@@ -305,9 +310,7 @@ class Core:
         return finished is not None and takes_gpu(json.loads(finished.config))
 
     def list_repository(self, then: Callable[[dict[str, str] | ZmqTritonError], None]) -> None:
-        ticket = next(self._tickets)
-        self._listings[ticket] = then
-        self.plan.do(ListRepository(ticket))
+        self._stores.names(then)
 
     def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         self.list_repository(partial(self._answer_index, done))
@@ -346,7 +349,7 @@ class Core:
         processes = describe(
             self._pid, self._started_s, phase, self._peers.all(), self.generations.values()
         )
-        processes += self._preparations.describe()
+        processes += self._preparations.describe() + self._stores.describe()
         held = self.segment_bytes()
         for process in processes:
             process["segment_bytes"] = held.get(process.get("serial", 0), 0)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Override, ReadModel
+from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable
 from zmqtriton.supervisor.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.failures import describe
@@ -99,6 +99,8 @@ class Loading:
         self._environment: Environment | ZmqTritonError = SERVERS_OWN
         #: The number of the preparation that it waits for, or 0.
         self._preparing = 0
+        #: The number of the copy from an object store that it waits for, or 0.
+        self._copying = 0
         #: Those that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: Those that stay, and get other instances.
@@ -113,7 +115,11 @@ class Loading:
         self._around.slots.take(self, self._read)
 
     def _read(self) -> None:
-        self._around.plan.do(ReadModel(self._model.name, self._override))
+        # Who asks for a load says that all is there.
+        is_patient = not self._again
+        self._copying = self._around.stores.read(
+            self._model.name, self._override, is_patient=is_patient, is_poll=self._is_poll
+        )
 
     def model_read(self, found: Blueprint | Unreadable) -> None:
         if self._is_unsettled(found.fingerprint):
@@ -354,6 +360,7 @@ class Loading:
     def cancel(self, why: str = UNLOADED) -> None:
         """Somebody wants the model gone: what is not swapped in yet ends now."""
         self._around.preparations.abandon(self._preparing)
+        self._around.stores.abandon(self._copying)
         generations, self._generations = self._generations, {}
         self._regrouping = {}
         for generation in generations.values():

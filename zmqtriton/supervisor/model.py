@@ -243,6 +243,12 @@ class Model:
         )
 
     @property
+    def was_unloaded(self) -> bool:
+        """Somebody wanted it gone, and it is."""
+        reasons = {version.reason for version in self.versions.values()}
+        return self.has_ended and reasons == {UNLOADED}
+
+    @property
     def is_loaded(self) -> bool:
         """Every version that was wanted serves."""
         return bool(self.versions) and all(

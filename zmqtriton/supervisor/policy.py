@@ -26,6 +26,8 @@ class Policy:
     beat_s: float | None = None
     #: Their paths, for whoever asks.
     repositories: tuple[str, ...] = ()
+    #: Where copies of models in object stores are kept.
+    storage_directory: str = ""
     #: Frontends' roles, one for each process.
     roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.

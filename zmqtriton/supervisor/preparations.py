@@ -59,14 +59,16 @@ class Preparations:
         if self._waiting.pop(serial, None) is not None:
             self._plan.do(Signal(serial, int(signal.SIGKILL), group=True))
 
-    def answered(self, serial: int, answer: wire.Answer) -> None:
+    def answered(self, serial: int, answer: wire.Answer) -> bool:
+        """Whether it was awaited."""
         if serial not in self._waiting:
-            return
+            return False
         _, then = self._waiting.pop(serial)
         if answer.code:
             then(from_number(answer.code, answer.text))
         else:
             then(Environment(*json.loads(answer.result)))
+        return True
 
     def ended(self, serial: int, reason: str, last_words: str) -> None:
         """The process is dead; it may have answered."""

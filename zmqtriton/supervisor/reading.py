@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,8 @@ from zmqtriton.config.model_config import Host, load_config, merge_completion
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment, find_demand
 from zmqtriton.options import Options
 from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
-from zmqtriton.supervisor.actions import Override
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.actions import Copied, Override
 from zmqtriton.supervisor.blueprint import (
     Blueprint,
     Ensemble,
@@ -64,7 +65,8 @@ class Repository:
     """All repositories of the command line."""
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
-        self._paths = [Path(path) for path in options.model_repository]
+        self._paths = [Path(path) for path in options.model_repository if not is_remote(path)]
+        self._remote = tuple(filter(is_remote, options.model_repository))
         self._config_name = options.model_config_name
         self._auto_complete = not options.strict_model_config
         self._python_settings = options.backend_settings("python")
@@ -75,7 +77,7 @@ class Repository:
     @property
     def paths(self) -> tuple[str, ...]:
         """Those that are looked into now."""
-        return tuple(os.path.abspath(path) for path in self._paths)
+        return (*(os.path.abspath(path) for path in self._paths), *self._remote)
 
     def register(self, path: str) -> None:
         """Looks into this one too. Raises InvalidArgument and AlreadyExists."""
@@ -92,8 +94,9 @@ class Repository:
             raise NotFound(f"failed to unregister '{path}', repository not found")
         del self._paths[self.paths.index(wanted)]
 
-    def names(self) -> dict[str, str]:
-        """Every model directory, with what is wrong with its name, or "". Raises InternalError."""
+    def names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+        """Every model directory, with what is wrong with its name, or "", and those that object
+        stores have. Raises InternalError."""
         found: dict[str, str] = {}
         places: dict[str, Path] = {}
         for repository in self._paths:
@@ -103,9 +106,13 @@ class Repository:
                     found[name] = DUPLICATE_REASON
                 else:
                     found.setdefault(name, "")
+        for name, problem in remote:
+            found[name] = DUPLICATE_REASON if name in found else problem
         return dict(sorted(found.items()))
 
-    def read(self, name: str, override: Override | None = None) -> Blueprint | Unreadable:
+    def read(
+        self, name: str, override: Override | None = None, copied: Copied | None = None
+    ) -> Blueprint | Unreadable:
         """What a load of this model would build now."""
         if override is not None and override.directory:
             directory = Path(override.directory)
@@ -116,22 +123,43 @@ class Repository:
                 path = repository / name
                 if path.is_dir():
                     places.setdefault(path.resolve(), (path, repository))
-        if not places:
+        copied = copied or Copied()
+        urls = copied.urls
+        if not places and not urls:
+            if copied.problem:
+                return self._read_copy(name, copied, override)
             text = f"failed to poll model '{name}': model not found in any model repository."
             return Unreadable(text, NotFound.number)
-        if len(places) > 1:
+        if len(places) + len(urls) > 1:
             text = f"failed to poll model '{name}': not unique across all model repositories"
             return Unreadable(text, InternalError.number, "duplicate", is_duplicate=True)
+        if urls:
+            return self._read_copy(name, copied, override)
         ((path, repository),) = places.values()
         return self._read(name, path, repository, override)
 
-    def _read(
-        self, name: str, path: Path, repository: Path, override: Override | None
+    def _read_copy(
+        self, name: str, copied: Copied, override: Override | None
     ) -> Blueprint | Unreadable:
-        fingerprint = "unreadable"
+        if copied.problem:
+            return Unreadable(copied.problem, InternalError.number, copied.digest)
+        path = Path(copied.directory)
+        return self._read(name, path, path.parent, override, copied.digest)
+
+    def _read(
+        self,
+        name: str,
+        path: Path,
+        repository: Path,
+        override: Override | None,
+        fingerprint: str = "",
+    ) -> Blueprint | Unreadable:
+        """With the fingerprint of what it is a copy of, if it is one."""
+        known, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
             scanned = replace(scan_model(path, repository, self._config_name), name=name)
-            fingerprint = scanned.fingerprint
+            fingerprint = known or scanned.fingerprint
+            scanned = replace(scanned, fingerprint=fingerprint)
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
             return Unreadable(error.text, error.number, fingerprint)

@@ -81,9 +81,15 @@ def claim(given: str = "") -> RuntimeDirectory:
             raise DirectoryError(f"runtime directory '{path}' is in use by another server")
         _empty(path)
         return RuntimeDirectory(path, lock, is_ours=False)
-    sweep(Path(tempfile.gettempdir()))
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))
-    _check_length(path)
+    made = make(Path(tempfile.gettempdir()))
+    _check_length(made.path)
+    return made
+
+
+def make(parent: Path) -> RuntimeDirectory:
+    """A new one among others, of which the dead ones' go. Raises OSError."""
+    sweep(parent)
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     return RuntimeDirectory(path, _lock_new(path), is_ours=True)
 
 

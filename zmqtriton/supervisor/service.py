@@ -22,6 +22,7 @@ from typing import IO, Any
 from zmqtriton import systemd
 from zmqtriton.environments.cache import default_root, hold
 from zmqtriton.options import Options
+from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor import (
     actions,
     certificates,
@@ -50,6 +51,7 @@ from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.secrets import SecretError
 from zmqtriton.supervisor.segments import anonymous_memory
+from zmqtriton.supervisor.storage_directory import claim_storage
 from zmqtriton_floor import __version__, logs, prctl, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -76,12 +78,13 @@ def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
         tables.print_plain(f"error: {error}")
         return 1
     try:
+        storage = claim_storage(options)
         directory = claim(options.runtime_directory)
     except DirectoryError as error:
         listeners.close_all(held)
         tables.print_plain(f"error: {error}")
         return 1
-    service = Service(options, held, directory, stream)
+    service = Service(options, held, directory, stream, storage)
     service.on_open = on_open
     try:
         return service.run()
@@ -96,11 +99,13 @@ class Service:
         held: dict[str, listeners.Listener],
         directory: RuntimeDirectory,
         stream: IO[str],
+        storage: RuntimeDirectory | None,
     ) -> None:
         self.on_open: Callable[[], None] | None = None
         self._options = options
         self._held = held
         self._directory = directory
+        self._storage = storage
         self._stream = stream
         self._gpus = visible_gpus(options.min_supported_compute_capability)
         self._repository = Repository(options, self._gpus)
@@ -110,7 +115,11 @@ class Service:
             *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)), private
         )
         self._notifier = systemd.notifier(os.environ, os.getpid())
-        rules = dataclasses.replace(policy(options), beat_s=self._notifier.beat_s)
+        rules = dataclasses.replace(
+            policy(options),
+            beat_s=self._notifier.beat_s,
+            storage_directory=settings["storage_directory"],
+        )
         self._core = Core(rules, server, pid=os.getpid(), now_s=time.monotonic())
         self._selector = selectors.DefaultSelector()
         self._children = Children(
@@ -133,6 +142,7 @@ class Service:
         """What processes are told: all options, with the ports that they have become."""
         settings = dataclasses.asdict(self._options)
         settings["runtime_directory"] = str(self._directory.path)
+        settings["storage_directory"] = str(self._storage.path) if self._storage else ""
         settings["server_version"] = __version__
         settings["server_extensions"] = tables.EXTENSIONS
         python = PythonSettings.read(self._options.backend_settings("python"))
@@ -189,6 +199,8 @@ class Service:
             self._control.close()
         logging.getLogger().removeHandler(self._log_ring)
         self._directory.remove()
+        if self._storage is not None:
+            self._storage.remove()
         self._regions.close_all()
         listeners.close_all(self._held)
         self._selector.close()
@@ -279,7 +291,7 @@ class Service:
         self._children.signal(action.serial, action.number, action.group)
 
     def _read_model(self, action: actions.ReadModel) -> None:
-        found = self._repository.read(action.model, action.override)
+        found = self._repository.read(action.model, action.override, action.copied)
         self._core.model_read(action.model, found)
 
     def _remove_files(self, action: actions.RemoveFiles) -> None:
@@ -287,7 +299,7 @@ class Service:
 
     def _list_repository(self, action: actions.ListRepository) -> None:
         try:
-            self._core.repository_listed(action.ticket, self._repository.names())
+            self._core.repository_listed(action.ticket, self._repository.names(action.remote))
         except ZmqTritonError as error:
             self._core.repository_listed(action.ticket, error)
 
@@ -370,7 +382,9 @@ def policy(options: Options) -> Policy:
         exit_timeout_s=options.exit_timeout_secs,
         early_liveness=options.early_liveness,
         allow_client_shm=options.allow_client_shm,
-        repositories=tuple(os.path.abspath(path) for path in options.model_repository),
+        repositories=tuple(
+            path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
+        ),
         roles=tuple(roles),
         has_nursery=True,
     )

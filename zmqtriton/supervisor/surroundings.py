@@ -11,6 +11,7 @@ from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.object_stores import ObjectStores
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton.supervisor.preparations import Preparations
 
@@ -65,5 +66,6 @@ class Surroundings(NamedTuple):
     generations: dict[int, Generation]
     members: Members
     preparations: Preparations
+    stores: ObjectStores
     #: A load that fails is tried again so often.
     retries: int

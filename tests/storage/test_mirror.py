@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.fake_store import FakeStore
+from zmqtriton.storage import mirror as module
+from zmqtriton.storage.mirror import Mirror
+from zmqtriton.storage.trees import tree
+from zmqtriton_floor.errors import InternalError
+
+
+def copied(mirror: Mirror, number: int, store: Any) -> str:
+    async def run() -> str:
+        wanted = tree(await store.objects("m"))
+        return await mirror.copy(number, "m", "s3://b", wanted, store)
+
+    return asyncio.run(run())
+
+
+def files(directory: str) -> dict[str, bytes]:
+    root = Path(directory)
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_a_copy_has_every_file_and_programs_can_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PIECE", 1000)
+    large = bytes(range(256)) * 40
+    contents = {"1/model.py": b"x", "1/weights": large, "empty": b"", "bin/run": b"#!/bin/sh\n"}
+    store = FakeStore({f"m/{name}": data for name, data in contents.items()})
+
+    directory = copied(Mirror(str(tmp_path)), 7, store)
+
+    assert str(tmp_path / "7" / "m") == directory
+    assert contents == files(directory)
+    assert os.access(f"{directory}/bin/run", os.X_OK)
+    assert not os.access(f"{directory}/1/model.py", os.X_OK) or os.geteuid() == 0
+    assert ["7"] == os.listdir(tmp_path)
+
+
+@pytest.mark.row("F21")
+def test_the_next_copy_fetches_what_has_changed_and_shares_the_rest(tmp_path: Path) -> None:
+    store = FakeStore({"m/1/model.py": b"old", "m/1/weights": b"w", "m/1/notes": b"n"})
+    mirror = Mirror(str(tmp_path))
+    first = copied(mirror, 1, store)
+    # A model may write where it lies; that is not what the store has.
+    Path(first, "1/notes").write_bytes(b"changed here")
+    store.contents["m/1/model.py"] = b"new"
+    store.reads.clear()
+
+    second = copied(mirror, 2, store)
+
+    assert ["m/1/model.py", "m/1/notes"] == sorted(store.reads)
+    assert {"1/model.py": b"new", "1/notes": b"n", "1/weights": b"w"} == files(second)
+    assert b"old" == Path(first, "1/model.py").read_bytes()
+    assert Path(first, "1/weights").samefile(Path(second, "1/weights"))
+
+
+@pytest.mark.row("F21")
+@pytest.mark.parametrize("change", ["another content", "another object"])
+def test_what_changes_meanwhile_is_no_copy(tmp_path: Path, change: str) -> None:
+    store = FakeStore({"m/1/model.py": b"old"})
+
+    def meanwhile() -> None:
+        if store.listings:
+            name = "m/1/model.py" if change == "another content" else "m/config.pbtxt"
+            store.contents[name] = b"new"
+
+    wanted = asyncio.run(store.objects("m"))
+    anything: Any = store
+    store.meanwhile = meanwhile
+
+    async def run() -> str:
+        mirror = Mirror(str(tmp_path))
+        return await mirror.copy(1, "m", "s3://b", tree(wanted), anything)
+
+    assert "" == asyncio.run(run())
+    assert [] == os.listdir(tmp_path)
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": (64 << 20) + 5})
+    monkeypatch.setattr("zmqtriton.storage.mirror.shutil.disk_usage", lambda path: usage)
+    store = FakeStore({"m/1/weights": b"123456"})
+
+    with pytest.raises(InternalError, match="s3://b/m needs 6 bytes here, 5 are free"):
+        copied(Mirror(str(tmp_path)), 1, store)
+
+    assert ([], []) == (store.reads, os.listdir(tmp_path))
+
+
+def test_what_a_killed_process_left_unfinished_goes(tmp_path: Path) -> None:
+    for name in ("3.new", "2.gone", "1"):
+        (tmp_path / name).mkdir()
+
+    Mirror(str(tmp_path))
+
+    assert ["1"] == os.listdir(tmp_path)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.storage.fake_store import FakeStore
+
+pytest.importorskip("obstore")
+
+from zmqtriton.storage import questions
+from zmqtriton.storage.mirror import Mirror
+from zmqtriton.storage.places import Place
+from zmqtriton_floor.errors import InternalError
+
+
+@pytest.fixture
+def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
+    """By bucket."""
+    found: dict[str, FakeStore] = {"one": FakeStore({}), "two": FakeStore({})}
+
+    def opened(place: Place) -> FakeStore:
+        return found[place.bucket]
+
+    monkeypatch.setattr(questions, "Store", opened)
+    monkeypatch.setattr(questions, "_QUIET_S", 0.0)
+    return found
+
+
+def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
+    urls = ["s3://one", "s3://two"]
+    return asyncio.run(questions.copy(Mirror(str(tmp_path)), 1, "m", urls, is_patient=is_patient))
+
+
+def test_a_store_that_is_down_hides_nothing_of_the_others(
+    stores: dict[str, FakeStore], tmp_path: Path
+) -> None:
+    stores["one"].is_down = True
+    stores["two"].contents["m/1/model.py"] = b"x"
+
+    names = asyncio.run(questions.names(["s3://one", "s3://two"]))
+
+    assert ({"error": "it is down"}, ["m"]) == (names[0], list(names[1]["models"]))
+    assert ["s3://two"] == copy(tmp_path)["urls"]
+    del stores["two"].contents["m/1/model.py"]
+    with pytest.raises(InternalError, match="it is down"):
+        copy(tmp_path)
+
+
+def test_what_two_stores_have_is_not_fetched(stores: dict[str, FakeStore], tmp_path: Path) -> None:
+    for store in stores.values():
+        store.contents["m/1/model.py"] = b"x"
+
+    found = copy(tmp_path)
+
+    assert (["s3://one", "s3://two"], "") == (found["urls"], found["directory"])
+    assert [] == stores["one"].reads
+
+
+@pytest.mark.row("F21")
+def test_who_is_patient_waits_until_an_upload_is_over(
+    stores: dict[str, FakeStore], tmp_path: Path
+) -> None:
+    store = stores["one"]
+    store.changed = datetime.now(timezone.utc)
+    store.contents["m/1/model.py"] = b"x"
+    parts = ["m/config.pbtxt", "m/1/weights"]
+
+    def upload() -> None:
+        if store.listings > 1 and parts:
+            store.contents[parts.pop()] = b"y"
+
+    store.meanwhile = upload
+
+    found = copy(tmp_path, is_patient=True)
+
+    names = {str(p.relative_to(found["directory"])) for p in Path(found["directory"]).rglob("*.*")}
+    assert {"config.pbtxt", "1/model.py"} == names
+    assert (Path(found["directory"]) / "1" / "weights").exists()
+    # None of it twice: it was not begun before.
+    assert 3 == len(store.reads)
+
+
+def test_what_is_here_already_is_not_fetched_again(
+    stores: dict[str, FakeStore], tmp_path: Path
+) -> None:
+    stores["one"].contents["m/1/model.py"] = b"x"
+    first = copy(tmp_path)
+    stores["one"].reads.clear()
+
+    assert first == copy(tmp_path, is_patient=True)
+    assert [] == stores["one"].reads
+
+
+@pytest.mark.row("F21")
+def test_a_name_that_cannot_be_a_file_is_the_model_s_problem(
+    stores: dict[str, FakeStore], tmp_path: Path
+) -> None:
+    stores["one"].contents |= {"m/1/model.py": b"x", "m/1/../../outside": b"x"}
+
+    found = copy(tmp_path)
+
+    assert "has a name that cannot be a file's" in found["odd"]
+    assert ("", True) == (found["directory"], bool(found["digest"]))
+    assert [] == list(tmp_path.iterdir())

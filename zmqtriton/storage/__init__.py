@@ -1,0 +1,1 @@
+"""Model repositories in object stores (s3://, gs://, as://): read, and copied to this machine."""

@@ -1,0 +1,104 @@
+"""The process that speaks with object stores, so that the supervisor never waits for a network.
+
+Started by the supervisor when something of a repository in a store is wanted, and again after its
+death. Takes Calls over its lifeline, several at a time, and answers each; ends with the lifeline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from zmqtriton.storage import questions
+from zmqtriton.storage.mirror import Mirror
+from zmqtriton_floor import prctl, wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.lifeline import Lifeline
+
+_MOST_CHARACTERS = 4096
+
+
+class Process:
+    def __init__(self, line: Lifeline, loop: asyncio.AbstractEventLoop) -> None:
+        self._line = line
+        self._loop = loop
+        self._work: dict[int, asyncio.Task[None]] = {}
+        self._mirrors: dict[str, Mirror] = {}
+        self.ended = loop.create_future()
+        loop.add_reader(line.fileno(), self._read)
+
+    def _read(self) -> None:
+        for message, _ in self._line.receive():
+            if isinstance(message, wire.Call):
+                self._take(message)
+        if self._line.ended and not self.ended.done():
+            self._loop.remove_reader(self._line.fileno())
+            self.ended.set_result(None)
+
+    def _take(self, call: wire.Call) -> None:
+        given = json.loads(call.arguments)
+        if call.verb == "abandon":
+            task = self._work.get(given["id"])
+            if task is not None:
+                task.cancel()
+        elif call.verb == "remove":
+            self._mirror(given).remove(given["path"])
+        else:
+            self._work[call.id] = self._loop.create_task(self._answer(call, given))
+
+    async def _answer(self, call: wire.Call, given: dict[str, Any]) -> None:
+        try:
+            result = json.dumps(await self._find(call, given))
+            answer = wire.Answer(call.id, 0, "", result)
+        except ZmqTritonError as error:
+            answer = wire.Answer(call.id, error.number, _plain(error.text), "null")
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, a load waits for this
+            text = _plain(f"{type(error).__name__}: {error}")
+            answer = wire.Answer(call.id, InternalError.number, text, "null")
+        finally:
+            del self._work[call.id]
+        self._line.send(answer)
+        while self._line.is_backed_up and not self._line.ended:
+            await asyncio.sleep(0.01)
+            self._line.flush()
+
+    async def _find(self, call: wire.Call, given: dict[str, Any]) -> Any:
+        urls = given["urls"]
+        if call.verb == "names":
+            return await questions.names(urls)
+        if call.verb == "copy":
+            model, is_patient = given["model"], given["is_patient"]
+            mirror = self._mirror(given)
+            return await questions.copy(mirror, call.id, model, urls, is_patient=is_patient)
+        raise InvalidArgument(f"unknown call '{call.verb}'")
+
+    def _mirror(self, given: dict[str, Any]) -> Mirror:
+        directory = given["directory"]
+        if directory not in self._mirrors:
+            self._mirrors[directory] = Mirror(directory)
+        return self._mirrors[directory]
+
+
+def _plain(text: str) -> str:
+    """Of bounded length; names of objects may be no text at all."""
+    return text[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+
+
+async def _run(descriptor: int) -> None:
+    line = Lifeline.inherited(descriptor)
+    await Process(line, asyncio.get_running_loop()).ended
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or arguments[0] != "--lifeline":
+        sys.stderr.write("usage: -m zmqtriton.storage --lifeline FD\n")
+        return 2
+    prctl.set_name("storage")
+    asyncio.run(_run(int(arguments[1])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,186 @@
+"""Who we are for an object store: Triton's file of credentials, or the provider's own variables.
+
+Returns what the store is opened with. Reads small files; a secret stands in no text of an error.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton.storage.places import AZURE, GS, S3, Place
+from zmqtriton_floor.errors import InvalidArgument
+
+#: Triton's file, with credentials by kind and beginning of the URL.
+VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
+
+Variables = Mapping[str, str]
+
+
+def options(place: Place, variables: Variables = os.environ) -> dict[str, Any]:
+    """What the store is opened with. Raises InvalidArgument."""
+    path = variables.get(VARIABLE, "")
+    entry = _entry(path, place) if path else None
+    return {S3: _s3, GS: _gs, AZURE: _azure}[place.kind](place, entry, variables)
+
+
+def _entry(path: str, place: Place) -> Any:
+    """That of the longest name that the URL begins with."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+    except OSError as error:
+        raise InvalidArgument(f"{VARIABLE}: {path} cannot be read: {error.strerror}") from error
+    except ValueError:
+        raise InvalidArgument(f"{VARIABLE}: {path} is not JSON") from None
+    found = document.get(place.kind, {}) if isinstance(document, dict) else {}
+    names = [n for n in found if place.url.startswith(n)] if isinstance(found, dict) else []
+    if not names:
+        raise InvalidArgument(f"{VARIABLE}: {path} has no credential for {place.url}")
+    return found[max(names, key=len)]
+
+
+def _texts(entry: Any, place: Place) -> dict[str, str]:
+    if not isinstance(entry, dict) or not all(isinstance(v, str) for v in entry.values()):
+        raise InvalidArgument(f"{VARIABLE}: the credential for {place.url} is no object of texts")
+    return entry
+
+
+# ---------------------------------------------------------------------- S3
+
+
+def _s3(place: Place, entry: Any, variables: Variables) -> dict[str, Any]:
+    found = _s3_keys(_texts(entry, place), variables) if entry is not None else {}
+    if entry is None:
+        found = _s3_variables(variables) or _s3_profile(variables.get("AWS_PROFILE", ""), variables)
+        region = variables.get("AWS_DEFAULT_REGION") or variables.get("AWS_REGION")
+        found["region"] = region or found.get("region", "")
+    server = place.server or _given_server(variables)
+    if server:
+        found["endpoint"] = server
+        if not found.get("region"):
+            # Servers of one's own have none, and a signature needs one.
+            found["region"] = "us-east-1"
+        if not _is_somebody(found, variables):
+            found["skip_signature"] = True
+    return {name: value for name, value in found.items() if value}
+
+
+def _given_server(variables: Variables) -> str:
+    named = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL", "")
+    return "" if variables.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" else named
+
+
+def _is_somebody(found: Mapping[str, Any], variables: Variables) -> bool:
+    """Or a machine's or container's role can be asked who we are."""
+    roles = (
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    )
+    return bool(found.get("access_key_id")) or any(variables.get(name) for name in roles)
+
+
+def _s3_variables(variables: Variables) -> dict[str, Any]:
+    if not variables.get("AWS_ACCESS_KEY_ID"):
+        return {}
+    return {
+        "access_key_id": variables["AWS_ACCESS_KEY_ID"],
+        "secret_access_key": variables.get("AWS_SECRET_ACCESS_KEY", ""),
+        "session_token": variables.get("AWS_SESSION_TOKEN", ""),
+    }
+
+
+def _s3_keys(entry: Mapping[str, str], variables: Variables) -> dict[str, Any]:
+    """Of Triton's file, whose fields are empty where they are not used."""
+    if entry.get("key_id"):
+        found: dict[str, Any] = {
+            "access_key_id": entry["key_id"],
+            "secret_access_key": entry.get("secret_key", ""),
+            "session_token": entry.get("session_token", ""),
+        }
+    else:
+        found = _s3_profile(entry.get("profile", ""), variables)
+    found["region"] = entry.get("region") or found.get("region", "")
+    return found
+
+
+def _s3_profile(name: str, variables: Variables) -> dict[str, Any]:
+    """What `aws configure` has written, of this profile or the default one."""
+    home = os.path.join(variables.get("HOME", "/"), ".aws")
+    keys = _section(variables.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/credentials"), name)
+    rest = _section(variables.get("AWS_CONFIG_FILE", f"{home}/config"), name)
+    merged = {**rest, **keys}
+    if name and not merged:
+        raise InvalidArgument(f"there is no AWS profile '{name}'")
+    return {
+        "access_key_id": merged.get("aws_access_key_id", ""),
+        "secret_access_key": merged.get("aws_secret_access_key", ""),
+        "session_token": merged.get("aws_session_token", ""),
+        "region": merged.get("region", ""),
+    }
+
+
+def _section(path: str, name: str) -> dict[str, str]:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read(path, encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} cannot be read: {type(error).__name__}") from None
+    for section in (f"profile {name}", name) if name else ("default",):
+        if parser.has_section(section):
+            return dict(parser.items(section))
+    return {}
+
+
+# ------------------------------------------------------------- the others
+
+
+def _gs(place: Place, entry: Any, variables: Variables) -> dict[str, Any]:
+    if entry is not None and not isinstance(entry, str):
+        raise InvalidArgument(f"{VARIABLE}: the credential for {place.url} is no path")
+    found: dict[str, Any] = {}
+    server = variables.get("STORAGE_EMULATOR_HOST", "")
+    if server:
+        found["base_url"] = server if "://" in server else f"http://{server}"
+    path = variables.get("GOOGLE_APPLICATION_CREDENTIALS", "") if entry is None else entry
+    if path and not os.access(path, os.R_OK):
+        raise InvalidArgument(f"the credentials of Google, {path}, cannot be read")
+    if path:
+        found["application_credentials"] = path
+    elif server:
+        found["skip_signature"] = True
+    return found
+
+
+#: Other ways to say who one is, which the store's client reads by itself.
+_AZURE_OTHERS = (
+    "AZURE_CLIENT_ID",
+    "AZURE_STORAGE_SAS_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_TOKEN",
+    "AZURE_FEDERATED_TOKEN_FILE",
+    "IDENTITY_ENDPOINT",
+)
+
+
+def _azure(place: Place, entry: Any, variables: Variables) -> dict[str, Any]:
+    if entry is not None:
+        texts = _texts(entry, place)
+        named, key = texts.get("account_str", ""), texts.get("account_key", "")
+    else:
+        named = variables.get("AZURE_STORAGE_ACCOUNT", "")
+        key = variables.get("AZURE_STORAGE_KEY", "")
+    # The URL may name the account by its host; the credential's name stands for itself.
+    account, _, host = place.account.partition(".")
+    found: dict[str, Any] = {"account_name": named or account}
+    if host and not host.startswith("blob.core.windows.net"):
+        found["endpoint"] = f"https://{place.account}"
+    if key:
+        found["account_key"] = key
+    elif not any(variables.get(name) for name in _AZURE_OTHERS):
+        found["skip_signature"] = True
+    return found

@@ -1,0 +1,195 @@
+"""Copies one model to this machine: in whole or not at all, and only what is not here already.
+
+A copy is a directory of a number, which has its name only when it is complete. In it lie the
+model's files in a folder of the model's name, and a list of them. Files that an earlier copy has
+are linked, not fetched: old and new share them, as versions in a directory of a user's would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import threading
+from collections.abc import Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from zmqtriton.storage.trees import Object, Tree, differing, digest
+from zmqtriton_floor.errors import InternalError
+
+if TYPE_CHECKING:
+    from zmqtriton.storage.stores import Store
+
+_LIST = "list.json"
+_PIECE = 8 << 20
+_AT_ONCE = 16
+_PROGRAMS = (b"\x7fELF", b"#!")
+#: Left free on the disk.
+_ROOM = 64 << 20
+
+T = TypeVar("T")
+
+
+class _Changed(Exception):
+    """Raised when an object is another one than was listed."""
+
+
+class _Known(NamedTuple):
+    """A file of an earlier copy."""
+
+    size: int
+    tag: str
+    #: As it was written; a model may have changed it since.
+    modified_ns: int
+
+
+class Mirror:
+    """The directory of all copies."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+        for left in (*self._root.glob("*.new"), *self._root.glob("*.gone")):
+            shutil.rmtree(left, ignore_errors=True)
+        self._files = asyncio.Semaphore(_AT_ONCE)
+        self._pieces = asyncio.Semaphore(_AT_ONCE)
+
+    def find(self, model: str, url: str, digest: str) -> str:
+        """The directory of a model as it is already here, or ""."""
+        for copy in self._copies(model):
+            document = _document(copy)
+            if (document.get("url"), document.get("digest")) == (url, digest):
+                return str(copy / model)
+        return ""
+
+    def _copies(self, model: str) -> list[Path]:
+        """The newest first."""
+        found = [path for path in self._root.glob("*/") if path.name.isdecimal()]
+        found.sort(key=lambda path: int(path.name), reverse=True)
+        return [path for path in found if (path / model).is_dir()]
+
+    def remove(self, path: str) -> None:
+        """A copy that nobody uses is gone at once, and its files soon."""
+        copy = Path(path)
+        gone = copy.with_suffix(".gone")
+        if copy.parent == self._root and copy.name.isdecimal() and copy.is_dir():
+            copy.rename(gone)
+            threading.Thread(target=shutil.rmtree, args=(gone, True), daemon=True).start()
+
+    async def copy(self, number: int, model: str, url: str, wanted: Tree, store: Store) -> str:
+        """The directory of a new copy; "" if the objects have changed meanwhile."""
+        draft = self._root / f"{number}.new"
+        try:
+            (draft / model).mkdir(parents=True, mode=0o700)
+            await self._fill(draft / model, model, url, wanted, store)
+            if digest(await store.objects(model)) != wanted.digest:
+                raise _Changed
+            _write_list(draft, model, url, wanted)
+            draft.rename(self._root / str(number))
+        except _Changed:
+            shutil.rmtree(draft, ignore_errors=True)
+            return ""
+        except OSError as error:
+            shutil.rmtree(draft, ignore_errors=True)
+            reason = error.strerror or str(error)
+            raise InternalError(f"{url}/{model} cannot be kept here: {reason}") from error
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return str(self._root / str(number) / model)
+
+    async def _fill(self, place: Path, model: str, url: str, wanted: Tree, store: Store) -> None:
+        for folder in {str(Path(path).parent) for path in wanted.files} | set(wanted.directories):
+            (place / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+        left = self._link(place, model, url, wanted)
+        needed = sum(wanted.files[path].size for path in left)
+        free = shutil.disk_usage(place).free - _ROOM
+        if needed > free:
+            text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
+            raise InternalError(text)
+        await together(
+            self._fetch(store, f"{model}/{path}", wanted.files[path], place / path) for path in left
+        )
+
+    async def _fetch(self, store: Store, name: str, entry: Object, target: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        async with self._files:
+            file = os.open(target, flags, 0o600)
+            try:
+                starts = range(0, entry.size, _PIECE)
+                await together(self._fetch_piece(store, name, entry, file, at) for at in starts)
+                if _is_program(file):
+                    # Stores know no modes; an environment is of no use without.
+                    os.fchmod(file, 0o700)
+            finally:
+                os.close(file)
+
+    async def _fetch_piece(
+        self, store: Store, name: str, entry: Object, file: int, start: int
+    ) -> None:
+        async with self._pieces:
+            end = min(start + _PIECE, entry.size)
+            data, tag = await store.read(name, start, end)
+            if len(data) != end - start or (tag and entry.tag and tag != entry.tag):
+                raise _Changed
+            written = 0
+            while written < len(data):
+                written += os.pwrite(file, data[written:], start + written)
+
+    def _link(self, place: Path, model: str, url: str, wanted: Tree) -> list[str]:
+        """Takes over what is here; returns the paths that are not."""
+        left = list(wanted.files)
+        for copy in self._copies(model):
+            document = _document(copy)
+            if document.get("url") != url:
+                continue
+            known = {path: _Known(*entry) for path, entry in document["files"].items()}
+            same = set(left) - set(differing(wanted, {p: k[:2] for p, k in known.items()}))
+            taken = {p for p in same if _take_over(copy / model / p, place / p, known[p])}
+            left = [path for path in left if path not in taken]
+        return left
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results. When one fails the others end first: what they write into goes away."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_program(descriptor: int) -> bool:
+    return os.pread(descriptor, 4, 0).startswith(_PROGRAMS)
+
+
+def _take_over(source: Path, target: Path, known: _Known) -> bool:
+    try:
+        found = source.lstat()
+        if (found.st_size, found.st_mtime_ns) != (known.size, known.modified_ns):
+            return False
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        return False  # it is being removed, or the disk knows no links
+    return True
+
+
+def _write_list(draft: Path, model: str, url: str, wanted: Tree) -> None:
+    files: Mapping[str, _Known] = {
+        path: _Known(entry.size, entry.tag, (draft / model / path).lstat().st_mtime_ns)
+        for path, entry in wanted.files.items()
+    }
+    document = {"url": url, "digest": wanted.digest, "files": files}
+    (draft / _LIST).write_text(json.dumps(document))
+
+
+def _document(copy: Path) -> dict[str, Any]:
+    """What `_write_list` has written; empty where the copy is being removed."""
+    try:
+        found: dict[str, Any] = json.loads((copy / _LIST).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found

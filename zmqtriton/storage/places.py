@@ -1,0 +1,89 @@
+"""What `--model-repository=s3://...` names: a store, a bucket in it, and a folder in that.
+
+Called by the supervisor, which must know what is on this machine, and by the storage process.
+Looks at text alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from zmqtriton_floor.errors import InvalidArgument
+
+S3, GS, AZURE = "s3", "gs", "as"
+_FORMS = {
+    S3: "s3://bucket/path, s3://host:port/bucket/path or s3://https://host:port/bucket/path",
+    GS: "gs://bucket/path",
+    AZURE: "as://account/container/path",
+}
+_REMOTE = re.compile(r"(s3|gs|as)://(.*)", re.DOTALL)
+_WITH_SERVER = re.compile(r"(?:(https?)://)?([0-9A-Za-z.\-]+|\[[0-9A-Fa-f:]+\]):([0-9]+)/(.+)")
+_SECURE_NAME = re.compile(r"(https?)://([0-9A-Za-z.\-]+)/(.+)")
+#: Where Triton's users have its copies put.
+_FOLDERS = (
+    "TRITON_AWS_MOUNT_DIRECTORY",
+    "TRITON_GCS_MOUNT_DIRECTORY",
+    "TRITON_AZURE_MOUNT_DIRECTORY",
+)
+
+
+class Place(NamedTuple):
+    """One repository."""
+
+    kind: str
+    #: Or the container.
+    bucket: str
+    #: Within it, without slashes around it; "": all of it.
+    prefix: str
+    #: As a URL; "": the provider's own.
+    server: str = ""
+    #: Azure's.
+    account: str = ""
+    #: As it was given.
+    url: str = ""
+
+
+def is_remote(path: str) -> bool:
+    """Whether a repository is in an object store, and not a directory."""
+    return _REMOTE.match(path) is not None
+
+
+def parse(url: str) -> Place:
+    """Raises InvalidArgument where nothing is named in this form."""
+    match = _REMOTE.match(url)
+    kind, rest = match.groups() if match else ("", "")
+    server = account = ""
+    if kind == S3:
+        server, rest = _server(rest)
+    elif kind == AZURE:
+        account, _, rest = rest.partition("/")
+    bucket, _, prefix = rest.partition("/")
+    prefix = re.sub("/+", "/", prefix).strip("/")
+    is_odd = any(part in (".", "..") for part in (bucket, *prefix.split("/")))
+    if not bucket or is_odd or (kind == AZURE and not account) or not url.isprintable():
+        forms = _FORMS.get(kind) or "; ".join(_FORMS.values())
+        raise InvalidArgument(f"the model repository '{url}' is not of the form {forms}")
+    return Place(kind, bucket, prefix, server, account, url)
+
+
+def _server(rest: str) -> tuple[str, str]:
+    """A server of one's own is spoken to without TLS unless the URL says so, as in Triton."""
+    match = _WITH_SERVER.fullmatch(rest)
+    if match:
+        scheme, host, port, rest = match.groups()
+        return f"{scheme or 'http'}://{host}:{port}", rest
+    match = _SECURE_NAME.fullmatch(rest)
+    if match:
+        scheme, host, rest = match.groups()
+        return f"{scheme}://{host}", rest
+    return "", rest
+
+
+def local_folder(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
+    """Where the user wants copies of these kinds to be, or "": no matter where."""
+    wanted = dict(zip((S3, GS, AZURE), _FOLDERS, strict=True))
+    found = (variables.get(name, "") for kind, name in wanted.items() if kind in set(kinds))
+    return next(filter(None, found), "")

@@ -1,0 +1,133 @@
+"""An object store as this server needs it: what lies in a folder, and pieces of one object.
+
+The only module that knows obstore, whose interface still changes. Imported by the storage process
+alone, since it is an extra (`zmqtriton[cloud]`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import obstore
+from obstore.exceptions import BaseError, InvalidPathError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from zmqtriton.storage.credentials import options
+from zmqtriton.storage.places import AZURE, GS, Place
+from zmqtriton.storage.trees import Object
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+
+#: One answer with all of its body; pieces are small enough for a slow line.
+_ANSWER_WITHIN = timedelta(seconds=120)
+_CONNECT_WITHIN = timedelta(seconds=5)
+_RETRIES = 3
+_RETRY_WITHIN = timedelta(seconds=30)
+#: Of one repository; more is no model repository, and would fill the memory.
+_MOST_OBJECTS = 1_000_000
+_PAGE = 1000
+
+
+class OddName(InvalidArgument):
+    """Raised for an object whose name cannot be a path, which hides all others of its folder."""
+
+
+class Store:
+    """One repository. Every method raises InternalError that names it and what happened."""
+
+    def __init__(self, place: Place) -> None:
+        """Raises InvalidArgument where the credentials are of no use. Asks nobody yet."""
+        self._place = place
+        self._prefix = f"{place.prefix}/" if place.prefix else ""
+        self._store = self._opened(options(place))
+
+    def _opened(self, found: dict[str, Any]) -> Any:
+        place = self._place
+        how = {
+            "client_options": {
+                "timeout": _ANSWER_WITHIN,
+                "connect_timeout": _CONNECT_WITHIN,
+                "allow_http": True,
+            },
+            "retry_config": {"max_retries": _RETRIES, "retry_timeout": _RETRY_WITHIN},
+        }
+        try:
+            if place.kind == AZURE:
+                return AzureStore(place.bucket, **found, **how)
+            if place.kind == GS:
+                return GCSStore(place.bucket, **found, **how)
+            return S3Store(place.bucket, **found, **how)
+        except (BaseError, ValueError) as error:
+            raise InvalidArgument(f"{place.url} cannot be opened: {_words(error)}") from None
+
+    async def objects(self, folder: str = "") -> list[Object]:
+        """All in a folder of the repository and below, by path. Raises OddName."""
+        start = f"{self._prefix}{folder}/" if folder else self._prefix
+        found: list[Object] = []
+        async for item in self._listed(start):
+            path = str(item["path"])
+            if path.startswith(start) and len(path) > len(start):
+                tag = str(item.get("e_tag") or "")
+                changed = item["last_modified"]
+                found.append(Object(path[len(start) :], int(item["size"]), tag, changed))
+            if len(found) > _MOST_OBJECTS:
+                raise InternalError(f"{self._place.url} has more than {_MOST_OBJECTS} objects")
+        return sorted(found)
+
+    async def _listed(self, start: str) -> AsyncIterator[Any]:
+        try:
+            async for page in obstore.list(self._store, start or None, chunk_size=_PAGE):
+                for item in page:
+                    yield item
+        except InvalidPathError as error:
+            raise OddName(f"{self._place.url} has an object with {_odd(error)}") from None
+        except (BaseError, OSError) as error:
+            raise self._failure("listed", error) from None
+
+    async def folders(self) -> list[str]:
+        """The names directly in the repository that have something below them. Raises OddName."""
+        try:
+            found = await obstore.list_with_delimiter_async(self._store, self._prefix or None)
+        except InvalidPathError as error:
+            raise OddName(f"{self._place.url} has an object with {_odd(error)}") from None
+        except (BaseError, OSError) as error:
+            raise self._failure("listed", error) from None
+        return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
+
+    async def read(self, path: str, start: int, end: int) -> tuple[bytes, str]:
+        """A piece of one object, and the tag of what it is a piece of."""
+        try:
+            answer = await obstore.get_async(
+                self._store, f"{self._prefix}{path}", options={"range": (start, end)}
+            )
+            data = bytes(await answer.bytes_async())
+        except (BaseError, OSError) as error:
+            raise self._failure(f"read at {path}", error) from None
+        return data, str(answer.meta.get("e_tag") or "")
+
+    def _failure(self, what: str, error: Exception) -> InternalError:
+        return InternalError(f"{self._place.url} cannot be {what}: {_words(error)}")
+
+
+def _odd(error: Exception) -> str:
+    """Which one it is, as far as the library tells."""
+    path = re.search(r'Error parsing Path "(.*?)":', str(error), re.DOTALL)
+    if path is None:
+        return "a name that cannot be a path"
+    return f"the name {path.group(1)[:200]!r}, which cannot be a path here"
+
+
+def _words(error: Exception) -> str:
+    """What the store said, in one line and without the library's own state."""
+    text = str(error).partition("\n\nDebug source")[0]
+    code = re.search(r"<Code>(.*?)</Code>", text)
+    message = re.search(r"<Message>(.*?)</Message>", text, re.DOTALL)
+    if code:
+        text = code.group(1) + (f": {message.group(1)}" if message else "")
+    else:
+        text = re.sub(r"^.*?(?=Error performing (?:GET|HEAD))", "", text, flags=re.DOTALL)
+        text = re.sub(r" in \d[\d.]*[mnµ]?s, after \d+ retries.*? - ", ": ", text)
+        text = re.sub(r"\?\S*", "", text)
+    return " ".join(text.split())[:500] or type(error).__name__

@@ -1,0 +1,106 @@
+"""Objects -> models: which there are, whether their names can be files, what has changed.
+
+Names of objects are anything that somebody could upload: nothing is made of them that was not
+checked here. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from zmqtriton_floor.errors import InvalidArgument
+
+_MAX_PART = 255
+_MAX_PATH = 2048
+_MAX_PARTS = 64
+
+
+class Object(NamedTuple):
+    """One object in a folder of a store."""
+
+    #: Below the folder.
+    path: str
+    size: int
+    #: Differs when the content does; "": the store tells none.
+    tag: str
+    changed: datetime
+
+
+class Tree(NamedTuple):
+    """What becomes of one model's objects."""
+
+    files: dict[str, Object]
+    #: Empty ones, since stores have none but as objects without content.
+    directories: tuple[str, ...]
+    digest: str
+
+    @property
+    def size(self) -> int:
+        return sum(entry.size for entry in self.files.values())
+
+
+def by_model(objects: Iterable[Object]) -> dict[str, list[Object]]:
+    """Those below each first name, which tools' and hidden folders are not."""
+    found: dict[str, list[Object]] = {}
+    for entry in objects:
+        name, slash, rest = entry.path.partition("/")
+        if slash and is_model_name(name):
+            found.setdefault(name, []).append(entry._replace(path=rest))
+    return found
+
+
+def is_model_name(name: str) -> bool:
+    return not name.startswith(".") and name not in ("", "__pycache__") and name.isprintable()
+
+
+def digest(objects: Iterable[Object]) -> str:
+    """Differs when anything of them does."""
+    made = hashlib.blake2b(digest_size=16)
+    for path, size, tag, changed in sorted(objects):
+        mark = tag or changed.isoformat()
+        made.update(f"{path}\n{size} {mark}\n".encode("utf-8", "surrogatepass"))
+    return made.hexdigest()
+
+
+def tree(objects: list[Object]) -> Tree:
+    """Raises InvalidArgument for names that cannot stand beside each other as files."""
+    folders = {parent for entry in objects for parent in _parents(entry.path)}
+    files: dict[str, Object] = {}
+    directories = []
+    for entry in objects:
+        _check(entry.path)
+        # Consoles make an empty object where a user makes a folder.
+        if not entry.size and (entry.path in folders or entry.path.isdecimal()):
+            directories.append(entry.path)
+        elif entry.path in folders:
+            raise InvalidArgument(f"the object '{entry.path}' is a file and a folder too")
+        elif entry.path in files:
+            raise InvalidArgument(f"two objects are the file '{entry.path}'")
+        else:
+            files[entry.path] = entry
+    return Tree(files, tuple(sorted(directories)), digest(objects))
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _check(path: str) -> None:
+    parts = path.split("/")
+    sizes = [len(part.encode("utf-8", "surrogatepass")) for part in parts]
+    is_odd = any(part in ("", ".", "..") or not part.isprintable() for part in parts)
+    if is_odd or max(sizes) > _MAX_PART or sum(sizes) > _MAX_PATH or len(parts) > _MAX_PARTS:
+        raise InvalidArgument(f"the object {path[:200]!r} has a name that cannot be a file's")
+
+
+def differing(wanted: Tree, there: Mapping[str, tuple[int, str]]) -> list[str]:
+    """The files that what is here already, by path as (size, tag), does not have."""
+    return [
+        path
+        for path, entry in wanted.files.items()
+        if not entry.tag or there.get(path) != (entry.size, entry.tag)
+    ]
