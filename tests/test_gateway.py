@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import time
+import weakref
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -307,6 +309,34 @@ def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Pa
             assert world.gateway.malformed == 1
 
     run(test())
+
+
+def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> None:
+    class Mark:
+        def __call__(self) -> None:
+            pass
+
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            mark = Mark()
+            left = weakref.ref(mark)
+            request = world.request()._replace(on_asked=mark)
+            failing = asyncio.ensure_future(world.gateway.infer(request))
+            del mark, request
+            [asked] = await world.hear_requests()
+            world.refuse(asked.id)
+            await asyncio.wait([failing])
+            assert type(failing.exception()) is Unavailable
+
+            del failing
+
+            assert left() is None
+
+    gc.disable()
+    try:
+        run(test())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.row("C50")

@@ -1,8 +1,7 @@
 """A frontend's only door: inferences to the broker, control calls and news over the lifeline.
 
-Lives on one asyncio loop. Requests that arise in the same turn of the loop travel in one message.
-What a caller gets is a response or a ZmqTritonError; a caller whose task is cancelled has its
-request cancelled at the broker. While there is no broker requests wait here for the next one.
+Lives on one asyncio loop; what arises in one turn of it travels in one message. Callers get a
+response or a ZmqTritonError, and cancel by cancelling. Without a broker requests wait for one.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class Gateway:
         self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionLeft(number))
         self.streams = Streams(self._replies, self._grant)
         self.is_stopping = False
-        #: Messages that did not decode, or that answered nothing that was asked.
-        self.malformed = 0
+        self.malformed = 0  # messages that did not decode, or that answered nothing that was asked
         #: Called when the server opens, when it stops, and when the supervisor is gone.
         self.on_open: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
@@ -107,6 +105,8 @@ class Gateway:
             self.cancel(own_id)
             self.payload.discard_unread(reply)
             raise
+        finally:
+            del reply  # the error in it knows this frame: both would stay until a collection
         return await self.payload.open(wire.decode_response(data))
 
     def begin(self, request: CheckedRequest, reply: Reply) -> int:

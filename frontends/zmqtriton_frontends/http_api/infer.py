@@ -79,8 +79,9 @@ class Inference:
     async def _infer(
         self, req: Request, resp: falcon.asgi.Response, target: tuple[str, str], body: Body
     ) -> None:
-        text, reader = self.reader(self.find(target), body, req.header(JSON_LENGTH))
-        parsed = await documents.read(text, reader)
+        # In no variable: the traceback of an error would keep the reader, and with it the body.
+        plan = self.find(target), body, req.header(JSON_LENGTH)
+        parsed = await documents.read(*self.reader(*plan))
         if self._forwarding:
             self._forwarding.add(parsed.body.parameters, req.spelled_headers())
         checked = self.check(target, parsed)
