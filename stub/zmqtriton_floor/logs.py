@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import sys
 import time
-from typing import IO, Any, Mapping, NamedTuple
+from typing import IO, Any, Callable, Mapping, NamedTuple
 
 _LEVELS = {
     logging.DEBUG: "V",
@@ -28,6 +29,10 @@ LEVEL_NUMBERS = {
     "E": logging.ERROR,
 }
 FORMS = ("default", "ISO8601", "json")
+
+#: Of one place in the code: clients can make some of them happen as often as they like.
+MAX_LINES_A_SECOND = 100
+_LEFT_OUT = "left out %d more lines like those before"
 
 
 def quote(text: str) -> str:
@@ -110,9 +115,62 @@ class _Filter(logging.Filter):
         return self._wanted.has(_LEVELS.get(record.levelno, "I"))
 
 
-def configure(wanted: Wanted = Wanted(), stream: IO[str] | None = None) -> None:  # noqa: B008
+class Stream(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes at most so many lines a second of one place in our code; of more it says how many they
+    were, before whatever comes next. What models say is theirs, and all of it is written."""
+
+    def __init__(
+        self,
+        stream: IO[str] | None = None,
+        most: int = MAX_LINES_A_SECOND,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._most = most
+        #: By place: when its second began, and how many lines it has had since then.
+        self._lines: dict[tuple[str, int], tuple[float, int]] = {}
+        #: The last line that was left out of each place, and how many those were.
+        self._left_out: dict[tuple[str, int], tuple[logging.LogRecord, int]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now_s = self._clock()
+        if self._left_out:
+            self._tell(now_s)
+        if hasattr(record, "origin") or self._has_room(record, now_s):
+            super().emit(record)
+
+    def close(self) -> None:
+        """Called when the process ends."""
+        self._tell(math.inf)
+        super().close()
+
+    def _has_room(self, record: logging.LogRecord, now_s: float) -> bool:
+        place = (record.pathname, record.lineno)
+        since_s, count = self._lines.get(place, (now_s, 0))
+        if now_s - since_s >= 1:
+            since_s, count = now_s, 0
+        self._lines[place] = since_s, count + 1
+        if count < self._most:
+            return True
+        self._left_out[place] = record, self._left_out.get(place, (record, 0))[1] + 1
+        return False
+
+    def _tell(self, now_s: float) -> None:
+        for place, (record, count) in list(self._left_out.items()):
+            if now_s - self._lines[place][0] >= 1:
+                del self._left_out[place]
+                record.msg, record.args, record.exc_info = _LEFT_OUT, (count,), None
+                super().emit(record)
+
+
+def configure(
+    wanted: Wanted = Wanted(),  # noqa: B008
+    stream: IO[str] | None = None,
+    most: int = MAX_LINES_A_SECOND,
+) -> None:
     """Sends this process's records to the stream (stderr), those that are wanted."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = Stream(stream or sys.stderr, most)
     handler.setFormatter(Formatter())
     logging.getLogger().handlers[:] = [handler]
     change(wanted)

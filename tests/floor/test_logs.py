@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+from typing import Any
 
 from zmqtriton_floor import logs
 
@@ -28,6 +29,39 @@ def test_the_json_form_is_json() -> None:
     assert ("E", 42, "core.py:7", 'a "b"\n') == tuple(
         record[k] for k in ("level", "pid", "at", "text")
     )
+
+
+def test_a_flood_of_one_kind_is_cut_and_counted() -> None:
+    written, now = io.StringIO(), [5.0]
+    handler = logs.Stream(written, clock=lambda: now[0])
+    handler.setFormatter(logs.Formatter())
+
+    def say(text: str, line: int, **more: Any) -> None:
+        record = logging.LogRecord("x", logging.WARNING, "f.py", line, text, None, None)
+        record.__dict__.update(more)
+        handler.handle(record)
+
+    def lines() -> list[str]:
+        found = [line.partition("] ")[2] for line in written.getvalue().splitlines()]
+        written.seek(0)
+        written.truncate()
+        return found
+
+    for _ in range(logs.MAX_LINES_A_SECOND + 7):
+        say("flood", 1)
+    say("else", 2)
+    say("a model's", 1, origin=(1, "model.py", 3))
+    assert ['"flood"'] * logs.MAX_LINES_A_SECOND + ['"else"', '"a model\'s"'] == lines()
+
+    now[0] += 1
+    say("else", 2)
+    say("flood", 1)
+    assert ['"left out 7 more lines like those before"', '"else"', '"flood"'] == lines()
+
+    for _ in range(logs.MAX_LINES_A_SECOND):
+        say("flood", 1)
+    handler.close()
+    assert '"left out 1 more lines like those before"' == lines()[-1]
 
 
 def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:

@@ -8,9 +8,12 @@ from typing import IO
 from zmqtriton.options import Options
 from zmqtriton_floor import logs
 
+#: What it says of all models comes from one place, and there may be many of them.
+_LINES_A_SECOND = 1000
+
 
 def set_up(options: Options) -> IO[str]:
     """The stream. Raises OSError where the log file cannot be opened."""
     stream = open(options.log_file, "a", encoding="utf-8") if options.log_file else sys.stderr  # noqa: SIM115
-    logs.configure(logs.Wanted.of(vars(options)), stream)
+    logs.configure(logs.Wanted.of(vars(options)), stream, _LINES_A_SECOND)
     return stream
