@@ -289,3 +289,13 @@ def test_what_depends_on_its_instances_is_never_the_same(tmp_path: Path, bound: 
     add(tmp_path, "m", f"{CONFIG}\n{bound}\n")
 
     assert "" == read(tmp_path, "m").versions[1].substance
+
+
+@pytest.mark.row("F14")
+def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
+    asks = 'parameters { key: "BLS_MODELS" value { string_value: " a, b,,a " } }'
+    add(tmp_path, "m", CONFIG + asks)
+    add(tmp_path, "plain")
+
+    assert ("a", "b") == read(tmp_path, "m").callees
+    assert () == read(tmp_path, "plain").callees

@@ -74,6 +74,8 @@ class Blueprint:
     is_parallel: bool = True
     #: None for a model that has processes.
     ensemble: Ensemble | None = None
+    #: The models that it says it asks.
+    callees: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

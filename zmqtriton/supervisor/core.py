@@ -15,6 +15,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.actions import Action, Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.callees import Leaving, LoadOrder
 from zmqtriton.supervisor.control import Control
 from zmqtriton.supervisor.counts import BrokerCounts
 from zmqtriton.supervisor.ensembles import Members
@@ -78,9 +79,11 @@ class Core:
         )
         self._counts = BrokerCounts(plan, self._introductions)
         self._listen_to_peers()
+        self._leaving = Leaving(self.generations)
         self._stopping = Stopping(
             plan, self._peers, self.generations.values, self._counts, policy.exit_timeout_s
         )
+        self._stopping.leave = self._leaving.leave
         self._notification = Notification(
             plan, policy.beat_s, self._probe_broker, self._describe_in_words
         )
@@ -94,7 +97,12 @@ class Core:
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
         self._stores = ObjectStores(plan, self._introductions, policy)
-        self._around = Surroundings(
+        self._around = self._surroundings(policy)
+        self.nested = NestedLoads(self.generations, self._around.slots)
+
+    def _surroundings(self, policy: Policy) -> Surroundings:
+        plan = self.plan
+        return Surroundings(
             plan=plan,
             introductions=self._introductions,
             acknowledgements=self._acknowledgements,
@@ -103,11 +111,12 @@ class Core:
             publish=self._peers.publish,
             generations=self.generations,
             members=Members(self.models, self.model),
+            load_order=LoadOrder(self.models, self.model),
+            leaving=self._leaving,
             preparations=self._preparations,
             stores=self._stores,
             retries=policy.load_retries,
         )
-        self.nested = NestedLoads(self.generations, self._around.slots)
 
     def _listen_to_peers(self) -> None:
         self._peers.news = self._all_news
@@ -123,6 +132,7 @@ class Core:
         self._stores.sweep(used, self.models)
         if self._stopping.has_begun:
             self._stopping.proceed()
+        self._leaving.proceed()
         is_ready = self._startup.is_over and self._peers.is_listening
         self._notification.proceed(is_ready=is_ready, is_stopping=self.is_stopping)
         return self.plan.take()
@@ -191,13 +201,8 @@ class Core:
         peer = self._peers.find(serial)
         if peer is None:
             self._received_from_stub(serial, message)
-        elif isinstance(message, wire.Drained):
-            # A frontend says so too when it has nothing in flight; it ends by itself then.
-            generation = self.generations.get(message.generation)
-            if generation is not None and message.serial:
-                generation.dismissed(message.serial)
-            elif generation is not None:
-                generation.drained()
+        elif isinstance(message, (wire.Drained, wire.Called)):
+            self._hear_of_generation(message)
         elif isinstance(message, wire.RegionLeft):
             self.regions.left(serial, message.number)
         elif isinstance(message, wire.Overdue):
@@ -208,6 +213,17 @@ class Core:
                 instance.executed()
         else:
             self._peers.received(peer, message)
+
+    def _hear_of_generation(self, message: wire.Drained | wire.Called) -> None:
+        generation = self.generations.get(message.generation)
+        if generation is None:
+            return  # a frontend says so too when it has nothing in flight; it ends by itself then
+        if isinstance(message, wire.Called):
+            generation.calls.add(message.model)
+        elif message.serial:
+            generation.dismissed(message.serial)
+        else:
+            generation.drained()
 
     def model_read(self, name: str, found: Blueprint | Unreadable) -> None:
         """The answer to ReadModel."""

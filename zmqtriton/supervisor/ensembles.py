@@ -134,23 +134,33 @@ class Members:
     # -------------------------------------------------------------- unloading
 
     def dependents(self, name: str) -> list[str]:
-        """What goes with a model: the ensembles that call it; and of its own members those that
-        were loaded for its sake alone."""
+        """What goes with a model, callers first: those that call it; and of those that it calls
+        the ones that were loaded for its sake alone."""
         leaving = [name]
         for each in leaving:
             leaving += [
-                n for n, m in self._models.items() if each in m.members and n not in leaving
+                n for n, m in self._models.items() if each in m.callees and n not in leaving
             ]
         for each in leaving:
             model = self._models.get(each)
-            for member in model.members if model else ():
-                if member not in leaving and self._is_free(member, leaving):
-                    leaving.append(member)
-        return leaving
+            for callee in sorted(model.callees) if model else ():
+                if callee not in leaving and self._is_free(callee, leaving):
+                    leaving.append(callee)
+        return self._callers_first(leaving)
+
+    def _callers_first(self, names: list[str]) -> list[str]:
+        left, ordered = list(names), []
+        while left:
+            called = {c for n in left if n in self._models for c in self._models[n].callees - {n}}
+            # Where all call each other, any is the first.
+            first = next((name for name in left if name not in called), left[0])
+            left.remove(first)
+            ordered.append(first)
+        return ordered
 
     def _is_free(self, name: str, leaving: list[str]) -> bool:
         model = self._models.get(name)
-        callers = [n for n, m in self._models.items() if name in m.served_members]
+        callers = [n for n, m in self._models.items() if name in m.callees]
         return model is not None and not model.was_asked_for and set(callers) <= set(leaving)
 
 

@@ -62,6 +62,11 @@ class Generation:
         self._introductions = introductions
         #: Those whose first start is still to come.
         self._not_begun: deque[Instance] = deque()
+        #: The models that it needs to execute.
+        self.calls = {
+            *blueprint.callees,
+            *(blueprint.ensemble.models if blueprint.ensemble else ()),
+        }
         #: The broker knows of it.
         self._is_announced = False
         #: What the model has said of its configuration.

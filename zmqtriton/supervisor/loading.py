@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
 from zmqtriton.supervisor import states
@@ -16,11 +15,11 @@ from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable
 from zmqtriton.supervisor.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.failures import describe
-from zmqtriton.supervisor.generation import Generation, Owner
+from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.loader import Loader
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.surroundings import Surroundings
 from zmqtriton.supervisor.version import UNLOADED, ModelVersion
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -31,40 +30,6 @@ from zmqtriton_floor.errors import (
 
 #: Hears the error, or None: all is well.
 Done = Callable[[ZmqTritonError | None], None]
-
-
-class Loader(Owner, Protocol):
-    """What a load asks of its model, which owns a generation from the moment that it serves."""
-
-    name: str
-    versions: dict[int, ModelVersion]
-
-    def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
-        """Whether exactly this is served already."""
-
-    def was_tried(self, fingerprint: str) -> bool:
-        """Whether a load of what is on disk has been tried, well or badly."""
-
-    def take_members(self, ensemble: Ensemble) -> None:
-        """These are what it calls."""
-
-    def take_unreadable(self, found: Unreadable) -> None:
-        """There is no model to load."""
-
-    def take_tried(self, blueprint: Blueprint, override: Override | None) -> None:
-        """A load of this begins."""
-
-    def take_loaded(self, blueprint: Blueprint) -> None:
-        """All versions of it serve; others are not wanted any more."""
-
-    def publish(self, version: ModelVersion) -> None:
-        """Tells the frontends of a version."""
-
-    def news(self) -> list[wire.News]:
-        """All that frontends must know of it."""
-
-    def loading_ended(self, loading: Loading) -> None:
-        """The next one may begin."""
 
 
 class Loading:
@@ -143,7 +108,22 @@ class Loading:
         elif self._model.is_current(found, self._override):
             self._end(None)
         else:
-            self._build(found)
+            self._require_callees(found)
+
+    def _require_callees(self, blueprint: Blueprint) -> None:
+        """Those that it names are loaded first; whether they can be is not its concern."""
+        self._model.take_needs(blueprint)
+        if not blueprint.callees:
+            self._build(blueprint)
+            return
+        around = self._around
+        around.slots.give_back(self)
+        then = partial(self._callees_tried, blueprint)
+        around.load_order.require(blueprint.name, blueprint.callees, then, again=self._again)
+
+    def _callees_tried(self, blueprint: Blueprint) -> None:
+        if not self._has_ended:
+            self._around.slots.take(self, partial(self._build, blueprint))
 
     def _is_unsettled(self, fingerprint: str) -> bool:
         seen, self._seen = self._seen, fingerprint
@@ -160,7 +140,7 @@ class Loading:
         """An ensemble is loaded after what it calls, which may need the slot."""
         around = self._around
         around.slots.give_back(self)
-        self._model.take_members(ensemble)
+        self._model.take_needs(blueprint)
         try:
             around.members.check_circle(blueprint.name)
         except ZmqTritonError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Override
-from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Unreadable
+from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.loading import Done, Loading
 from zmqtriton.supervisor.states import ModelState
@@ -44,6 +44,8 @@ class Model:
         self.was_asked_for = False
         #: What its last blueprint calls, where that is an ensemble.
         self._tried_members: tuple[str, ...] = ()
+        #: What its last blueprint says that it asks.
+        self._tried_callees: tuple[str, ...] = ()
         self._when_quiet: list[Callable[[], None]] = []
 
     # ------------------------------------------------------- what is asked
@@ -113,7 +115,7 @@ class Model:
         if version.enter(states.UnloadStarted(), UNLOADED):
             self.publish(version)
         if generation is not None:
-            generation.retire()
+            self._around.leaving.leave(generation)
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 
@@ -138,8 +140,11 @@ class Model:
     def was_tried(self, fingerprint: str) -> bool:
         return self._tried == fingerprint
 
-    def take_members(self, ensemble: Ensemble) -> None:
-        self._tried_members = ensemble.models
+    def take_needs(self, blueprint: Blueprint) -> None:
+        ensemble = blueprint.ensemble
+        self._tried_members = ensemble.models if ensemble is not None else ()
+        self._tried_callees = blueprint.callees
+        self._around.load_order.loosen(self.name)
 
     def take_unreadable(self, found: Unreadable) -> None:
         self._tried, self.problem = found.fingerprint, found.reason
@@ -154,8 +159,6 @@ class Model:
         self._tried, self._override, self.problem = blueprint.fingerprint, override, ""
         self.is_leaving = False
         self._has_no_version = not blueprint.versions
-        if blueprint.ensemble is None:
-            self._tried_members = ()
 
     def take_loaded(self, blueprint: Blueprint) -> None:
         self._served = blueprint.fingerprint if self._override is None else ""
@@ -221,6 +224,18 @@ class Model:
     def members(self) -> list[str]:
         """Those that it would call too."""
         return sorted({*self._tried_members, *self.served_members})
+
+    @property
+    def needs(self) -> list[str]:
+        """Those that are loaded before it."""
+        return [*self.members, *self._tried_callees]
+
+    @property
+    def callees(self) -> set[str]:
+        """Those that it calls, or may call."""
+        generations = [version.generation for version in self.versions.values()]
+        called = {callee for g in generations if g is not None for callee in g.calls}
+        return called | set(self.members)
 
     @property
     def why_not_loaded(self) -> str:

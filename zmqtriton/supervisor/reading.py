@@ -57,6 +57,8 @@ _WHY_NO_OWN_STUB = (
 )
 
 
+#: The parameter that names the models that a model asks.
+_CALLEES = "BLS_MODELS"
 #: Fields that decide which versions and how many instances there are, and nothing else.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
@@ -212,6 +214,7 @@ class Repository:
             warnings=(*scanned.warnings, *warnings),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
+            callees=() if ensemble else _callees(config),
         )
 
     def _versions(
@@ -243,6 +246,13 @@ def _directories(repository: Path) -> list[str]:
             )
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}: {error.strerror}") from error
+
+
+def _callees(config: Any) -> tuple[str, ...]:
+    if _CALLEES not in config.parameters:
+        return ()
+    names = str(config.parameters[_CALLEES].string_value).split(",")
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 
 
 def _substance(config: Any, environment: Environment | Demand, contents: str) -> str:

@@ -41,6 +41,8 @@ class Stopping:
         self._peers = peers
         self._generations = generations
         self._counts = counts
+        #: Retires a generation when its callers have ended.
+        self.leave: Callable[[Generation], None]
         self._left_s = timeout_s
         self._status = 0
         self.phase = Phase.RUNNING
@@ -97,7 +99,7 @@ class Stopping:
             self._plan.log("I", "All models are stopped, unloading models")
             self._report()
             for generation in self._alive():
-                generation.retire()
+                self.leave(generation)
         if self.phase is Phase.UNLOADING and not self._alive():
             self.phase = Phase.FINISHING
             self._peers.finish(max(1, self._left_s) * 1000)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.callees import Leaving, LoadOrder
 from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.introductions import Introductions
@@ -65,6 +66,8 @@ class Surroundings(NamedTuple):
     #: All that have been started and not ended, by number.
     generations: dict[int, Generation]
     members: Members
+    load_order: LoadOrder
+    leaving: Leaving
     preparations: Preparations
     stores: ObjectStores
     #: A load that fails is tried again so often.
