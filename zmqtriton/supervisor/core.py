@@ -19,7 +19,7 @@ from zmqtriton.supervisor.callees import Leaving, LoadOrder
 from zmqtriton.supervisor.control import Control
 from zmqtriton.supervisor.counts import BrokerCounts
 from zmqtriton.supervisor.ensembles import Members
-from zmqtriton.supervisor.generation import Generation, stub_message
+from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions, Server
 from zmqtriton.supervisor.loading import Done
@@ -40,6 +40,7 @@ from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton.supervisor.status import describe
 from zmqtriton.supervisor.stopping import Stopping
+from zmqtriton.supervisor.stub_messages import stub_message
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
 from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire

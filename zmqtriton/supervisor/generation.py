@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
@@ -389,14 +389,3 @@ class Generation:
             before is InstanceState.STOPPING and instance.reason != event.reason
         ):
             self._plan.log("W", what)
-
-
-def stub_message(message: Any) -> states.Event | None:
-    """The event that a stub's message is, or None if it is none."""
-    if isinstance(message, wire.Completed):
-        return states.ConfigCompleted(message.config)
-    if isinstance(message, wire.Loaded):
-        return states.ModelLoaded(bool(message.is_asked))
-    if isinstance(message, wire.Failed):
-        return states.LoadFailed(message.text, message.code)
-    return None
