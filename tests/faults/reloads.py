@@ -1,4 +1,4 @@
-"""Reloads under load, loads and unloads without end, and reloads of what is broken.
+"""Reloads under load, of what is broken, loads and unloads without end, and slow imports.
 
 `python -m tests.faults.reloads` runs them in full and prints the figures;
 tests/system/test_reloads.py has them in small.
@@ -145,7 +145,7 @@ _WRONG_OUTPUT = """class TritonPythonModel:
     def execute(self, requests): return []
 """
 
-BREAKS = (
+BREAKS: tuple[Break, ...] = (
     Break("syntax error", _code("import os\ndef f(:\n"), ("SyntaxError", "line 2")),
     Break(
         "import error",
@@ -168,7 +168,16 @@ BREAKS = (
     Break("no memory", _initialize("bytearray(1 << 60)"), ("MemoryError", "model.py(5)")),
     Break("no file", lambda model: (model / "1" / "model.py").unlink(), ("model.py",)),
 )
-HANG = Break("hangs", _initialize("time.sleep(3600)"), ("max_load_seconds", "model.py"))
+_HANGS = _initialize("time.sleep(3600)")
+
+
+def _hang(model: Path) -> None:
+    _HANGS(model)
+    bound = 'parameters { key: "max_load_seconds" value { string_value: "0.5" } }'
+    _config(bound)(model)
+
+
+BREAKS += (Break("hangs", _hang, ("max_load_seconds (0.5)", "model.py(5): initialize")),)
 
 
 class Broken(NamedTuple):
@@ -200,6 +209,40 @@ def reload_broken(server: Server, breaks: Sequence[Break] = BREAKS) -> tuple[lis
     return told, len(asking.answers)
 
 
+# --------------------------------------------------------------- what is imported
+
+_SLOW = """import time
+with open({path!r}, "a") as file:
+    file.write("imported ")
+time.sleep({seconds})
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(0)
+        config.add_input({{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}})
+        config.add_output({{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}})
+        return config
+
+    def execute(self, requests): return []
+"""
+
+
+def import_slowly(server: Server, seconds: float, instances: int) -> tuple[float, int]:
+    """Loads a model with these imports; how long that took, and how often they were done."""
+    told = server.scratch / "imports"
+    told.unlink(missing_ok=True)
+    folder = server.repository / "slow"
+    (folder / "1").mkdir(parents=True, exist_ok=True)
+    (folder / "1" / "model.py").write_text(_SLOW.format(path=str(told), seconds=seconds))
+    group = f"instance_group [ {{ count: {instances} kind: KIND_CPU }} ]"
+    (folder / "config.pbtxt").write_text(f'backend: "python"\n{group}\n')
+    began_s = time.monotonic()
+    assert (200, "") == control(server, "load", "slow")
+    took_s = time.monotonic() - began_s
+    return took_s, len(told.read_text().split())
+
+
 # -------------------------------------------------------------------- in full
 
 
@@ -215,6 +258,13 @@ def _show_reloads(server: Server, times: int) -> None:
     median, most = statistics.median(done.seconds), max(done.seconds)
     print(f"{times} reloads: median {median:.3f} s, max {most:.3f} s", flush=True)
     print(f"{done.asked} requests, {done.failed} failed, {done.late} answered by what was before")
+
+
+def _show_imports(server: Server, seconds: float) -> None:
+    for instances in (1, 4):
+        took_s, times = import_slowly(server, seconds, instances)
+        print(f"imports of {seconds:g} s, {instances} instances: {took_s:.2f} s, {times} imports")
+    control(server, "unload", "slow")
 
 
 def _show_loads(server: Server, times: int) -> None:
@@ -241,6 +291,7 @@ def main() -> None:
     ):
         _show_broken(server)
         _show_reloads(server, arguments.reloads)
+        _show_imports(server, 5.0)
         _show_loads(server, arguments.loads)
 
 

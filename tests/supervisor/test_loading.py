@@ -513,3 +513,67 @@ def test_nothing_is_looked_at_again_without_polls(policy: dict[str, str]) -> Non
     assert served is world.generation("m")
     assert ["m"] == list(world.core.models)
     assert (Unavailable.number, NOT_EXPLICIT) == world.call("load", LOAD_M).error
+
+
+def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -> None:
+    model = blueprint("m", instances=3)
+    places = model.finish("").places
+    world = World(dataclasses.replace(model, others=places[1:]), control_mode="explicit").start()
+    world.stubs["m"] = HANGS
+
+    call = world.call("load", LOAD_M)
+
+    loads = world.to("stub", wire.Load)
+    asked = [(one.instance, one.auto_complete) for one in loads]
+    assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == asked
+    world.receive(world.serial("m_0_1"), wire.Completed("{}"))
+    assert [] == world.to("stub", wire.Initialize), "it waits for what the first says"
+    world.receive(world.serial("m_0_0"), wire.Completed("{}"))
+    assert 2 == len(world.to("stub", wire.Initialize))
+    world.receive(world.serial("m_0_2"), wire.Completed("{}"))
+    assert 3 == len(world.to("stub", wire.Initialize))
+    for place in places:
+        world.receive(world.serial(place.name), wire.Loaded())
+    assert call.result is None
+    assert 3 == world.news("m").ready_instances
+
+
+def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
+    model = dataclasses.replace(blueprint("m"), load_within_s=2.0)
+    world = World(model, control_mode="explicit").start()
+    world.stubs["m"] = HANGS
+    call = world.call("load", LOAD_M)
+    serial = world.serial("m_0_0")
+    world.stubborn.add("stub")
+    world.advance(1.9)
+    assert call.answer is None
+
+    world.advance(0.1)
+    assert call.answer is None, "it is asked where it is"
+    world.die(serial, "killed by SIGABRT", "Aborted, At: model.py(5): initialize")
+
+    took = "loading took longer than max_load_seconds (2): Aborted, At: model.py(5): initialize"
+    assert took in call.error[1]
+
+
+def test_one_that_does_not_say_where_it_hangs_is_killed() -> None:
+    model = dataclasses.replace(blueprint("m"), load_within_s=2.0)
+    world = World(model, control_mode="explicit").start()
+    world.stubs["m"] = HANGS
+    world.stubborn.add("stub")
+    call = world.call("load", LOAD_M)
+
+    world.advance(3.5)
+
+    assert "loading took longer than max_load_seconds (2)" in call.error[1]
+
+
+def test_a_load_in_time_is_not_bounded_afterwards() -> None:
+    model = dataclasses.replace(blueprint("m"), load_within_s=2.0)
+    world = World(model, control_mode="explicit", startup_models=("*",)).start()
+    before = world.instance("m").serial
+
+    world.advance(100.0)
+
+    assert before == world.instance("m").serial
+    assert "READY" == world.news("m").state

@@ -299,3 +299,25 @@ def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
 
     assert ("a", "b") == read(tmp_path, "m").callees
     assert () == read(tmp_path, "plain").callees
+
+
+def test_the_instances_are_known_before_the_model_is_asked(tmp_path: Path) -> None:
+    add(tmp_path, "m", CONFIG + "instance_group [ { count: 3 kind: KIND_CPU } ]")
+
+    found = read(tmp_path, "m")
+
+    assert (found.first, *found.others) == found.finish("").places
+
+
+def test_a_load_may_be_bounded(tmp_path: Path) -> None:
+    def bounded(name: str, value: str) -> Path:
+        bound = f'parameters {{ key: "max_load_seconds" value {{ string_value: "{value}" }} }}'
+        return add(tmp_path, name, CONFIG + bound)
+
+    bounded("m", "2.5")
+    bounded("wrong", "soon")
+    add(tmp_path, "plain")
+
+    assert (2.5, 0.0) == tuple(read(tmp_path, n).load_within_s for n in ("m", "plain"))
+    reason = "max_load_seconds is 'soon', which is no number of seconds"
+    assert reason == refused(tmp_path, "wrong").reason

@@ -20,29 +20,12 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-#: Says in a file that it was imported.
-_COUNTED = """
-import os, pathlib, time
-with open({path!r}, "a") as file:
-    file.write("imported\\n")
-
-class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        config.set_max_batch_size(0)
-        config.add_input({{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}})
-        config.add_output({{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}})
-        return config
-
-    def execute(self, requests): return []
-"""
 _HANGS = """
 import time
 class TritonPythonModel:
     def initialize(self, args): time.sleep(3600)
     def execute(self, requests): return []
 """
-_GROUP = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
 _PYTHON = 'backend: "python"\n'
 
 
@@ -72,8 +55,6 @@ def _prepare(server: Server, more: Path) -> None:
     (server.repository / "empty").mkdir()
     (server.repository / "nover").mkdir()
     (server.repository / "nover" / "config.pbtxt").write_text(_PYTHON)
-    counted = _COUNTED.format(path=str(server.scratch / "imports"))
-    _write(server.repository / "counted", counted, _PYTHON + _GROUP)
     _write(server.repository / "hanging", _HANGS)
 
 
@@ -161,13 +142,6 @@ def test_what_cannot_be_loaded_says_why(server: Server) -> None:
     status, said = control(server, "load", "empty")
     text = "failed to load 'empty', failed to poll from model repository"
     assert (500, True) == (status, said.startswith(text))
-
-
-def test_each_instance_imports_its_model_once(server: Server) -> None:
-    assert (200, "") == control(server, "load", "counted")
-
-    assert ["imported"] * 2 == (server.scratch / "imports").read_text().split()
-    control(server, "unload", "counted")
 
 
 @pytest.mark.row("F08")

@@ -57,6 +57,13 @@ def test_instances_come_and_go_under_load_without_a_failed_request(server: Serve
     assert 1 == len(kept), "the first one was never started anew"
 
 
+def test_imports_are_paid_once_for_each_instance(server: Server) -> None:
+    for instances in (1, 3):
+        _, times = reloads.import_slowly(server, 0.0, instances)
+        assert instances == times
+    control(server, "unload", "slow")
+
+
 def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Server) -> None:
     control(server, "unload")
     reloads.load_and_unload(server, 5)

@@ -69,11 +69,15 @@ class Blueprint:
     finished: Finished | None
     #: Makes it final of what the model said; raises ConfigError.
     finish: Callable[[str], Finished]
+    #: Those that are to be there as far as is known before.
+    others: tuple[Place, ...] = ()
     warnings: tuple[str, ...] = ()
     #: Its instances load at the same time, and not one after the other.
     is_parallel: bool = True
     #: None for a model that has processes.
     ensemble: Ensemble | None = None
+    #: How long its instances may take to load; 0: for ever.
+    load_within_s: float = 0.0
     #: The models that it says it asks.
     callees: tuple[str, ...] = ()
 

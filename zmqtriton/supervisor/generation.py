@@ -1,8 +1,8 @@
 """One loading of one version of a model: its instances, from their start to the end of the last.
 
-The first stub may be asked for the configuration; the others start when it is final. The generation
-loads as a whole or fails as a whole; once it serves, instances come and go. Its owner, the model,
-decides when it is announced and when it is retired. Does no I/O.
+The model in the first stub may be asked for the configuration, while the others import theirs. The
+generation loads as a whole or fails as a whole; once it serves, instances come and go. Its owner,
+the model, decides when it is announced and when it is retired. Does no I/O.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.deaths import log_death
 from zmqtriton.supervisor.failures import shorten
 from zmqtriton.supervisor.instance import Instance, Place
 from zmqtriton.supervisor.introductions import Introductions
@@ -69,6 +70,8 @@ class Generation:
         }
         #: The broker knows of it.
         self._is_announced = False
+        #: Those that wait for what the first one says of the configuration.
+        self._imported: list[Instance] = []
         #: What the model has said of its configuration.
         self._completion = ""
         self._regrouping: Regrouping | None = None
@@ -118,7 +121,7 @@ class Generation:
     def start(self, owner: Owner) -> None:
         self.owner = owner
         if self.finished is None:
-            self._start([self.blueprint.first])
+            self._start([self.blueprint.first, *self.blueprint.others])
         elif self._may_share(self.finished):
             self._start(self.finished.places)
 
@@ -232,7 +235,7 @@ class Generation:
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
             self._introductions.forget(serial, instance.reason)
-            self._log_death(instance, event, before)
+            log_death(self._plan, self.label, instance, event, before)
         elif isinstance(event, states.ConfigCompleted):
             self._complete(instance, event.document)
         if instance.state is not before:
@@ -290,6 +293,7 @@ class Generation:
                 place,
                 model=self.blueprint.name,
                 environment=self.environment,
+                load_within_s=self.blueprint.load_within_s,
                 on_event=self.handle,
             )
             for place in places
@@ -317,7 +321,7 @@ class Generation:
             blueprint.directory,
             blueprint.versions[self.version].path,
             blueprint.config if self.finished is None else self.finished.config,
-            int(self.finished is None),
+            int(self._is_first(instance)),
         )
         self._introductions.introduce(
             instance.serial,
@@ -330,6 +334,9 @@ class Generation:
     def _complete(self, instance: Instance, document: str) -> None:
         if instance.state is not InstanceState.LOADING:
             return
+        if self.finished is None and not self._is_first(instance):
+            self._imported.append(instance)
+            return
         others: Sequence[Place] = ()
         if self.finished is None:
             self._completion = document
@@ -340,9 +347,16 @@ class Generation:
                 return
             if not self._may_share(self.finished):
                 return
-            others = self.finished.places[1:]
-        self._plan.do(Send(instance.serial, wire.Initialize(self.finished.config)))
+            others = self.finished.places[len(self.instances) :]
+        waiting, self._imported = [instance, *self._imported], []
+        for each in waiting:
+            if each.state is InstanceState.LOADING:
+                self._plan.do(Send(each.serial, wire.Initialize(self.finished.config)))
         self._start(others)
+
+    def _is_first(self, instance: Instance) -> bool:
+        """The one whose model is asked for the configuration, where that is to be done."""
+        return self.finished is None and instance is self.instances[0]
 
     def _may_share(self, finished: Finished) -> bool:
         """Whether all of its instances could ever execute, with what others need."""
@@ -375,17 +389,3 @@ class Generation:
         if instance.has_said_why:
             return instance.reason
         return f"Stub process '{instance.name}' is not healthy. ({instance.reason})"
-
-    def _log_death(
-        self, instance: Instance, event: states.ProcessExited, before: InstanceState
-    ) -> None:
-        what = f"stub '{instance.name}' of {self.label} has died: {shorten(instance.reason)}"
-        if instance.state is InstanceState.FAILED and instance.may_restart:
-            deaths = instance.recent_deaths
-            self._plan.log("E", f"{what}; it is not started again after {deaths} deaths")
-        elif instance.state is InstanceState.BACKOFF:
-            self._plan.log("W", f"{what}; it is started again")
-        elif before is InstanceState.DRAINING or (
-            before is InstanceState.STOPPING and instance.reason != event.reason
-        ):
-            self._plan.log("W", what)

@@ -24,6 +24,8 @@ from zmqtriton_floor.errors import InternalError
 #: For `finalize`, and for a stub that said that it will exit.
 FINALIZE_WITHIN_S = 10.0
 EXIT_WITHIN_S = 2.0
+#: For a stub that was asked where it hangs, which it writes as its last.
+ABORT_WITHIN_S = 1.0
 
 
 class Place(NamedTuple):
@@ -46,6 +48,7 @@ class Instance:
         *,
         model: str,
         environment: Environment,
+        load_within_s: float = 0.0,
         on_event: Callable[[Instance, states.Event], None],
     ) -> None:
         self.place = place
@@ -68,6 +71,8 @@ class Instance:
         self._plan = plan
         self._model = model
         self._environment = environment
+        #: It is ended when its loading takes longer; 0: it may take for ever.
+        self._load_within_s = load_within_s
         self._on_event = on_event
         self._backoff = Backoff()
         self._verdict = ""
@@ -114,9 +119,11 @@ class Instance:
     def _judge(self, exited: states.ProcessExited) -> str:
         """Why the process is gone: what it said itself or was killed for comes first."""
         verdict, self._verdict = self._verdict, ""
+        words = exited.last_words if self.state is InstanceState.LOADING else ""
+        if verdict == self._too_long and words:
+            return f"{verdict}: {words}"
         if verdict:
             return verdict
-        words = exited.last_words if self.state is InstanceState.LOADING else ""
         return f"{exited.reason}: {words}" if words else exited.reason
 
     # ------------------------------------------------- what follows an event
@@ -135,6 +142,12 @@ class Instance:
         self.pid = event.pid
         if self.state is InstanceState.STOPPING:
             self._kill()
+        elif self._load_within_s:
+            self._limit(self._load_within_s, self._too_long)
+
+    @property
+    def _too_long(self) -> str:
+        return f"loading took longer than max_load_seconds ({self._load_within_s:g})"
 
     def _take_loaded(self, event: states.ModelLoaded) -> None:
         if self.state is InstanceState.READY:
@@ -152,8 +165,13 @@ class Instance:
 
     def _take_verdict(self, event: states.Condemned) -> None:
         # What the stub has said itself is worth more than what it is killed for.
+        if event.reason == self._too_long and not self._verdict:
+            # Python writes where it is before it dies of that.
+            self._plan.do(Signal(self.serial, int(signal.SIGABRT)))
+            self._limit(ABORT_WITHIN_S, "it did not end")
+        else:
+            self._kill()
         self._verdict = self._verdict or event.reason
-        self._kill()
 
     def _take_death(self, _: states.ProcessExited) -> None:
         self.pid = 0
@@ -180,6 +198,8 @@ class Instance:
         self._later(within_s, states.Condemned(reason))
 
     def _later(self, delay_s: float, event: states.Event) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = self._plan.after(delay_s, lambda: self._on_event(self, event))
 
     def _kill(self) -> None:

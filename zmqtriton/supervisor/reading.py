@@ -7,6 +7,7 @@ version, never an exception.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -57,6 +58,8 @@ _WHY_NO_OWN_STUB = (
 )
 
 
+#: The parameter that bounds a load, in seconds.
+_MAX_LOAD = "max_load_seconds"
 #: The parameter that names the models that a model asks.
 _CALLEES = "BLS_MODELS"
 #: Fields that decide which versions and how many instances there are, and nothing else.
@@ -201,19 +204,22 @@ class Repository:
             n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
             for n, v in versions.items()
         }
+        expected = _expected(config, self._host)
         return Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
             fingerprint=scanned.fingerprint + getattr(environment, "stamp", ""),
             environment=environment,
             config=to_json(config),
-            first=_first(config, self._host),
+            first=expected[0],
+            others=expected[1:],
             versions=versions,
             finished=None if ensemble or self._auto_complete else _finished(config, labels),
             finish=partial(_finish, config, self._host, labels),
             warnings=(*scanned.warnings, *warnings),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
+            load_within_s=_load_within_s(config),
             callees=() if ensemble else _callees(config),
         )
 
@@ -246,6 +252,19 @@ def _directories(repository: Path) -> list[str]:
             )
     except OSError as error:
         raise InternalError(f"failed to open directory {repository}: {error.strerror}") from error
+
+
+def _load_within_s(config: Any) -> float:
+    if _MAX_LOAD not in config.parameters:
+        return 0.0
+    value = str(config.parameters[_MAX_LOAD].string_value)
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise ConfigError(f"{_MAX_LOAD} is '{value}', which is no number of seconds")
+    return seconds
 
 
 def _callees(config: Any) -> tuple[str, ...]:
@@ -285,14 +304,13 @@ def _places(config: Any) -> tuple[Place, ...]:
     return tuple(Place(i.name, i.kind, i.device_id, i.demand) for i in instance_names(config))
 
 
-def _first(config: Any, host: Host) -> Place:
-    """The instance that is asked for the configuration. Groups that ask for what is not here have
-    none, and are refused when the configuration is final; until then one is made up."""
+def _expected(config: Any, host: Host) -> tuple[Place, ...]:
+    """The instances, the first of which is asked for the configuration. Groups that ask for what is
+    not here have none, and are refused when that is final; until then one is made up."""
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
-    places = _places(draft)
-    return places[0] if places else Place(f"{config.name}_0", "CPU", 0)
+    return _places(draft) or (Place(f"{config.name}_0", "CPU", 0),)
 
 
 def _finished(config: Any, labels: str = "") -> Finished:
