@@ -176,3 +176,21 @@ def test_what_has_failed_for_good_is_replaced() -> None:
     assert load(world, grouped(*cpus(2), fingerprint="2")) is None
 
     assert 2 == world.news("m").ready_instances
+
+
+def test_the_next_broker_hears_who_leaves_and_how_many_stay() -> None:
+    world = serving(*cpus(2))
+    world.is_busy = True
+    assert load(world, grouped(*cpus(1), fingerprint="2")) is None
+    (leaving,) = [retire.serial for retire in world.to("broker", wire.Retire)]
+    world.sent.clear()
+
+    world.die(world.serial("broker"))
+    world.advance(5.0)
+
+    (serve,) = world.to("broker", wire.Serve)
+    assert '{"name": "m", "places": 1}' == serve.config
+    assert [leaving] == [retire.serial for retire in world.to("broker", wire.Retire)]
+    world.receive(world.serial("broker"), wire.Drained(1, leaving))
+    assert leaving not in world.alive
+    assert 1 == len(serials(world))

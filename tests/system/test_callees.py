@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.faults.stamps import control
+from tests.faults.stamps import control, index
 from tests.server import Server
 from tests.waiting import eventually
 
@@ -81,7 +82,7 @@ def _begin(server: Server, clients: ThreadPoolExecutor) -> Future[list[int]]:
     return asked
 
 
-@pytest.mark.row("F14")
+@pytest.mark.row("F12", "F14")
 def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Server) -> None:
     assert (200, "") == control(server, "load", "caller")
     log = server.log_text()
@@ -92,12 +93,19 @@ def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Se
         asked = _begin(server, clients)
         _unload_with_dependents(server)
         assert 400 == server.status("/v2/models/callee/ready")
+        states = [index(server, name)["state"] for name in ("caller", "callee")]
+        assert ["UNLOADING"] * 2 == states
+        with pytest.raises(urllib.error.HTTPError, match="Not Found"):
+            _infer(server)
         (server.scratch / "go").touch()
         assert [7] == asked.result(60)
 
         log = eventually(lambda: _told_of_both(server), 30, "both have ended")
         ended = [log.find(f"successfully unloaded '{name}'") for name in ("caller", "callee")]
         assert ended[0] < ended[1]
+        for name in ("caller", "callee"):
+            entry = index(server, name)
+            assert ("UNAVAILABLE", "unloaded") == (entry["state"], entry["reason"])
 
 
 def _unload_with_dependents(server: Server) -> None:

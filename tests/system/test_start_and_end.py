@@ -75,11 +75,14 @@ def test_nobody_can_connect_before_the_models_are_loaded(tmp_path: Path) -> None
 
 
 @pytest.mark.row("F18", "F42")
-def test_with_early_liveness_a_server_says_that_it_is_not_ready_yet(tmp_path: Path) -> None:
+def test_with_early_liveness_a_slow_model_holds_up_no_other(tmp_path: Path) -> None:
     server = _waiting_server(tmp_path / "s", "--early-liveness")
+    server.add_model("add_sub")
     server.launch()
     try:
         eventually(lambda: server.status("/v2/health/live") == 200, 60, "live")
+        eventually(lambda: server.status("/v2/models/add_sub/ready") == 200, 60, "it serves")
+        assert 400 == server.status("/v2/models/slow/ready")
         assert 400 == server.status("/v2/health/ready")
 
         (server.scratch / "go").touch()
