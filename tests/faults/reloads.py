@@ -198,12 +198,14 @@ def reload_broken(server: Server, breaks: Sequence[Break] = BREAKS) -> tuple[lis
             began_s = time.monotonic()
             status, reason = control(server, "load")
             told.append(Broken(broken.name, time.monotonic() - began_s, reason))
+            entry = index(server)
             for path, text in sound.items():
                 path.write_text(text)
             assert status != 200, broken.name
             missing = [words for words in broken.says if words not in reason]
             assert not missing, f"{broken.name}: {missing} in {reason}"
-            assert "READY" == index(server)["state"]
+            assert "READY" == entry["state"]
+            assert all(words in entry["reason"] for words in broken.says), entry
     assert not asking.failed(), asking.failed()[:3]
     assert pids == server.stubs(MODEL)
     return told, len(asking.answers)

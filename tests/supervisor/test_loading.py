@@ -577,3 +577,22 @@ def test_a_load_in_time_is_not_bounded_afterwards() -> None:
 
     assert before == world.instance("m").serial
     assert "READY" == world.news("m").state
+
+
+def test_the_index_says_why_what_serves_was_not_replaced() -> None:
+    world = loaded("m")
+    served = [{"name": "m", "version": "1", "state": "READY"}]
+    world.stubs["m"] = "no luck"
+    change(world)
+    assert world.call("load", LOAD_M).answer is not None
+
+    (entry,) = world.index()
+    assert ("READY", "still served, the last load failed: Internal: no luck") == (
+        entry["state"],
+        entry["reason"],
+    )
+    assert world.core.models["m"].is_loaded
+
+    change(world, fingerprint="1")
+    assert world.call("load", LOAD_M).result is None
+    assert served == world.index(), "what was there is back"

@@ -35,6 +35,9 @@ class Loader(Owner, Protocol):
     def take_tried(self, blueprint: Blueprint, override: Override | None) -> None:
         """A load of this begins."""
 
+    def take_current(self, blueprint: Blueprint) -> None:
+        """What is on disk is what serves, whatever was there meanwhile."""
+
     def take_loaded(self, blueprint: Blueprint) -> None:
         """All versions of it serve; others are not wanted any more."""
 

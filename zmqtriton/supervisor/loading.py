@@ -106,6 +106,7 @@ class Loading:
                 text += f": {found.reason}"
             self._end(InternalError(text))
         elif self._model.is_current(found, self._override):
+            self._model.take_current(found)
             self._end(None)
         else:
             self._require_callees(found)

@@ -17,7 +17,7 @@ from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.loading import Done, Loading
 from zmqtriton.supervisor.states import ModelState
 from zmqtriton.supervisor.surroundings import Surroundings
-from zmqtriton.supervisor.version import UNLOADED, ModelVersion
+from zmqtriton.supervisor.version import LAST_FAILED, UNLOADED, ModelVersion
 from zmqtriton_floor import wire
 
 #: What the table of models says of one without a version.
@@ -160,6 +160,11 @@ class Model:
         self.is_leaving = False
         self._has_no_version = not blueprint.versions
 
+    def take_current(self, blueprint: Blueprint) -> None:
+        self._tried, self.problem = blueprint.fingerprint, ""
+        for number in blueprint.versions:
+            self.versions[number].enter(states.GenerationServing())
+
     def take_loaded(self, blueprint: Blueprint) -> None:
         self._served = blueprint.fingerprint if self._override is None else ""
         for number, version in self.versions.items():
@@ -281,6 +286,8 @@ class Model:
         """Its entries in the repository index."""
         for number, version in sorted(self.versions.items()):
             state, reason = version.shown
+            if state is ModelState.READY and self.problem:
+                reason = f"{LAST_FAILED}: {self.problem}"
             entry = {"name": self.name, "version": str(number), "state": state.value}
             yield {**entry, "reason": reason} if reason else entry
         if not self.versions:

@@ -12,6 +12,8 @@ from zmqtriton_floor import wire
 
 #: Clients and readiness know this word: somebody wanted it so.
 UNLOADED = "unloaded"
+#: What serves stays when a load of something newer fails; its reason begins so.
+LAST_FAILED = "still served, the last load failed"
 
 
 class ModelVersion:
@@ -28,7 +30,12 @@ class ModelVersion:
         before = (self.state, self.reason)
         whose = f"model '{self.model}' version {self.number}"
         self.state = states.advance(states.MODEL_TRANSITIONS, self.state, event, whose)
-        self.reason = "" if self.state is ModelState.READY else reason
+        if self.state is not ModelState.READY:
+            self.reason = reason
+        elif isinstance(event, states.GenerationFailed):
+            self.reason = f"{LAST_FAILED}: {reason}"
+        else:
+            self.reason = ""
         return before != (self.state, self.reason)
 
     @property
