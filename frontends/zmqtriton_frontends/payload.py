@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from zmqtriton_floor import wire
@@ -22,6 +21,7 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of, held
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
+from zmqtriton_frontends.gathered import Gathered as Gathered  # for our callers
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.lending import Lending
 from zmqtriton_frontends.regions import Contents
@@ -38,6 +38,7 @@ _RELEASE_AFTER_S = 0.003
 _MAX_WAITING_RELEASES = 8
 #: Where a tensor begins within a page, for numpy and what lies behind it.
 _ALIGNMENT = 64
+_WORD_BYTES = 8
 
 _LATE = "The supervisor did not answer in time."
 _Heard = tuple[Any, int | None]  # a message and its descriptor
@@ -123,7 +124,8 @@ class Payload:
         """Adds the block that it takes, also if this raises."""
         if type(data) is memoryview:
             reference = self.arena.locate(data)
-            if reference is not None:
+            # Models expect their arrays where numbers of any size may begin.
+            if reference is not None and reference.offset % _WORD_BYTES == 0:
                 self.arena.lease([reference.block])
                 blocks.append(reference.block)
                 return reference
@@ -138,12 +140,21 @@ class Payload:
     async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
         """Room in the arena for a request's body, so that its tensors, which begin at that byte of
         it, need not be copied once more. None where memory is short."""
-        start = -tensors_at % _ALIGNMENT
         try:
-            allocation = await self._allocate(start + size)
+            allocation = await self._allocate(size + _ALIGNMENT)
         except Unavailable:
             return None
-        return Gathered(allocation.view[start:], self.arena, allocation.reference.block)
+        return self._gathered(allocation, size, tensors_at)
+
+    def reserve_now(self, size: int, tensors_at: int) -> Gathered | None:
+        """The same, of memory that is there already."""
+        allocation = self.arena.allocate(size + _ALIGNMENT)
+        return None if allocation is None else self._gathered(allocation, size, tensors_at)
+
+    def _gathered(self, allocation: Allocation, size: int, tensors_at: int) -> Gathered:
+        start = -tensors_at % _ALIGNMENT
+        view = allocation.view[start : start + size]
+        return Gathered(view, self.arena, allocation.reference.block)
 
     async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
         """A request's body in one piece; what is small or finds no room lies elsewhere."""
@@ -356,30 +367,6 @@ class Payload:
     def _drop(self, segments: list[wire.DropSegment]) -> None:
         for segment in segments:
             self._tell(segment)
-
-
-class Gathered:
-    """A body to be used within a with statement; what was placed meanwhile outlives it."""
-
-    def __init__(self, data: Any, arena: Arena | None = None, block: int = 0) -> None:
-        self.data = data
-        self._arena = arena
-        self._block = block
-
-    def __enter__(self) -> Any:
-        return self.data
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.free()
-
-    def free(self) -> None:
-        if self._arena is not None:
-            self._arena.free([self._block])
 
 
 def is_large(body: RequestBody) -> bool:

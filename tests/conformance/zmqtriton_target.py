@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from tests.conformance.play import Target
 from tests.conformance.repositories import Repository
 from tests.server import Server
+from tests.waiting import eventually
 
 
 @contextmanager
@@ -16,6 +18,13 @@ def ours(repository: Repository, directory: Path) -> Iterator[Target]:
     server = Server(directory / "server", options=repository.options)
     repository.write(server.repository)
     with server:
+        # Its process may listen a moment later than that of HTTP.
+        eventually(lambda: _is_open(server.grpc_port), 30, "gRPC listens")
         target = Target(server.http_port, server.grpc_port, str(server.repository))
         yield target
         target.close()
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

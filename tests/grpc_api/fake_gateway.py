@@ -88,12 +88,23 @@ def _tensor(name: str, datatype: str) -> dict[str, Any]:
     }
 
 
+class NoRoom:
+    """An arena without memory."""
+
+    def reserve_now(self, size: int, tensors_at: int) -> None:
+        return None
+
+    async def reserve(self, size: int, tensors_at: int) -> None:
+        return None
+
+
 class FakeGateway(Gateway):
     """Answers inferences by a function and the rest from what the test put into its fields."""
 
     def __init__(self, *models: News, settings: dict[str, Any] | None = None) -> None:
         self.settings = {**SETTINGS, **(settings or {})}
         self.serial = 7
+        self.payload: Any = NoRoom()
         self.catalogue = Catalogue()
         self.is_stopping = False
         for model in models:

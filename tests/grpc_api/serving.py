@@ -62,9 +62,10 @@ class Serving:
         """Begins to stop; the result waits for the end of that."""
 
         async def stop() -> None:
-            self.gateway.is_stopping = True
             await self._server.stop(within_s)
 
+        # At once, or what is asked next could still be answered.
+        self.do(lambda: setattr(self.gateway, "is_stopping", True))
         stopping = asyncio.run_coroutine_threadsafe(stop(), self._loop)
         return lambda: stopping.result(20)
 

@@ -32,19 +32,27 @@ class Frame(NamedTuple):
 class Heard(Stream):
     """Keeps what happened to it."""
 
-    __slots__ = ("data", "events", "headers")
+    __slots__ = ("data", "events", "headers", "place")
 
     def __init__(self, connection: Connection, number: int, headers: Headers) -> None:
         super().__init__(connection, number)
         self.headers = headers
         self.events: list[str] = []
         self.data = b""
+        #: Where it wants its data.
+        self.place = memoryview(b"")
 
     def on_begin(self) -> None:
         self.events.append("begin")
 
     def on_data(self, data: memoryview) -> None:
         self.data += data
+
+    def room(self) -> memoryview:
+        return self.place
+
+    def on_filled(self, size: int) -> None:
+        self.place = self.place[size:]
 
     def on_end(self) -> None:
         self.events.append("end")

@@ -390,6 +390,45 @@ def test_data_of_streams_that_have_ended_do_not_use_the_connection_up() -> None:
     assert not talk.connection.is_done
 
 
+# ------------------------------------------------------------- straight to a stream
+
+
+def test_data_may_be_written_where_a_stream_wants_them() -> None:
+    talk = Talk()
+    stream = talk.open(1)
+    place = memoryview(bytearray(1000))
+    stream.place = place
+    connection = talk.connection
+    assert not connection.room()
+
+    talk.send(h2.frame(h2.DATA, 8 | h2.END_STREAM, 1, b"\x04" + b"a" * 500 + bytes(4))[:110])
+    assert b"a" * 100 == stream.data
+    assert 400 == len(connection.room())
+    connection.room()[:300] = b"b" * 300
+    connection.filled(300)
+    connection.room()[:100] = b"c" * 100
+    connection.filled(100)
+
+    assert b"b" * 300 + b"c" * 100 == bytes(place[:400])
+    assert not connection.room()
+    assert ["begin"] == stream.events
+    talk.send(bytes(4), h2.frame(h2.PING, 0, 0, b"any body"))
+    assert ["begin", "end"] == stream.events
+    assert Frame(frames.PING, frames.ACK, 0, b"any body") in talk.frames()
+
+
+def test_a_stream_that_is_gone_wants_nothing() -> None:
+    talk = Talk()
+    stream = talk.open(1)
+    stream.place = memoryview(bytearray(1000))
+    talk.send(h2.frame(h2.DATA, 0, 1, bytes(500))[:100])
+    assert talk.connection.room()
+
+    talk.connection.reset(stream, frames.CANCEL)
+
+    assert not talk.connection.room()
+
+
 # -------------------------------------------------------------------------- fuzz
 
 

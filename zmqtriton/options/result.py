@@ -80,7 +80,7 @@ class Options:
     grpc_header_forward_pattern: str = ""
     #: 0: by the number of cores.
     grpc_processes: int = 0
-    grpc_transport: str = "grpcio"
+    grpc_transport: str = "native"
     grpc_reflection: bool = False
     grpc_infer_thread_count: int = 2
     grpc_infer_allocation_pool_size: int = 8

@@ -7,6 +7,7 @@ Used by server.py and native_call.py. Knows no transport.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any
 
@@ -64,12 +65,16 @@ class Answering:
         stopping."""
         for rpc in self.table:
             rpc.drain()
+        await self.rest(within_s)
+        if self.active:
+            _log.warning("%d RPCs were not answered in time", self.active)
+
+    async def rest(self, within_s: float) -> None:
+        """Returns when none is under way, or the time is up."""
         if self.active:
             self._last_answered = asyncio.Event()
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._last_answered.wait(), within_s)
-            except asyncio.TimeoutError:
-                _log.warning("%d RPCs were not answered in time", self.active)
 
 
 def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:

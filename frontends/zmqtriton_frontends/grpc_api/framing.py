@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
@@ -19,7 +21,7 @@ PREFIX_BYTES = _PREFIX.size
 _WINDOW = {"gzip": 31, "deflate": 15}
 _LEVEL = 1
 
-Message = bytes | bytearray
+Message = bytes | bytearray | memoryview
 
 
 class TooLargeError(ZmqTritonError):
@@ -33,15 +35,66 @@ def prefix(size: int, *, is_compressed: bool = False) -> bytes:
     return _PREFIX.pack(is_compressed, size)
 
 
+class Body(Protocol):
+    """Takes what comes of a message."""
+
+    def add(self, part: memoryview) -> None:
+        """The next bytes, to be used before this returns."""
+
+    def room(self) -> memoryview:
+        """Where the next bytes may be written by others; empty: nowhere."""
+
+    def filled(self, size: int) -> None:
+        """So many were."""
+
+    def whole(self) -> Any:
+        """All of them; called once."""
+
+    def drop(self) -> None:
+        """The rest will not come."""
+
+
+class Gathering:
+    """A body in memory of its own."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def add(self, part: memoryview) -> None:
+        self._data += part
+
+    def room(self) -> memoryview:
+        return _NOWHERE
+
+    def filled(self, size: int) -> None:
+        raise AssertionError("there is no room")
+
+    def whole(self) -> bytearray:
+        return self._data
+
+    def drop(self) -> None:
+        self._data = bytearray()
+
+
+_NOWHERE = memoryview(b"")
+
+
 class Assembly:
     """Puts together the messages of one stream."""
 
-    __slots__ = ("_body", "_head", "_is_compressed", "left")
+    __slots__ = ("_body", "_head", "_is_compressed", "_large", "_large_bytes", "left")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, large: Callable[[int], Body] | None = None, large_bytes: int = MAX_MESSAGE_BYTES
+    ) -> None:
+        """large: makes the body of a message of more than large_bytes that is not compressed."""
+        self._large = large
+        self._large_bytes = large_bytes
         self._head = b""
         self._is_compressed = False
-        self._body: bytearray | None = None
+        self._body: Body | None = None
         #: What of the current message has still to come; 0 between two.
         self.left = 0
 
@@ -50,28 +103,50 @@ class Assembly:
         """Part of a message has come."""
         return self._body is not None or bool(self._head)
 
-    def feed(self, data: memoryview) -> list[tuple[bool, Message]]:
+    def room(self) -> memoryview:
+        """Where the next bytes may be written, to be told to filled(); empty: nowhere."""
+        return _NOWHERE if self._body is None else self._body.room()[: self.left]
+
+    def filled(self, size: int) -> list[tuple[bool, Any]]:
+        """As feed(), of what was written into the room."""
+        assert self._body is not None
+        self._body.filled(size)
+        self.left -= size
+        return [] if self.left else [self._take_whole()]
+
+    def drop(self) -> None:
+        """Nothing more will come."""
+        if self._body is not None:
+            self._body.drop()
+            self._body = None
+
+    def feed(self, data: memoryview) -> list[tuple[bool, Any]]:
         """What is complete now, each with whether it is compressed. Raises TooLargeError and
         InternalError; then nothing more may be fed."""
         size = len(data)
         if self._body is None and not self._head and size >= PREFIX_BYTES:
             compressed, announced = _PREFIX.unpack_from(data)
-            if announced == size - PREFIX_BYTES and compressed <= 1:  # nearly always
+            is_whole = announced == size - PREFIX_BYTES <= self._large_bytes
+            if is_whole and compressed <= 1:  # nearly always
                 return [(compressed == 1, bytes(data[PREFIX_BYTES:]))]
-        found: list[tuple[bool, Message]] = []
+        found: list[tuple[bool, Any]] = []
         position = 0
         while position < size or (self._body is not None and not self.left):
             if self._body is None:
                 position = self._read_head(data, position)
                 continue
             part = data[position : position + self.left]
-            self._body += part
+            self._body.add(part)
             position += len(part)
             self.left -= len(part)
             if not self.left:
-                found.append((self._is_compressed, self._body))
-                self._body = None
+                found.append(self._take_whole())
         return found
+
+    def _take_whole(self) -> tuple[bool, Any]:
+        assert self._body is not None
+        whole, self._body = self._body.whole(), None
+        return self._is_compressed, whole
 
     def _read_head(self, data: memoryview, position: int) -> int:
         missing = PREFIX_BYTES - len(self._head)
@@ -86,7 +161,11 @@ class Assembly:
                 )
             self._head = b""
             self._is_compressed = bool(compressed)
-            self._body, self.left = bytearray(), announced
+            self.left = announced
+            if self._large is not None and not compressed and announced > self._large_bytes:
+                self._body = self._large(announced)
+            else:
+                self._body = Gathering()
         return min(position + missing, len(data))
 
 

@@ -38,9 +38,11 @@ from zmqtriton_frontends.grpc_api.opening import (
     only_trailers,
     trailers,
 )
+from zmqtriton_frontends.grpc_api.straight import MIN_BYTES, straight_into
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
+from zmqtriton_frontends.payload import Gathered
 
 _DEADLINE_EXCEEDED = 4
 #: Room that is given for a large message at a time.
@@ -98,7 +100,7 @@ class NativeCall(Stream):
         self._compression = ""
         if compression in opening.accepts and self.rpc.category == INFERENCE:
             self._compression = compression
-        self._assembly = Assembly()
+        self._assembly = self._new_assembly()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
         self._has_head = False
@@ -110,6 +112,9 @@ class NativeCall(Stream):
         if 0 <= wait_s < FAR_S:
             self._deadline_ns = time.monotonic_ns() + int((wait_s + LATER_S) * 1e9)
             self._deadline = self._loop.call_later(wait_s, self._expire)
+
+    def _new_assembly(self) -> Assembly:
+        return Assembly()
 
     # ------------------------------------------------------------ for handlers
 
@@ -135,6 +140,17 @@ class NativeCall(Stream):
         except ZmqTritonError as error:
             self._fail(error)
             return
+        self._want()
+
+    def room(self) -> memoryview:
+        return self._assembly.room()
+
+    def on_filled(self, size: int) -> None:
+        for is_compressed, message in self._assembly.filled(size):
+            self.on_message(is_compressed, message)
+        self._want()
+
+    def _want(self) -> None:
         self.window_target = max(WINDOW_BYTES, min(self._assembly.left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
@@ -169,6 +185,7 @@ class NativeCall(Stream):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+        self._assembly.drop()
         if self._task is not None:
             self._task.cancel()
 
@@ -188,6 +205,7 @@ class NativeCall(Stream):
             self._fail(failed(self.rpc, error))
         finally:
             self._answering.ended()
+            self._assembly.drop()
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
@@ -248,6 +266,18 @@ class UnaryCall(OneRequest):
     """One request, one response."""
 
     __slots__ = ()
+
+    def _new_assembly(self) -> Assembly:
+        if self.rpc.category != INFERENCE:
+            return Assembly()
+        return Assembly(straight_into(self._answering.gateway.payload), MIN_BYTES)
+
+    def on_message(self, is_compressed: bool, message: Any) -> None:
+        super().on_message(is_compressed, message.data if type(message) is Gathered else message)
+        if type(message) is Gathered:
+            assert self._task is not None
+            # What was placed meanwhile outlives it.
+            self._task.add_done_callback(lambda _: message.free())
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request

@@ -31,6 +31,8 @@ _LEAVE_S = 1.0
 _CLOSE_S = 5.0
 #: Ages differ by so much of themselves, lest all clients come back at once.
 _AGE_SPREAD = 0.1
+#: Less is not received into a place of its own.
+_WORTH_BYTES = 4096
 _KEEPALIVE = b"keepaliv"
 
 
@@ -41,6 +43,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._http2: Connection
         self._is_receiving = False
+        #: What is received goes where a stream wants it; or did, the last time.
+        self._is_filling = False
+        self._was_filling = False
         self._flush_due = False
         self._is_closed = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -66,12 +71,21 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._flush()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._server.buffer
+        room = self._http2.room()
+        self._is_filling = len(room) >= _WORTH_BYTES
+        if self._is_filling:
+            return room
+        # Amid large messages as little as possible is read that would have to be copied.
+        return self._server.buffer[: _WORTH_BYTES if self._was_filling else None]
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
         self._is_receiving = True
-        self._http2.receive(self._server.buffer[:size])
+        if self._is_filling:
+            self._http2.filled(size)
+        else:
+            self._http2.receive(self._server.buffer[:size])
+        self._was_filling = self._is_filling
         self._is_receiving = False
         self._flush()
 

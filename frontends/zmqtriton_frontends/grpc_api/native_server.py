@@ -100,6 +100,9 @@ class NativeServer:
         except asyncio.TimeoutError:
             for connection in list(self._connections):
                 connection.abort()
+            # Which cancels what was under way.
+            await self._is_left.wait()
+            await self.answering.rest(LINGER_S)
 
     # --------------------------------------------------------- for connections
 

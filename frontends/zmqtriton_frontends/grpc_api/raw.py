@@ -46,7 +46,27 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
     return None
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def tensors_at(beginning: bytes | bytearray) -> int:
+    """Where the first raw tensor begins, by the beginning of a message; 0: not there."""
+    position, end = 0, len(beginning)
+    for _ in range(_MAX_FIELDS):
+        if position >= end:
+            return 0
+        tag, position = _varint(beginning, position)
+        kind = tag & 7
+        if kind in (_BYTES, _VARINT):
+            size, position = _varint(beginning, position)
+            if tag == _RAW:
+                return position
+            position += size if kind == _BYTES else 0
+        elif kind in (_FIXED32, _FIXED64):
+            position += 4 if kind == _FIXED32 else 8
+        else:
+            return 0
+    return 0
+
+
+def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """The integer and what follows it; beyond the end where there is none."""
     value = shift = 0
     for byte in data[position : position + 10]:

@@ -32,6 +32,8 @@ _RESETS, _RESETS_PER_S = 10_000, 1000
 #: Of the ping that tells when a client has read that the connection will end.
 _FAREWELL = b"farewell"
 
+_NOWHERE = memoryview(b"")
+
 
 class Rules(NamedTuple):
     most_streams: int = 100
@@ -100,6 +102,22 @@ class Connection(Sending):
             self._reading.read(data)
         except ConnectionFault as fault:
             self.end(fault.code, fault.text.encode())
+
+    def room(self) -> memoryview:
+        """Where the next bytes may be written in place of receive(); empty: nowhere."""
+        left, stream = self._reading.data_left, self._data_stream
+        if not left or stream is None or not stream.is_open:
+            return _NOWHERE
+        return stream.room()[:left]
+
+    def filled(self, size: int) -> None:
+        """So many bytes were written there."""
+        stream = self._data_stream
+        assert stream is not None
+        stream.on_filled(size)
+        if stream.is_open and not self._data_is_last:
+            self.give_credit(stream)
+        self._reading.skip_data(size)
 
     def take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         take = self._kinds.get(kind)

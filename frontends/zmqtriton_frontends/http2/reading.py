@@ -17,6 +17,8 @@ _HEADER_BYTES = frames.HEADER_BYTES
 #: What a block of headers may be cut into.
 _BLOCK_FRAMES = 32
 
+_NOTHING = memoryview(b"")
+
 
 class ConnectionFault(Exception):
     """The client has broken a rule, and the connection with it."""
@@ -62,6 +64,16 @@ class Reading:
         self._block_flags = 0
         self._block_frames = 0
         self._block = bytearray()
+
+    @property
+    def data_left(self) -> int:
+        """Bytes that come next, and are data and nothing else."""
+        return self._data_left
+
+    def skip_data(self, size: int) -> None:
+        """So many of them went elsewhere."""
+        self._data_left -= size
+        self._read_data(_NOTHING, 0)
 
     def read(self, data: memoryview) -> None:
         """Raises ConnectionFault; then nothing more may be read."""

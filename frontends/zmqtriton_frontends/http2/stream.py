@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 #: What a client may send on a stream before it hears from us.
 WINDOW_BYTES = 256 * 1024
 
+_NOWHERE = memoryview(b"")
+
 
 class Stream:
     """Lives from its first header until both sides have ended it, or one has reset it."""
@@ -64,6 +66,13 @@ class Stream:
 
     def on_data(self, data: memoryview) -> None:
         """Bytes, to be copied or used before this returns."""
+
+    def room(self) -> memoryview:
+        """Where the next data may be written in place of on_data(); empty: nowhere."""
+        return _NOWHERE
+
+    def on_filled(self, size: int) -> None:
+        """So many bytes were written there."""
 
     def on_end(self) -> None:
         """No more will come."""
