@@ -31,10 +31,13 @@ SERVICE = "/inference.GRPCInferenceService/"
 INFER, STREAM, LIVE = (SERVICE + name for name in ("ModelInfer", "ModelStreamInfer", "ServerLive"))
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=["native", "grpcio"])
+def running(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("attacks")
-    with Server(directory / "s", models=["identity_fp32", "tokens"]) as server:
+    options = [f"--grpc-transport={request.param}"]
+    with Server(directory / "s", models=["identity_fp32", "tokens"], options=options) as server:
         be_served(server)
         yield server
 
@@ -328,6 +331,7 @@ MESSAGES = {
 }
 
 
+@pytest.mark.parametrize("running", ["native"], indirect=True)  # the handlers are the same
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_message_that_contradicts_itself_is_refused(server: Server, name: str) -> None:
     with grpc.insecure_channel(server.grpc_address) as channel:
@@ -350,6 +354,7 @@ def test_ten_thousand_parameters_are_read(server: Server) -> None:
     )
 
 
+@pytest.mark.parametrize("running", ["native"], indirect=True)  # the handlers are the same
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_stream_outlives_the_first_message_that_is_refused(server: Server, name: str) -> None:
     right = _request(inputs=[_INPUT], raw_input_contents=[bytes(4)])

@@ -32,7 +32,7 @@ _LARGE = 4 << 20
 class TlsServer(Server):
     """A server whose ports are encrypted; asked with the client's certificate."""
 
-    def __init__(self, directory: Path, *, mutual: bool) -> None:
+    def __init__(self, directory: Path, *, mutual: bool, transport: str = "native") -> None:
         self.authority = Authority(directory / "certificates")
         first = self.authority.issue("first")
         self.pair = Pair(directory / "server.crt", directory / "server.key")
@@ -40,6 +40,7 @@ class TlsServer(Server):
         self.client_pair = self.authority.issue("client")
         switch = "use-ssl-mutual" if mutual else "use-ssl"
         options = [f"--{service}-{switch}=true" for service in ("http", "grpc")]
+        options.append(f"--grpc-transport={transport}")
         for service in ("http", "grpc"):
             options += [
                 f"--{service}-server-cert={self.pair.cert}",
@@ -290,6 +291,21 @@ def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(mutual: TlsSer
     assert connection.sock is first_socket
     connection.close()
     assert _secure_caller(mutual, mutual.client_pair)
+
+
+@pytest.mark.row("D42")
+def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger").issue("client")
+
+    with TlsServer(tmp_path / "grpcio", mutual=True, transport="grpcio") as server:
+        assert isinstance(server, TlsServer)
+        assert _secure_caller(server, server.client_pair)
+        assert not _secure_caller(server, None)
+        assert not _secure_caller(server, stranger)
+        before = _serial(server, server.grpc_port)
+        server.install(server.authority.issue("renewed"))
+        eventually(lambda: _serial(server, server.grpc_port) != before, 20)
+        assert _secure_caller(server, server.client_pair)
 
 
 def test_certificates_that_cannot_be_used_keep_the_server_from_starting(tmp_path: Path) -> None:

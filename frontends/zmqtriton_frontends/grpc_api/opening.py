@@ -72,7 +72,7 @@ def read_opening(headers: Headers, rpcs: Rpcs) -> Opening | None:
         return Opening(refusal=status(405) + literal([(b"allow", b"POST")]))
     rpc = rpcs.get(fields[b":path"])
     if rpc is None:
-        return Opening(refusal=only_trailers(UNIMPLEMENTED, "Method not found!"))
+        return Opening(refusal=only_trailers(UNIMPLEMENTED, ""))  # as Triton says it
     return _with_fields(Opening(rpc, headers), fields)
 
 
@@ -122,7 +122,10 @@ TAIL = literal([(b"grpc-status", b"0")])
 
 
 def trailers(code: int, text: str) -> bytes:
-    return literal([(b"grpc-status", b"%d" % code), (b"grpc-message", percent_encoded(text))])
+    pairs = [(b"grpc-status", b"%d" % code)]
+    if text:
+        pairs.append((b"grpc-message", percent_encoded(text)))
+    return literal(pairs)
 
 
 def only_trailers(code: int, text: str) -> bytes:
