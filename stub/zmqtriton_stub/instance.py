@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import logs, wire
 from zmqtriton_floor.check import Signature, takes_gpu
+from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_stub.measuring import Measures
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import TritonModelException, clip
-from zmqtriton_stub.reshaping import Reshaping
 
 if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker

@@ -48,6 +48,7 @@ def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> No
     assert 0 == world.core.unanswered
 
 
+@pytest.mark.row("E53")
 def test_branches_run_side_by_side_and_meet_when_both_are_there() -> None:
     world = fork()
 
@@ -62,6 +63,7 @@ def test_branches_run_side_by_side_and_meet_when_both_are_there() -> None:
     assert [tensor("y", b"y")] == world.response(1).outputs
 
 
+@pytest.mark.row("E53")
 def test_references_pass_through_as_they_are() -> None:
     world = chain()
     reference = wire.Reference(OWNER, 2, 3, 4096, 600_000)
@@ -71,6 +73,7 @@ def test_references_pass_through_as_they_are() -> None:
     assert [tensor("I", reference)] == world.asked("first").inputs
 
 
+@pytest.mark.row("E53")
 def test_what_nobody_needs_is_neither_run_nor_asked_for() -> None:
     steps = [
         step("two", {"I": "x"}, {"O": "y", "P": "z"}),
@@ -94,6 +97,7 @@ def test_an_unknown_output_is_refused() -> None:
     assert ["unexpected inference output 'nothing' for model 'e'"] == world.error_texts(1)
 
 
+@pytest.mark.row("E54")
 def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
     world = chain()
     world.ask(1)
@@ -204,6 +208,7 @@ def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait() -> None:
     assert {"second"} == world.busy()
 
 
+@pytest.mark.row("E58")
 def test_what_was_asked_of_the_scheduler_is_asked_for_each_step() -> None:
     world = chain()
 
@@ -220,6 +225,7 @@ def test_what_was_asked_of_the_scheduler_is_asked_for_each_step() -> None:
         world.answer(name, tensor("O"))
 
 
+@pytest.mark.row("E58")
 def test_a_step_may_change_the_sequence_of_those_after_it() -> None:
     world = chain()
     world.ask(1, flags=wire.SEQUENCE_START, correlation=4)
@@ -442,6 +448,7 @@ def stream(**more: Any) -> Pipeline:
     return Pipeline(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
 
 
+@pytest.mark.row("E55")
 def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
     world = stream()
     world.ask(1)

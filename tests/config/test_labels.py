@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.files import read_labels
+from zmqtriton.config.files import inherit_labels, read_labels
+from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.errors import InternalError
 
 
@@ -45,3 +46,20 @@ def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="is larger than"):
         read_labels(config(A="labels.txt"), tmp_path)
+
+
+def test_outputs_of_an_ensemble_have_its_own_labels_or_those_of_their_step() -> None:
+    config = parse_text(
+        """name: "e" platform: "ensemble"
+        output { name: "own" } output { name: "theirs" } output { name: "none" }
+        ensemble_scheduling {
+          step { model_name: "a" output_map { key: "A" value: "own" }
+                 output_map { key: "B" value: "theirs" } output_map { key: "C" value: "between" } }
+          step { model_name: "b" output_map { key: "O" value: "none" } } }"""
+    )
+    members = {"a": '{"A": ["1"], "B": ["2"], "C": ["3"]}', "b": ""}
+
+    assert '{"own": ["mine"], "theirs": ["2"]}' == inherit_labels(
+        config, '{"own": ["mine"]}', members
+    )
+    assert "" == inherit_labels(config, "", {"a": "", "b": ""})

@@ -122,6 +122,7 @@ def test_every_input_must_be_mapped_unless_it_is_optional() -> None:
     check_members(chain(), {"a": optional, "b": plain("b")})
 
 
+@pytest.mark.row("E55")
 def test_two_decoupled_members_may_follow_but_not_meet() -> None:
     meet = parse_text(
         f"""name: "e" platform: "ensemble" {tensor("input", "x")} {tensor("output", "y")}

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.wire import Tensor
-from zmqtriton_stub.reshaping import Reshaping
 
 
 def config(dims: list[int], shape: list[int], batch: int = 0) -> dict[str, Any]:

@@ -20,7 +20,7 @@ LOAD_E = {"model": "e", "parameters": {}}
 def ensemble(name: str, *members: str, version: int = -1, misfit: str = "") -> Blueprint:
     """Calls each of these models once."""
 
-    def finish(found: Mapping[str, bytes]) -> Finished:
+    def finish(found: Mapping[str, Finished]) -> Finished:
         assert set(members) == set(found)
         if misfit:
             raise ConfigError(misfit)
@@ -35,6 +35,7 @@ def explicit(*models: Blueprint, **policy: object) -> World:
     return World(*models, control_mode="explicit", **policy).start()
 
 
+@pytest.mark.row("E52")
 def test_an_ensemble_is_loaded_after_its_members_and_has_no_process() -> None:
     world = World(ensemble("e", "z"), blueprint("z")).start()
 

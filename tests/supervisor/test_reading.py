@@ -157,7 +157,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1
     assert found.ensemble is not None
     assert (("m", -1),) == found.ensemble.steps
     assert [""] == [version.problem for version in found.versions.values()]
-    finished = found.ensemble.finish({"m": member.proto})
+    finished = found.ensemble.finish({"m": member})
     assert () == finished.places
     assert '"decoupled":false' in finished.config
 
@@ -177,7 +177,7 @@ ensemble_scheduling { step [ { model_name: "m" model_version: 1
     assert ensemble is not None
     assert (("m", 1),) == ensemble.steps
     with pytest.raises(ConfigError, match="inconsistent data type"):
-        ensemble.finish({"m": member.proto})
+        ensemble.finish({"m": member})
 
 
 def parameter(name: str, value: str) -> str:

@@ -113,6 +113,7 @@ def _keep(results: queue.Queue[Any], number: int, result: Any, error: Any) -> No
     results.put((number, result, error))
 
 
+@pytest.mark.row("E53")
 def test_an_output_that_is_asked_for_alone_comes_alone(server: Server) -> None:
     before = statistics(server, "identity_fp32")["inference_count"]
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
@@ -124,6 +125,7 @@ def test_an_output_that_is_asked_for_alone_comes_alone(server: Server) -> None:
     assert before + 2 == statistics(server, "identity_fp32")["inference_count"]
 
 
+@pytest.mark.row("E54")
 @PROTOCOLS
 def test_an_error_in_a_step_names_the_ensemble(server: Server, protocol: str) -> None:
     with pytest.raises(InferenceServerException) as error:
@@ -176,6 +178,7 @@ def test_a_request_that_does_not_fit_is_refused_before_any_step(server: Server) 
         infer(server, "http", "doubled", LEFT=(np.ones((1, 16), np.float32), "FP32"))
 
 
+@pytest.mark.row("E55")
 def test_a_stream_flows_through_the_steps_in_order(server: Server) -> None:
     count = 1000
     results: queue.Queue[Any] = queue.Queue()
@@ -255,6 +258,7 @@ def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Pat
 # -------------------------------------------------------------- explicit load
 
 
+@pytest.mark.row("E52")
 def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> None:
     options = ["--model-control-mode=explicit"]
     with Server(tmp_path / "s", models=["doubled", "add_sub"], options=options) as server:
@@ -268,6 +272,7 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> N
         assert [400, 400] == [server.status(path) for path in ready]
 
 
+@pytest.mark.row("E52")
 def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> None:
     options = ["--exit-on-error=false", "--strict-readiness=false"]
     with Server(tmp_path / "s", models=["doubled"], options=options) as server:

@@ -7,6 +7,7 @@ member requests is, so that nobody reads memory that its owner believes free.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from zmqtriton.broker import statistics
@@ -65,7 +66,7 @@ class Ensembles:
             return
         request.run = run = Run(request, plan, body)
         self._runs[run] = None
-        given = {tensor.name: tensor for tensor in body.inputs}
+        given = {tensor.name: tensor for tensor in plan.reshaping.given(body.inputs)}
         run.holds += 1
         root = run.waves[0]
         for step in [s for name in plan.inputs for s in root.add(name, given.get(name))]:
@@ -82,6 +83,7 @@ class Ensembles:
         is_final = bool(outcome.flags & wire.FINAL)
         if is_final:
             del run.open[member.row.id]
+            run.unanswered[call.step.number] -= 1
             run.count(member, now_ns)
         if outcome.code:
             self._fail(run, from_number(outcome.code, outcome.text), now_ns)
@@ -94,6 +96,10 @@ class Ensembles:
         if is_final:
             self._release(wave.read(call.step))
             self._let_go(run, wave)
+            next_wave = run.next_waiting(call.step)
+            if next_wave is not None:
+                self._spawn(run, next_wave, call.step, now_ns)
+                self._let_go(run, next_wave)
         run.holds -= 1
         self._end_if_over(run, now_ns)
 
@@ -103,6 +109,9 @@ class Ensembles:
             return
         run.error, run.reason = error, reason
         run.holds += 1
+        for wave in itertools.chain(*run.waiting.values()):
+            self._let_go(run, wave)
+        run.waiting.clear()
         for member in list(run.open.values()):
             self._core.abandon(member, _DROPPED, statistics.CANCELED, now_ns)
         run.holds -= 1
@@ -126,6 +135,9 @@ class Ensembles:
     def _spawn(self, run: Run, wave: Wave, step: Step, now_ns: int) -> None:
         if run.error is not None:
             return
+        if not run.has_room(step):
+            run.wait(wave, step)
+            return
         core = self._core
         generation = core.generations.newest(step.model, step.version)
         if generation is None:
@@ -143,6 +155,7 @@ class Ensembles:
             member = Inflight(BROKER, row, body, generation, now_ns)
             member.call = Call(run, wave, step)
             run.open[own_id] = member
+            run.unanswered[step.number] += 1
             wave.holds += 1
             core.submit(member, now_ns)
 
@@ -185,13 +198,12 @@ class Ensembles:
         for following in [s for name, tensor in named for s in wave.add(name, tensor)]:
             self._spawn(run, wave, following, now_ns)
         if run.is_decoupled and run.error is None and wave.is_complete and not wave.is_sent:
-            self._respond(run, wave, 0, now_ns)
+            self._stream(run, wave, now_ns)
         self._let_go(run, wave)
 
     def _fail(self, run: Run, error: ZmqTritonError, now_ns: int) -> None:
         """The first step that fails decides; the others are dropped."""
-        text = f"in ensemble '{run.plan.model}', {error.text}"
-        self.abandon(run, from_number(error.number, text), statistics.OTHER, now_ns)
+        self.abandon(run, _named(run, error), statistics.OTHER, now_ns)
 
     # ---------------------------------------------------------------- the end
 
@@ -228,9 +240,12 @@ class Ensembles:
         del self._runs[run]
         error = run.error
         root = run.waves[0]
-        if error is None and not run.is_decoupled and not root.is_complete:
-            error = InvalidArgument(f"in ensemble '{run.plan.model}', {_STUCK}")
-            run.reason = statistics.OTHER
+        outputs: list[wire.Tensor] = []
+        if error is None and not run.is_decoupled:
+            try:
+                outputs = _outputs(run, root)
+            except ZmqTritonError as failed:
+                error, run.reason = _named(run, failed), statistics.OTHER
         if error is not None:
             self._core.refuse(run.request, error, run.reason, now_ns)
             self._release(root.end())
@@ -241,18 +256,23 @@ class Ensembles:
             last = wire.Outcome(*run.request.route, 0, "", wire.FINAL, run.sent)
             self._core.respond(0, run.request, last, b"", now_ns)
         else:
-            self._respond(run, root, wire.FINAL, now_ns)
+            self._respond(run, root, outputs, wire.FINAL, now_ns)
         self._release(root.end())
 
-    def _respond(self, run: Run, wave: Wave, flags: int, now_ns: int) -> None:
+    def _stream(self, run: Run, wave: Wave, now_ns: int) -> None:
+        """One response of a decoupled ensemble is complete."""
+        try:
+            outputs = _outputs(run, wave)
+        except ZmqTritonError as error:
+            self._fail(run, error, now_ns)
+        else:
+            self._respond(run, wave, outputs, 0, now_ns)
+
+    def _respond(
+        self, run: Run, wave: Wave, tensors: list[wire.Tensor], flags: int, now_ns: int
+    ) -> None:
         """The outputs of a wave are a response."""
-        request, plan = run.request, run.plan
-        tensors = []
-        for name in run.selection.outputs:
-            tensor = wave.tensors[name]
-            if tensor is not None:
-                shape = fit(tensor.shape, plan.outputs[name], is_batching=plan.is_batching)
-                tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
+        request = run.request
         blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
         if request.call is None:
             self._core.blocks.hand_over(request.peer, blocks)
@@ -265,6 +285,25 @@ class Ensembles:
     def _release(self, blocks: list[wire.Block]) -> None:
         if blocks:
             self._core.blocks.release(BROKER, blocks)
+
+
+def _named(run: Run, error: ZmqTritonError) -> ZmqTritonError:
+    return from_number(error.number, f"in ensemble '{run.plan.model}', {error.text}")
+
+
+def _outputs(run: Run, wave: Wave) -> list[wire.Tensor]:
+    """The outputs of a wave, as those who ask see them. Raises InvalidArgument for one that is not
+    there, InternalError for one that cannot have its shape."""
+    plan = run.plan
+    if not wave.is_complete:
+        raise InvalidArgument(_STUCK)
+    tensors = []
+    for name in run.selection.outputs:
+        tensor = wave.tensors[name]
+        if tensor is not None:
+            shape = fit(tensor.shape, plan.outputs[name], is_batching=plan.is_batching)
+            tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
+    return plan.reshaping.sent(tensors) if plan.reshaping else tensors
 
 
 def _request(

@@ -5,7 +5,7 @@ Plain data and its accounts; `ensembles` decides what happens. Knows neither soc
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -123,6 +123,10 @@ class Run:
         self.open: dict[int, Inflight] = {}
         #: The first one has the inputs.
         self.waves: list[Wave] = [Wave(self.selection)]
+        #: By step, how many of its requests are unanswered, and the waves that wait until there
+        #: are fewer.
+        self.unanswered: Counter[int] = Counter()
+        self.waiting: dict[int, deque[Wave]] = {}
         #: Why it has failed, and what the statistics call that.
         self.error: ZmqTritonError | None = None
         self.reason = ""
@@ -137,6 +141,19 @@ class Run:
         #: It is being looked at, and must not end meanwhile.
         self.holds = 0
         self.is_over = False
+
+    def has_room(self, step: Step) -> bool:
+        most = self.plan.most_at_once
+        return not most or self.unanswered[step.number] < most
+
+    def wait(self, wave: Wave, step: Step) -> None:
+        """It has all it needs, and goes when one of its kind is answered."""
+        wave.holds += 1
+        self.waiting.setdefault(step.number, deque()).append(wave)
+
+    def next_waiting(self, step: Step) -> Wave | None:
+        waiting = self.waiting.get(step.number)
+        return waiting.popleft() if waiting else None
 
     def count(self, member: Inflight, now_ns: int) -> None:
         """A step has its last answer."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from zmqtriton_floor.reshaping import Reshaping
+
 #: Clients ask for few combinations of outputs; those of others are worked out each time.
 _MOST_KNOWN = 64
 
@@ -46,11 +48,15 @@ class Plan:
         steps = [_step(number, entry) for number, entry in enumerate(scheduling["step"])]
         self.inputs = tuple(entry["name"] for entry in config.get("input", []))
         self.is_batching = config.get("max_batch_size", 0) > 0
-        #: The rank of each output, that of a batch included.
+        #: Shapes that are others within the ensemble than for those who ask.
+        self.reshaping = Reshaping(config)
+        #: The rank of each output within the ensemble, that of a batch included.
         self.outputs = {
-            entry["name"]: len(entry["dims"]) + self.is_batching
+            entry["name"]: len(_dims(entry)) + self.is_batching
             for entry in config.get("output", [])
         }
+        #: How many requests of one step may be unanswered in each run; 0: any number.
+        self.most_at_once = int(scheduling.get("max_inflight_requests", 0))
         self._writers = {name: step for step in steps for name in step.outputs.values()}
         self._everything = self._select(tuple(self.outputs))
         #: What was asked for before.
@@ -86,6 +92,12 @@ class Plan:
             for step in needed.values()
         }
         return Selection(outputs, readers, wanted)
+
+
+def _dims(entry: dict[str, Any]) -> Sequence[int]:
+    reshape = entry.get("reshape")
+    dims: Sequence[int] = entry["dims"] if reshape is None else reshape.get("shape") or []
+    return dims
 
 
 def _step(number: int, entry: dict[str, Any]) -> Step:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -72,6 +73,21 @@ def read_labels(config: Any, model_dir: Path) -> str:
         if len(data) > _MAX_LABEL_BYTES:
             raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
         found[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
+    return json.dumps(found) if found else ""
+
+
+def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
+    """An ensemble's: outputs without labels of their own have those of the step that makes them.
+
+    All texts are as read_labels() makes them.
+    """
+    found = json.loads(own) if own else {}
+    outputs = {output.name for output in config.output}
+    for step in config.ensemble_scheduling.step:
+        theirs = json.loads(members[step.model_name] or "{}")
+        for name, tensor in step.output_map.items():
+            if tensor in outputs and name in theirs:
+                found.setdefault(tensor, theirs[name])
     return json.dumps(found) if found else ""
 
 

@@ -42,8 +42,10 @@ class Ensemble:
 
     #: Model and version (-1: the newest) of each step.
     steps: tuple[tuple[str, int], ...]
-    #: Makes the configuration final of those of the members, as protobuf; raises ConfigError.
-    finish: Callable[[Mapping[str, bytes]], Finished]
+    #: Makes the configuration final of those of the members; raises ConfigError.
+    finish: Callable[[Mapping[str, Finished]], Finished]
+    #: `max_inflight_requests`; 0: there is no limit.
+    most_at_once: int = 0
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class Members:
         ensemble = blueprint.ensemble
         assert ensemble is not None
         name = blueprint.name
-        members: dict[str, bytes] = {}
+        members: dict[str, Finished] = {}
         for model, number in ensemble.steps:
             served = self._serving(model, -1)
             if served is None:
@@ -78,7 +78,7 @@ class Members:
             generation = served.generation
             assert generation is not None
             assert generation.finished is not None
-            members[model] = generation.finished.proto
+            members[model] = generation.finished
         if 1 + max(map(self._depth, ensemble.models)) > MAX_DEPTH:
             raise InvalidArgument(
                 f"ensemble '{name}' has ensembles in it that are more than {MAX_DEPTH} deep"

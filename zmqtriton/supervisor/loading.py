@@ -251,9 +251,15 @@ class Loading:
             generation = Generation(*parts)
         else:
             generation = EnsembleGeneration(*parts, around.members)
+            self._say_most_at_once(self._blueprint.ensemble.most_at_once)
         generation.owner = self
         around.generations[generation.number] = generation
         return generation
+
+    def _say_most_at_once(self, most: int) -> None:
+        if most:
+            text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests: "
+            self._around.plan.log("I", f"{text}{most}")
 
     def _start(self, number: int, generation: Generation) -> None:
         assert self._blueprint is not None

@@ -20,7 +20,7 @@ from zmqtriton.config.backends import find_model_file
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.files import read_labels
+from zmqtriton.config.files import inherit_labels, read_labels
 from zmqtriton.config.instances import apply_group_defaults, instance_names
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, load_config, merge_completion
@@ -185,21 +185,18 @@ class Repository:
             warnings = (*warnings, f"ignore {scanned.path / _OWN_STUB}: {_WHY_NO_OWN_STUB}")
         labels = ""
         environment: Environment | Demand = SERVERS_OWN
-        ensemble = None
-        if config.HasField("ensemble_scheduling"):
-            ensemble = Ensemble(tuple(member_steps(config)), partial(_finish_ensemble, config))
-        else:
-            try:
-                labels = read_labels(config, scanned.path)
+        is_ensemble = config.HasField("ensemble_scheduling")
+        try:
+            labels = read_labels(config, scanned.path)
+            if not is_ensemble:
                 check_settings(self._python_settings)
                 _check_parameters(config)
                 environment = find_demand(
                     config, scanned.path.absolute(), may_build=self._may_build
                 )
-            except ZmqTritonError as error:
-                versions = {
-                    n: Version(v.path, error.text, error.number) for n, v in versions.items()
-                }
+        except ZmqTritonError as error:
+            versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
+        ensemble = _ensemble(config, labels) if is_ensemble else None
         versions = {
             n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
             for n, v in versions.items()
@@ -321,5 +318,15 @@ def _finish(config: Any, host: Host, labels: str, reply: str) -> Finished:
     return _finished(merge_completion(config, reply, host=host), labels)
 
 
-def _finish_ensemble(config: Any, members: Mapping[str, bytes]) -> Finished:
-    return _finished(complete_ensemble(config, members))
+def _ensemble(config: Any, labels: str) -> Ensemble:
+    return Ensemble(
+        tuple(member_steps(config)),
+        partial(_finish_ensemble, config, labels),
+        config.ensemble_scheduling.max_inflight_requests,
+    )
+
+
+def _finish_ensemble(config: Any, labels: str, members: Mapping[str, Finished]) -> Finished:
+    complete = complete_ensemble(config, {name: one.proto for name, one in members.items()})
+    found = {name: one.labels for name, one in members.items()}
+    return _finished(complete, inherit_labels(config, labels, found))

@@ -1,7 +1,7 @@
 """Tensors whose shape is another for the model than for those who ask, by the option `reshape`.
 
-Called where requests reach the model and where its responses leave. Requests were checked against
-the shapes of those who ask; only shapes change here, never data.
+Called where requests reach a model or an ensemble and where its responses leave. Requests were
+checked against the shapes of those who ask; only shapes change here, never data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Change(NamedTuple):
 
 
 class Reshaping:
-    """One model's; false where it has none."""
+    """That of one configuration; false where it has none."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._batch_dims = 1 if config.get("max_batch_size", 0) else 0
