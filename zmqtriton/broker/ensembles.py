@@ -8,6 +8,7 @@ member requests is, so that nobody reads memory that its owner believes free.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zmqtriton.broker import statistics
@@ -276,7 +277,13 @@ class Ensembles:
         blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
         if request.call is None:
             self._core.blocks.hand_over(request.peer, blocks)
-        body = wire.encode_body(wire.ResponseBody({}, tensors))
+        told, correlation = _sequence(run, wave, run.selection.outputs)
+        parameters = {
+            "sequence_id": correlation,
+            "sequence_start": bool(told & wire.SEQUENCE_START),
+            "sequence_end": bool(told & wire.SEQUENCE_END),
+        }
+        body = wire.encode_body(wire.ResponseBody(parameters, tensors))
         outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
         run.sent += 1
         wave.is_sent = True
@@ -321,7 +328,7 @@ def _request(
     wanted = run.selection.wanted[step.number]
     body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
     size, key = signature.admit(tensors)
-    flags, correlation = _sequence(run, wave, step)
+    flags, correlation = _sequence(run, wave, step.reads)
     priority, timeout_us = asked.priority, asked.timeout_us
     flags |= wire.UNCHECKED
     deadline_ns = 0  # the run's own ends its steps
@@ -332,11 +339,11 @@ def _request(
     return row, wire.encode_body(body)
 
 
-def _sequence(run: Run, wave: Wave, step: Step) -> Sequence:
-    """The flags and the sequence of a step: the asker's, unless a step before it changed them."""
+def _sequence(run: Run, wave: Wave, tensors: Iterable[str]) -> Sequence:
+    """The flags and the sequence of what reads these: the asker's, unless a step changed them."""
     if not wave.sequences:
         return run.sequence
-    changed = [wave.sequences[name] for name in step.reads if name in wave.sequences]
+    changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
     return changed[-1] if changed else run.sequence
 
 

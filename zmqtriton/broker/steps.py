@@ -58,15 +58,15 @@ class Plan:
         #: How many requests of one step may be unanswered in each run; 0: any number.
         self.most_at_once = int(scheduling.get("max_inflight_requests", 0))
         self._writers = {name: step for step in steps for name in step.outputs.values()}
-        self._everything = self._select(tuple(self.outputs))
+        self._everything = self._select(tuple(sorted(self.outputs)))
         #: What was asked for before.
         self._known: dict[tuple[str, ...], Selection] = {}
 
     def select(self, outputs: Sequence[str]) -> Selection:
-        """For a request that asks for these; for none: for all."""
+        """For a request that asks for these; for none: for all. They come by name, as Triton's."""
         if not outputs:
             return self._everything
-        wanted = tuple(dict.fromkeys(outputs))
+        wanted = tuple(sorted(set(outputs)))
         known = self._known.get(wanted)
         if known is None:
             known = self._select(wanted)

@@ -9,6 +9,7 @@ from tests.conformance.tables import (
     answers,
     bls,
     decoupled,
+    ensembles,
     functions,
     grpc_contents,
     grpc_infer,
@@ -39,6 +40,7 @@ TABLES: dict[str, ModuleType] = {
         http_server,
         shapes,
         policies,
+        ensembles,
         grpc_contents,
         grpc_infer,
         grpc_stream,
@@ -83,5 +85,6 @@ REPOSITORIES = {
         Repository("loading", loading.MODELS, ("--model-control-mode=explicit",)),
         Repository("shapes", shapes.MODELS, shapes.OPTIONS),
         Repository("policies", policies.MODELS, policies.OPTIONS),
+        Repository("ensembles", ensembles.MODELS, ensembles.OPTIONS),
     )
 }
