@@ -34,6 +34,7 @@ def test_a_table_without_rows_is_its_header() -> None:
     assert expected == repository_agent_table()
 
 
+@pytest.mark.row("I09")
 def test_models_are_sorted_by_name_and_version() -> None:
     models = [
         ModelRow("preprocessing", "1", "READY"),
@@ -54,6 +55,7 @@ def test_models_are_sorted_by_name_and_version() -> None:
     assert expected == model_table(models)
 
 
+@pytest.mark.row("I11")
 def test_options_fill_a_terminal_of_a_hundred_columns_as_triton_does() -> None:
     options = parse(
         ["--model-repository=/models", "--model-control-mode=explicit", "--load-model=*"]
@@ -84,6 +86,7 @@ def test_options_fill_a_terminal_of_a_hundred_columns_as_triton_does() -> None:
     assert expected == option_table(options, version="0.1.0", extensions=EXTENSIONS, width=100)
 
 
+@pytest.mark.row("I11")
 def test_options_name_each_repository_and_gpu() -> None:
     options = parse(
         [
@@ -112,6 +115,7 @@ def test_options_name_each_repository_and_gpu() -> None:
     assert "1" == rows["cache_enabled"]
 
 
+@pytest.mark.row("I10")
 def test_backends_wrap_only_what_is_too_wide_for_its_share() -> None:
     """The widths are those of the guide's log, on a terminal of 177 columns."""
     config = (
@@ -128,6 +132,7 @@ def test_backends_wrap_only_what_is_too_wide_for_its_share() -> None:
     assert config == "".join(line[70:173].strip() for line in lines[3:5])
 
 
+@pytest.mark.row("I10")
 def test_the_settings_of_a_backend_are_json_in_order() -> None:
     options = parse(["--model-repository=/m", "--backend-config=python,thread-pool-size=8"])
 
@@ -139,6 +144,7 @@ def test_the_settings_of_a_backend_are_json_in_order() -> None:
     ) == backend_config(options, "python")
 
 
+@pytest.mark.row("I12")
 def test_keepalive_options_are_those_of_the_guide() -> None:
     expected = """\
 +----------------------------------------------+---------+

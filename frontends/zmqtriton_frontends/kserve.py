@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.check import Admission
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody
+from zmqtriton_frontends import narration
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.regions import NO_PLACES, Place
@@ -61,7 +62,9 @@ def prepare(
         if type(tensor.data) is Place:
             body = catalogue.regions.fill(body)
             break
-    return CheckedRequest(found, body, found.signature.check(body), options, places)
+    admission = found.signature.check(body)
+    narration.admitted(body.request_id)
+    return CheckedRequest(found, body, admission, options, places)
 
 
 _NO_OPTIONS = Options()

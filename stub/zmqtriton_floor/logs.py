@@ -29,6 +29,8 @@ LEVEL_NUMBERS = {
     "E": logging.ERROR,
 }
 FORMS = ("default", "ISO8601", "json")
+#: What syslog calls the levels, which journald reads at the beginning of a line.
+_PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
 
 #: Of one place in the code: clients can make some of them happen as often as they like.
 MAX_LINES_A_SECOND = 100
@@ -47,27 +49,36 @@ def line(
     level: str, origin: tuple[int, str, int], text: str, now_s: float, form: str = "default"
 ) -> str:
     """One record, without the newline; its origin is (pid, file, line)."""
-    pid, file, number = origin
-    moment = time.localtime(now_s)
     if form == "json":
+        pid, file, number = origin
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
         record = {"time": stamp, "level": level, "pid": pid, "at": f"{file}:{number}", "text": text}
         return json.dumps(record)
+    return _head(level, origin, now_s, form) + quote(text)
+
+
+def _head(level: str, origin: tuple[int, str, int], now_s: float, form: str) -> str:
+    """What stands before the text. Triton has no letter for verbose records."""
+    pid, file, number = origin
+    letter = "I" if level == "V" else level
     if form == "ISO8601":
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
-        return f"{stamp} {level} {pid} {file}:{number}] {quote(text)}"
+        return f"{stamp} {letter} {pid} {file}:{number}] "
     micros = int(now_s % 1 * 1_000_000)
-    stamp = time.strftime("%m%d %H:%M:%S", moment)
-    return f"{level}{stamp}.{micros:06d} {pid} {file}:{number}] {quote(text)}"
+    stamp = time.strftime("%m%d %H:%M:%S", time.localtime(now_s))
+    return f"{letter}{stamp}.{micros:06d} {pid} {file}:{number}] "
 
 
 class Formatter(logging.Formatter):
     """A stdlib record as such a line. Where `extra={"origin": (pid, file, line)}` is given, those
-    are printed instead of the place in our own code. `extra={"raw": text}` is appended unquoted."""
+    are printed instead of the place in our own code. `extra={"raw": text}` follows unquoted, as
+    Triton prints tables."""
 
-    def __init__(self, form: str = "default") -> None:
+    def __init__(self, form: str = "default", *, is_journal: bool = False) -> None:
         super().__init__()
         self.form = form
+        #: journald reads it, which has a record for each line.
+        self._is_journal = is_journal
 
     def format(self, record: logging.LogRecord) -> str:
         here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
@@ -76,9 +87,16 @@ class Formatter(logging.Formatter):
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         level = _LEVELS.get(record.levelno, "I")
-        whole = line(level, origin, text, record.created, self.form)
         raw: str | None = getattr(record, "raw", None)
-        return whole if raw is None else f"{whole}\n{raw}"
+        if raw is None or self.form == "json":
+            whole = line(level, origin, text if raw is None else raw, record.created, self.form)
+        else:
+            head = _head(level, origin, record.created, self.form)
+            whole = f"{head}{quote(text) if text else ''}\n{raw}\n"
+        if not self._is_journal:
+            return whole
+        mark = f"<{_PRIORITIES[level]}>"
+        return "\n".join(mark + part for part in whole.splitlines() if part)
 
 
 class Wanted(NamedTuple):
@@ -171,9 +189,19 @@ def configure(
 ) -> None:
     """Sends this process's records to the stream (stderr), those that are wanted."""
     handler = Stream(stream or sys.stderr, most)
-    handler.setFormatter(Formatter())
+    handler.setFormatter(Formatter(is_journal=_is_journal(stream or sys.stderr)))
     logging.getLogger().handlers[:] = [handler]
     change(wanted)
+
+
+def _is_journal(stream: IO[str]) -> bool:
+    """Whether what is written there goes to systemd's journal, which says so by its inode."""
+    named = os.environ.get("JOURNAL_STREAM", "")
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return bool(named) and named == f"{found.st_dev}:{found.st_ino}"
 
 
 def change(wanted: Wanted) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from itertools import repeat
-from typing import Any
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from zmqtriton_floor.check import Signature
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.progress import Progress
+from zmqtriton_stub import narration
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
 from zmqtriton_stub.model import Model, Responses
@@ -47,7 +48,9 @@ _NOT_ITERATIVE = (
 class Execution:
     """One batch from its beginning until all that it owes has been sent or is its senders'."""
 
-    __slots__ = ("answers", "batch", "begun_ns", "executed_ns", "number", "ready_ns", "requests")
+    __slots__ = (
+        *("answers", "batch", "begun_ns", "executed_ns", "ids", "number", "ready_ns", "requests"),
+    )
 
     def __init__(self, number: int, batch: list[Pending]) -> None:
         self.number = number
@@ -55,6 +58,8 @@ class Execution:
         self.answers: list[Answer] = []
         #: What the model was given, until it is clear what its senders owe.
         self.requests: list[InferenceRequest] = []
+        #: Of the requests, where the log tells of them.
+        self.ids: Sequence[str] = ()
         self.begun_ns = self.ready_ns = self.executed_ns = _now_ns()
 
 
@@ -90,6 +95,7 @@ class Executions:
         requests = _requests(batch, execution.answers, self._instance)
         # The model may do with its list what it likes.
         execution.requests = requests.copy()
+        execution.ids = narration.begun(self._instance, requests)
         execution.ready_ns = execution.executed_ns = _now_ns()
         try:
             returned = self._model.execute(requests) if requests else []
@@ -230,6 +236,7 @@ class Executions:
         self._batches.pop(execution.number, None)
         self.tasks.pop(execution.number, None)
         self._send(answers, [executed], rescheduled)
+        narration.released(self._instance, execution.ids)
         for pending in execution.batch:
             pending.held = []
 

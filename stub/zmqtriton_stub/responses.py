@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Collection, Tuple
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_stub import narration
 from zmqtriton_stub.pb_errors import ErrorCode, TritonModelException, clip
 from zmqtriton_stub.pb_tensor import packed
 from zmqtriton_stub.pb_types import (
@@ -186,6 +187,7 @@ class Pending:
         wanted, instance = self.wanted, self._link.instance
         memory = instance.memory
         outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
+        narration.answered(instance, outputs)
         tensors = [packed(tensor) for tensor in outputs]
         blocks: list[wire.Block] = []
         try:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from zmqtriton_floor import logs
 
 
+@pytest.mark.row("I01")
 def test_a_line_has_tritons_form() -> None:
     line = logs.line("I", (42, "core.py", 7), "loading: m:1", 1_700_000_000.25)
 
     assert re.fullmatch(r'I\d{4} \d\d:\d\d:\d\d\.250000 42 core\.py:7\] "loading: m:1"', line)
 
 
+@pytest.mark.row("I02")
 def test_the_iso_form_is_in_universal_time() -> None:
     line = logs.line("W", (42, "core.py", 7), "x", 1_700_000_000.25, "ISO8601")
 
@@ -73,6 +79,7 @@ def test_no_text_can_make_a_second_line_or_move_a_terminal() -> None:
         assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
 
 
+@pytest.mark.row("I01")
 def test_a_record_may_tell_another_origin_and_raw_text() -> None:
     stream = io.StringIO()
     root = logging.getLogger()
@@ -88,7 +95,44 @@ def test_a_record_may_tell_another_origin_and_raw_text() -> None:
 
     first, *rest = stream.getvalue().splitlines()
     assert first.endswith(' 9 model.py:3] "hi 5"')
-    assert ["+--+", "|  |"] == rest
+    # As in Triton an empty line follows what is not quoted.
+    assert ["+--+", "|  |", ""] == rest
+
+
+@pytest.mark.row("I01")
+def test_a_table_follows_a_line_without_text_and_verbose_lines_say_i() -> None:
+    record = logging.LogRecord("x", logging.INFO, "/a/server.cc", 604, "", None, None)
+    record.raw = "+--+"
+    formatter = logs.Formatter()
+
+    assert re.fullmatch(r"I\S+ \S+ \d+ server\.cc:604\] \n\+--\+\n", formatter.format(record))
+    verbose = logging.LogRecord("x", logging.DEBUG, "/a/b.py", 1, "told", None, None)
+    assert re.fullmatch(r'I\S+ \S+ \d+ b\.py:1\] "told"', formatter.format(verbose))
+    formatter.form = "json"
+    assert "+--+" == json.loads(formatter.format(record))["text"]
+
+
+@pytest.mark.row("I17")
+def test_journald_gets_one_record_for_each_line_with_its_priority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    with (tmp_path / "journal").open("w+") as stream:
+        status = os.fstat(stream.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
+        try:
+            logs.configure(logs.Wanted(verbose=1), stream)
+            for level in (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG):
+                logging.getLogger("x").log(level, "a\nb")
+            logging.getLogger("x").info("", extra={"raw": "+--+\n|  |"})
+        finally:
+            root.handlers[:], root.level = before[0], before[1]
+        stream.seek(0)
+        lines = stream.read().splitlines()
+
+    assert ["<3>E", "<4>W", "<6>I", "<7>I", "<6>I", "<6>+", "<6>|"] == [line[:4] for line in lines]
+    assert lines[0].endswith('] "a\\nb"')
 
 
 def test_what_is_not_wanted_is_not_written_and_that_may_change() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Action, Send, Signal, SpawnStub
+from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.instance import FINALIZE_WITHIN_S, Instance, Place
 from zmqtriton.supervisor.plan import Plan
@@ -30,7 +30,11 @@ class Bench:
     def handle(self, *events: states.Event) -> list[Action]:
         for event in events:
             self.instance.handle(event)
-        return self.plan.take()
+        return self.take()
+
+    def take(self) -> list[Action]:
+        """What is to be done, but for the log."""
+        return [action for action in self.plan.take() if not isinstance(action, Log)]
 
     def load(self) -> list[Action]:
         return self.handle(
@@ -39,7 +43,7 @@ class Bench:
 
     def advance(self, seconds: float) -> list[Action]:
         self.plan.advance(self.plan.now_s + seconds)
-        return self.plan.take()
+        return self.take()
 
     def die(self, reason: str = "killed by SIGKILL") -> list[Action]:
         return self.handle(states.ProcessExited(reason)) + self.advance(0.0)

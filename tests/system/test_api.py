@@ -448,7 +448,7 @@ def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(probe: P
 # ----------------------------------------------------------------------- logs
 
 
-@pytest.mark.row("A90")
+@pytest.mark.row("A90", "I15")
 def test_the_logger_writes_the_caller_s_place(probe: Probe, server: Server, tmp_path: Path) -> None:
     module = tmp_path / "elsewhere.py"
     module.write_text("def say(log, *arguments, **named):\n    log(*arguments, **named)\n")

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
+from click.testing import CliRunner
 from tritonclient.grpc import service_pb2
 
 from tests.server import Server
 from tests.waiting import eventually
+from zmqtriton.ctl.main import cli
 
 pytestmark = pytest.mark.system
 
@@ -42,7 +44,8 @@ _TRACE = {
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("settings") / "s"
-    with Server(directory, models=["talker"], options=["--http-workers=2"]) as server:
+    options = ["--http-workers=2", f"--runtime-directory={directory / 'run'}"]
+    with Server(directory, models=["talker"], options=options) as server:
         yield server
 
 
@@ -86,7 +89,7 @@ def talk(server: Server, word: str) -> list[str]:
     return re.findall(rf'"(\w+) {word}"', server.log_text())
 
 
-@pytest.mark.row("C15", "C97")
+@pytest.mark.row("C15", "C97", "I16")
 def test_log_settings_are_read_and_changed_one_by_one_over_http(server: Server) -> None:
     assert (200, _LOG) == ask(server, "/v2/logging")
 
@@ -100,7 +103,7 @@ def test_log_settings_are_read_and_changed_one_by_one_over_http(server: Server) 
     assert (200, changed) == post(server, "/v2/logging", {"unknown": 1})
 
 
-@pytest.mark.row("D12")
+@pytest.mark.row("D12", "I16")
 def test_log_settings_are_the_same_over_grpc(server: Server, rpc: Any) -> None:
     shown = rpc.get_log_settings(as_json=True)["settings"]
     assert {"bool_param": True} == shown["log_info"]
@@ -182,7 +185,7 @@ def test_a_wrong_log_setting_over_grpc_changes_nothing(
     assert (200, _LOG) == ask(server, "/v2/logging")
 
 
-@pytest.mark.row("A90")
+@pytest.mark.row("A90", "I16")
 def test_what_models_log_follows_the_settings(server: Server) -> None:
     post(server, "/v2/logging", {"log_info": False, "log_verbose_level": 1})
     eventually(lambda: "info" not in talk(server, "muted"), 20)
@@ -201,6 +204,7 @@ def test_what_models_log_follows_the_settings(server: Server) -> None:
     assert {*changed} <= {"info", "warning"}
 
 
+@pytest.mark.row("I02")
 def test_the_form_of_lines_changes_at_once(server: Server) -> None:
     post(server, "/v2/logging", {"log_format": "ISO8601"})
 
@@ -211,6 +215,21 @@ def test_the_form_of_lines_changes_at_once(server: Server) -> None:
         return re.search(form, server.log_text(), re.MULTILINE) is not None
 
     eventually(is_stamped, 20)
+
+
+@pytest.mark.row("I16")
+def test_log_settings_are_shown_and_changed_by_the_command(server: Server) -> None:
+    asked = ["--runtime-directory", str(server.directory / "run"), "log-settings"]
+
+    shown = CliRunner().invoke(cli, asked)
+    changed = CliRunner().invoke(cli, [*asked, "--no-info", "--verbose=2", "--format=ISO8601"])
+
+    assert "log_info true" in shown.output.splitlines()
+    words = {"log_info false", "log_verbose_level 2", "log_format ISO8601", "log_error true"}
+    assert words <= set(changed.output.splitlines())
+    assert {**_LOG, "log_info": False, "log_verbose_level": 2, "log_format": "ISO8601"} == ask(
+        server, "/v2/logging"
+    )[1]
 
 
 @pytest.mark.row("C14", "C96")

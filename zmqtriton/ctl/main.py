@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from zmqtriton.ctl import repositories
+from zmqtriton.ctl import log_settings, repositories
 from zmqtriton.ctl.client import Client, NoServer, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton_floor import __version__
@@ -233,6 +233,13 @@ def _write_json(line: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
 
 
+def _change_log(context: click.Context, changes: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = _ask(
+        context, lambda client: client.call("log.settings", {"changes": changes}, _QUICK_S)
+    )
+    return found
+
+
 def _change_repositories(context: click.Context, what: str, path: str) -> list[str]:
     verb = f"repository.{what}"
     paths: list[str] = _ask(context, lambda client: client.call(verb, {"path": path}, _QUICK_S))
@@ -240,6 +247,7 @@ def _change_repositories(context: click.Context, what: str, path: str) -> list[s
 
 
 cli.add_command(env)
+cli.add_command(log_settings.command(_change_log))
 cli.add_command(repositories.commands(_change_repositories))
 
 

@@ -12,6 +12,7 @@ import logging
 import os
 import resource
 import selectors
+import shlex
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -173,9 +174,15 @@ class Children:
     def spawn_stub(self, order: Order) -> None:
         """For whom the nursery is no help."""
         environment, (model, instance), page = order.environment, order.stub, order.page
+
+        def command(line: int) -> list[str]:
+            words = commands.stub_command(environment, line, page, model, instance)
+            _log.debug("Starting Python backend stub: %s", shlex.join(words))
+            return words
+
         self.spawn(
             order.serial,
-            lambda line: commands.stub_command(environment, line, page, model, instance),
+            command,
             descriptors=(page,),
             environment=variables(environment, os.environ),
             stub=order.stub,
@@ -188,6 +195,11 @@ class Children:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         child = Child(order.serial, Lifeline(ours), page=order.page)
         asked = json.dumps(order.stub._asdict())
+        _log.debug(
+            "Starting Python backend stub: %s, a copy of process %d",
+            order.stub.instance,
+            self._children[nursery].pid,
+        )
         bearer = self._children[nursery]
         try:
             descriptors = (theirs.fileno(), order.page, writing)

@@ -136,7 +136,12 @@ class Instance:
         self._has_executed = False
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
+        self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._where}")
         self._plan.do(SpawnStub(self.serial, self._environment, self._model, self.name))
+
+    @property
+    def _where(self) -> str:
+        return f"{self.name} ({self.place.kind} device {self.place.device})"
 
     def _take_process(self, event: states.ProcessStarted) -> None:
         self.pid = event.pid
@@ -156,6 +161,8 @@ class Instance:
                 self._plan.do(Send(self.serial, wire.Probe()))
             self.may_restart = True
             self._ready_at_s = self._plan.now_s
+            text = f"instance initialization successful {self.name} (device {self.place.device})"
+            self._plan.log("V", f"TRITONBACKEND_ModelInstanceInitialize: {text}")
 
     def _take_failure(self, event: states.LoadFailed) -> None:
         self._verdict = event.text

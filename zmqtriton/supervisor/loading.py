@@ -272,6 +272,10 @@ class Loading:
         elif isinstance(self._environment, ZmqTritonError):
             self._refuse(generation, self._environment)
         else:
+            name = self._blueprint.name
+            if self._blueprint.ensemble is None:
+                text = f"TRITONBACKEND_ModelInitialize: {name} (version {number})"
+                self._around.plan.log("V", text)
             generation.environment = self._environment
             generation.finished = combined or generation.finished
             generation.start(self)

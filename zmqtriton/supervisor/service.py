@@ -165,6 +165,7 @@ class Service:
         self._control = control = ControlSocket(self._directory.control, self._children.stub_pids)
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept(control))
         self._catch_signals()
+        tables.tell_python_settings(self._options)
         self._core.start(time.time())
         self._perform()
         while self._status is None:
@@ -314,6 +315,7 @@ class Service:
 
     def _prepare_to_listen(self, _: actions.PrepareToListen) -> None:
         listeners.allow_restart(self._held)
+        tables.tell_grpc(self._options, self._stream)
         if self.on_open is not None:
             self.on_open()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,10 @@ from typing import IO
 
 from zmqtriton import console
 from zmqtriton.options import Options
+from zmqtriton.supervisor.python_settings import PythonSettings
 from zmqtriton_floor import __version__
+
+_log = logging.getLogger(__name__)
 
 #: What is served, in Triton's order. The frontends are told, so that all say the same.
 EXTENSIONS = (
@@ -43,6 +47,38 @@ def all_tables(
     yield console.model_table([console.ModelRow(*row) for row in models], width)
     yield console.option_table(
         options, version=__version__, extensions=EXTENSIONS, gpus=gpus, width=width
+    )
+
+
+#: In Triton's order.
+_CALLS = (
+    *("Check", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
+    *("ModelConfig", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister"),
+    *("SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister"),
+    *("CudaSharedMemoryUnregister", "RepositoryIndex", "RepositoryModelLoad"),
+    *("RepositoryModelUnload", "ModelStatistics", "Trace", "Logging"),
+)
+
+
+def tell_grpc(options: Options, stream: IO[str]) -> None:
+    """How gRPC is set up, where verbose lines are wanted."""
+    if not options.allow_grpc:
+        return
+    _log.debug("", extra={"raw": console.keepalive_table(options, _width(stream))})
+    for call in _CALLS:
+        _log.debug("Ready for RPC '%s', 0", call)
+
+
+def tell_python_settings(options: Options) -> None:
+    """What models on the Python backend have, where verbose lines are wanted."""
+    given = options.backend_settings("python")
+    settings = PythonSettings.read(given)
+    _log.debug(
+        "Shared memory configuration is shm-default-byte-size=%d,shm-growth-byte-size=%d,"
+        "stub-timeout-seconds=%d",
+        settings.segment_bytes,
+        settings.segment_step_bytes,
+        settings.patience_s,
     )
 
 

@@ -80,6 +80,8 @@ def main(arguments: Sequence[str]) -> int:
     descriptor: int = parser.parse_args(arguments).lifeline
     prctl.set_name("zmqtriton-grpc")
     keep_freed_memory()
+    # What its library says to itself is no verbose line of ours.
+    logging.getLogger("grpc").setLevel(logging.INFO)
     logs.configure()
     try:
         uvloop.run(run(descriptor))

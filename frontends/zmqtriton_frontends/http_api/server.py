@@ -24,6 +24,7 @@ from gunicorn.workers.gasgi import ASGIWorker
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import Branch
+from zmqtriton_frontends import narration
 from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import app, tls
@@ -142,7 +143,8 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         await asyncio.wait((opened, stopping), return_when=asyncio.FIRST_COMPLETED)
         if not self.alive:
             return
-        self.asgi, self.shortcut = self._build(gateway), app.shortcut(gateway)
+        self.asgi = narration.telling(self._build(gateway))
+        self.shortcut = app.shortcut(gateway)
         connections = Connections(self.loop)
         secured = tls.of(gateway.settings)
         make: Any = lambda: Connection(self, connections)  # noqa: E731

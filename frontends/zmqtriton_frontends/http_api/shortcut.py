@@ -15,6 +15,7 @@ from typing import NamedTuple
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends import narration
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import problems
 from zmqtriton_frontends.http_api.access import Check
@@ -116,6 +117,7 @@ class Exchange:
 
     def _ask(self, body: bytes) -> None:
         shortcut, (target, _, json_length, _) = self._shortcut, self._head
+        narration.came_to_infer(*target)
         inference = shortcut.inference
         text, reader = inference.reader(inference.find(target), body, json_length)
         self._parsed = parsed = reader(text)

@@ -1,0 +1,45 @@
+"""`zmqtriton-ctl log-settings`: which lines a running server writes, and in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+#: Asks the server for these changes; all settings then.
+Ask = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
+
+
+def command(ask: Ask) -> click.Command:
+    """The command."""
+
+    @click.command("log-settings")
+    @click.option("--info/--no-info", default=None, help="Lines that begin with I.")
+    @click.option("--warning/--no-warning", default=None, help="Lines that begin with W.")
+    @click.option("--error/--no-error", default=None, help="Lines that begin with E.")
+    @click.option("--verbose", type=click.IntRange(0), help="0: none of what helps to find faults.")
+    @click.option("--format", type=click.Choice(["default", "ISO8601", "json"]))
+    @click.pass_context
+    def log_settings(
+        context: click.Context,
+        *,
+        info: bool | None,
+        warning: bool | None,
+        error: bool | None,
+        verbose: int | None,
+        format: str | None,
+    ) -> None:
+        """Show what is logged, by the server and all that belongs to it, or change it at once."""
+        wanted = {
+            "log_info": info,
+            "log_warning": warning,
+            "log_error": error,
+            "log_verbose_level": verbose,
+            "log_format": format,
+        }
+        changes = {name: value for name, value in wanted.items() if value is not None}
+        for name, value in ask(context, changes).items():
+            click.echo(f"{name} {str(value).lower() if isinstance(value, bool) else value}".strip())
+
+    return log_settings
