@@ -1,4 +1,5 @@
-"""A store with S3's interface for a test: moto's server, a process of its own on loopback.
+"""A store with S3's interface for a test: moto's server, a process of its own on loopback. It does
+for Google's too, whose interface for clients like ours is the same.
 
 with ObjectStore() as store:
     store.put("models/add_sub/1/model.py", b"...")
@@ -18,10 +19,11 @@ from tests.conftest import missing
 from tests.server import free_ports
 from tests.waiting import eventually
 
-#: Moto checks no signature, but that there is one.
+#: Moto checks no signature, but that there is one. Everybody may read then, without any.
 _SOMEBODY = {
+    "x-amz-acl": "public-read-write",
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, "
-    "SignedHeaders=host, Signature=0"
+    "SignedHeaders=host, Signature=0",
 }
 
 
@@ -33,7 +35,7 @@ class ObjectStore:
             if importlib.util.find_spec(tool) is None:
                 missing(tool)
         (self._port,) = free_ports(1)
-        self.bucket = "models-of-tests"
+        self.bucket = "modelsoftests"
         self.server = f"127.0.0.1:{self._port}"
         self.url = f"s3://{self.server}/{self.bucket}"
         #: What a client needs to be somebody.

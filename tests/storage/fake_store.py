@@ -34,11 +34,11 @@ class FakeStore:
             if name.startswith(start)
         ]
 
-    async def read(self, path: str, start: int, end: int) -> tuple[bytes, str]:
+    async def read(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
         self.reads.append(path)
         self.meanwhile()
         data = self.contents[path]
-        return data[start:end], _tag(data)
+        return memoryview(data)[start:end], _tag(data)
 
 
 def _tag(data: bytes) -> str:

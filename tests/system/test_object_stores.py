@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import subprocess
 import sys
 import tarfile
 import threading
@@ -19,6 +22,8 @@ from tritonclient.utils import InferenceServerException
 from tests.object_store import ObjectStore
 from tests.server import Server
 from tests.waiting import eventually
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline, pair
 
 pytestmark = pytest.mark.system
 
@@ -214,6 +219,42 @@ def test_models_of_a_bucket_are_loaded_unloaded_and_bring_their_environment(
 
     explicit.kill()
     eventually(lambda: list((tmp_path / "copies").iterdir()) == [], 20, "nothing is left")
+
+
+@pytest.mark.row("F21")
+def test_a_bucket_of_google_is_listed_and_copied_likewise(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """By the process that a server would ask; what it speaks to is moto."""
+    put(store, "google", "m", "x")
+    urls = [f"gs://{store.bucket}/google"]
+    (tmp_path / "copies").mkdir()
+    ours, theirs = pair()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "zmqtriton.storage", "--lifeline", str(theirs.fileno())],
+        pass_fds=[theirs.fileno()],
+        env={**os.environ, "STORAGE_EMULATOR_HOST": store.server},
+    )
+    theirs.close()
+    line = Lifeline(ours)
+
+    def ask(verb: str, **arguments: Any) -> Any:
+        line.send(wire.Call(1, verb, json.dumps(arguments)))
+        assert line.wait(30)
+        ((answer, _),) = line.receive()
+        return json.loads(answer.result) if not answer.code else answer.text
+
+    try:
+        (names, missing) = ask("names", urls=[*urls, "gs://nobucket/models"])
+        copies = str(tmp_path / "copies")
+        found = ask("copy", model="m", urls=urls, directory=copies, is_patient=False)
+    finally:
+        line.close()
+
+    assert {"m": found["digest"]} == names["models"]
+    assert 100_000 == (Path(found["directory"]) / "1" / "weights").stat().st_size
+    assert missing["error"].startswith("gs://nobucket/models cannot be listed: NoSuchBucket")
+    assert 0 == process.wait(20)
 
 
 class _Refusing(BaseHTTPRequestHandler):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _LIST = "list.json"
 _PIECE = 8 << 20
 _AT_ONCE = 16
+#: They are in memory, with what the library has read ahead of them.
+_PIECES_AT_ONCE = 8
 _PROGRAMS = (b"\x7fELF", b"#!")
 #: Left free on the disk.
 _ROOM = 64 << 20
@@ -53,7 +55,7 @@ class Mirror:
         for left in (*self._root.glob("*.new"), *self._root.glob("*.gone")):
             shutil.rmtree(left, ignore_errors=True)
         self._files = asyncio.Semaphore(_AT_ONCE)
-        self._pieces = asyncio.Semaphore(_AT_ONCE)
+        self._pieces = asyncio.Semaphore(_PIECES_AT_ONCE)
 
     def find(self, model: str, url: str, digest: str) -> str:
         """The directory of a model as it is already here, or ""."""

@@ -96,13 +96,13 @@ class Store:
             raise self._failure("listed", error) from None
         return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
 
-    async def read(self, path: str, start: int, end: int) -> tuple[bytes, str]:
+    async def read(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
         """A piece of one object, and the tag of what it is a piece of."""
         try:
             answer = await obstore.get_async(
                 self._store, f"{self._prefix}{path}", options={"range": (start, end)}
             )
-            data = bytes(await answer.bytes_async())
+            data = memoryview(await answer.bytes_async())
         except (BaseError, OSError) as error:
             raise self._failure(f"read at {path}", error) from None
         return data, str(answer.meta.get("e_tag") or "")
