@@ -21,6 +21,7 @@ from zmqtriton_floor.logs import Wanted
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.asking import Asker, Duties
+from zmqtriton_stub.beforehand import check_files, take_priority
 from zmqtriton_stub.executions import Executions
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
@@ -129,6 +130,9 @@ class Stub:
         """Imports, completes and initializes the model, or reports why not."""
         self._instance = this_process.current = Instance(load, self._lifeline.send)
         try:
+            known = json.loads(load.config)
+            check_files(known, load.directory)
+            take_priority(known, self._instance.say)
             self._model = Model(load)
             config = self._model.complete() if load.auto_complete else load.config
             self._instance.tell(wire.Completed(config))

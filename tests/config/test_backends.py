@@ -29,6 +29,7 @@ def completed(text: str, model: Path, name: str = "m") -> tuple[str, str, str]:
     return config.backend, config.platform, config.default_model_filename
 
 
+@pytest.mark.row("E03")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -52,6 +53,7 @@ def test_an_unconfigured_model_is_told_by_its_content(
     assert expected == completed("", tmp_path)
 
 
+@pytest.mark.row("E03")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -75,6 +77,7 @@ def test_the_configuration_goes_before_the_content(
     assert expected == completed(text, tmp_path)
 
 
+@pytest.mark.row("E04")
 def test_only_the_first_version_counts_and_hidden_directories_do_not(tmp_path: Path) -> None:
     make_version(tmp_path, "model.onnx", version=".git")
     make_version(tmp_path, "model.py", version="1")
@@ -87,6 +90,7 @@ def test_the_name_may_tell_a_custom_backend(tmp_path: Path) -> None:
     assert ("identity", "", "model.identity") == completed("", tmp_path, "m.identity")
 
 
+@pytest.mark.row("E03")
 def test_a_directory_that_tells_nothing_is_refused_as_in_triton(tmp_path: Path) -> None:
     make_version(tmp_path)
 
@@ -165,8 +169,8 @@ def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path
         ('backend: "tensorflow"', ""),
         ('backend: "../x"', ""),
         ('backend: "x" runtime: "libtriton_x.so"', ""),
-        ('backend: "torchscript"', " Did you mean backend 'pytorch'?"),
-        ('backend: "onnx_runtime"', " Did you mean backend 'onnxruntime'?"),
+        ('backend: "torchscript"', " Did you mean 'pytorch'?"),
+        ('backend: "onnx_runtime"', " Did you mean 'onnxruntime'?"),
     ],
 )
 def test_an_unknown_backend_is_refused_as_in_triton(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.pbtxt import parse_text
 
 
+@pytest.mark.row("E05")
 def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
     silent = parse_text("")
     given = parse_text("version_policy { all {} }")
@@ -17,6 +20,7 @@ def test_the_latest_version_is_served_unless_a_policy_is_given() -> None:
     assert "all" == given.version_policy.WhichOneof("policy_choice")
 
 
+@pytest.mark.row("E05")
 def test_full_batches_are_preferred_if_the_model_batches() -> None:
     batching = parse_text("max_batch_size: 8 dynamic_batching {}")
     single = parse_text("dynamic_batching {}")
@@ -30,6 +34,7 @@ def test_full_batches_are_preferred_if_the_model_batches() -> None:
     assert [2, 4] == list(given.dynamic_batching.preferred_batch_size)
 
 
+@pytest.mark.row("E05")
 def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() -> None:
     config = parse_text("max_batch_size: 8 sequence_batching { oldest {} }")
     given = parse_text("sequence_batching { max_sequence_idle_microseconds: 5 }")
@@ -42,6 +47,7 @@ def test_sequences_idle_a_second_and_the_oldest_strategy_prefers_full_batches() 
     assert 5 == given.sequence_batching.max_sequence_idle_microseconds
 
 
+@pytest.mark.row("E05")
 def test_pinned_memory_is_on_unless_it_was_turned_off_and_ensembles_have_none() -> None:
     config = parse_text("optimization { input_pinned_memory { enable: false } }")
     ensemble = parse_text("ensemble_scheduling {}")

@@ -34,6 +34,7 @@ def problem(config: Any) -> str:
     return error.value.text
 
 
+@pytest.mark.row("E42")
 def test_a_chain_with_branches_is_sound_in_any_order_of_its_steps() -> None:
     steps = [
         step("join", {"A": "p", "B": "q"}, {"O": "y"}),
@@ -47,6 +48,7 @@ def test_a_chain_with_branches_is_sound_in_any_order_of_its_steps() -> None:
     assert ["join", "left", "right"] == member_names(ensemble(*steps))
 
 
+@pytest.mark.row("E27", "E50")
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

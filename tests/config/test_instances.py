@@ -19,6 +19,7 @@ def names(text: str, gpus: Sequence[int] = ()) -> list[tuple[str, str, int]]:
     return [(i.name, i.kind, i.device_id) for i in instance_names(config)]
 
 
+@pytest.mark.row("E05")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -33,6 +34,7 @@ def test_instances_are_called_as_in_triton(text: str, expected: list[str]) -> No
     assert expected == [name for name, _, _ in names(text)]
 
 
+@pytest.mark.row("E06")
 def test_the_kind_follows_the_gpus_unless_it_is_given() -> None:
     auto = "instance_group {}"
 
@@ -42,6 +44,7 @@ def test_the_kind_follows_the_gpus_unless_it_is_given() -> None:
     assert [("m_0_0", "MODEL", 0)] == names("instance_group { kind: KIND_MODEL }", gpus=(0,))
 
 
+@pytest.mark.row("E37")
 def test_the_count_is_per_gpu() -> None:
     text = "instance_group { count: 2 kind: KIND_GPU gpus: [0, 1] }"
 
@@ -69,6 +72,7 @@ def test_onnx_runs_two_instances_on_the_cpu_and_python_one() -> None:
     assert ["m_0"] == [name for name, _, _ in names("")]
 
 
+@pytest.mark.row("E37")
 def test_passive_groups_and_host_policies_reach_the_instance() -> None:
     config = parse_text('name: "m" instance_group { passive: true host_policy: "numa_1" }')
     apply_group_defaults(config)
@@ -93,6 +97,7 @@ def problem(text: str, gpus: Sequence[int]) -> str:
     return error.value.text
 
 
+@pytest.mark.row("E24")
 @pytest.mark.parametrize(
     ("text", "gpus", "expected"),
     [

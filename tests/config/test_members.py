@@ -53,6 +53,7 @@ def test_members_that_fit_make_a_plain_ensemble() -> None:
     assert not config.model_transaction_policy.decoupled
 
 
+@pytest.mark.row("E43")
 def test_a_decoupled_member_makes_the_ensemble_decoupled() -> None:
     config = chain()
 
@@ -61,6 +62,7 @@ def test_a_decoupled_member_makes_the_ensemble_decoupled() -> None:
     assert config.model_transaction_policy.decoupled
 
 
+@pytest.mark.row("E51")
 def test_types_must_agree() -> None:
     b = member("b", tensor("input", "I", "TYPE_INT8"), tensor("output", "O"))
 
@@ -70,6 +72,7 @@ def test_types_must_agree() -> None:
     ) == problem(chain(), a=plain("a"), b=b)
 
 
+@pytest.mark.row("E51")
 def test_shapes_must_agree_where_both_are_fixed() -> None:
     wrong = member("b", tensor("input", "I", dims="[5]"), tensor("output", "O"))
     variable = member("b", tensor("input", "I", dims="[-1]"), tensor("output", "O"))
@@ -92,6 +95,7 @@ def test_a_model_that_does_not_batch_fits_with_an_open_first_dimension() -> None
     assert 8 == config.max_batch_size
 
 
+@pytest.mark.row("E51")
 def test_the_ensemble_may_not_batch_more_than_a_member() -> None:
     assert (
         "ensemble e allows maximum batch size 8, but it contains model b which only allows maximum "
@@ -99,6 +103,7 @@ def test_the_ensemble_may_not_batch_more_than_a_member() -> None:
     ) == problem(chain(batch=8), a=plain("a", batch=8), b=plain("b", batch=4))
 
 
+@pytest.mark.row("E51")
 def test_maps_may_only_name_tensors_that_the_member_has() -> None:
     no_input = member("a", tensor("input", "J"), tensor("output", "O"))
     no_output = member("a", tensor("input", "I"), tensor("output", "P"))
@@ -111,6 +116,7 @@ def test_maps_may_only_name_tensors_that_the_member_has() -> None:
     ) == problem(chain(), a=no_output, b=plain("b"))
 
 
+@pytest.mark.row("E51", "E59")
 def test_every_input_must_be_mapped_unless_it_is_optional() -> None:
     second = 'input { name: "J" data_type: TYPE_FP32 dims: 1 optional: %s }'
     required = member("a", tensor("input", "I"), second % "false", tensor("output", "O"))

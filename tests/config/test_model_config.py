@@ -10,6 +10,7 @@ import pytest
 
 from zmqtriton.config.document import metadata, protocol_datatype, to_dict, to_json, to_text
 from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.files import check_paths
 from zmqtriton.config.instances import instance_names
 from zmqtriton.config.model_config import Host, load_config, merge_completion, needs_reload
 from zmqtriton.config.pbtxt import parse_text
@@ -99,6 +100,7 @@ def finished(directory: Path, **options: Any) -> Any:
     return merge_completion(load(directory), "", **options)
 
 
+@pytest.mark.row("E90")
 def test_a_python_model_looks_as_triton_prints_it(tmp_path: Path) -> None:
     model = make_model(tmp_path, "preprocessing", PREPROCESSING)
 
@@ -108,6 +110,7 @@ def test_a_python_model_looks_as_triton_prints_it(tmp_path: Path) -> None:
     assert expected == text
 
 
+@pytest.mark.row("E02")
 def test_a_model_without_any_configuration_is_a_python_model_to_be_completed(
     tmp_path: Path,
 ) -> None:
@@ -123,6 +126,7 @@ def test_a_model_without_any_configuration_is_a_python_model_to_be_completed(
     assert [] == list(config.input)
 
 
+@pytest.mark.row("E01")
 def test_without_auto_completion_the_file_must_exist_and_be_complete(tmp_path: Path) -> None:
     bare = make_model(tmp_path, "bare", None)
     no_dims = make_model(
@@ -133,17 +137,21 @@ def test_without_auto_completion_the_file_must_exist_and_be_complete(tmp_path: P
         ConfigError, match=r"^failed to open text file for read .*bare/config.pbtxt"
     ):
         load(bare, auto_complete=False)
-    with pytest.raises(ConfigError, match=r"^model input 'A' must specify 'dims' for no_dims$"):
+    with pytest.raises(
+        ConfigError, match=r"^model input 'A' must specify 'dims' for no_dims \(at "
+    ):
         load(no_dims, auto_complete=False)
     assert "no_dims" == load(no_dims).name
 
 
+@pytest.mark.row("E01")
 def test_without_auto_completion_the_configuration_is_finished_at_once(tmp_path: Path) -> None:
     model = make_model(tmp_path, "preprocessing", PREPROCESSING)
 
     assert PREPROCESSING_DOCUMENT == to_dict(load(model, auto_complete=False))
 
 
+@pytest.mark.row("E02")
 def test_a_name_that_is_not_the_directorys_is_refused(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m", 'name: "n"')
 
@@ -151,7 +159,7 @@ def test_a_name_that_is_not_the_directorys_is_refused(tmp_path: Path) -> None:
         load(model)
 
     expected = "unexpected directory name 'm' for model 'n', directory name must equal model name"
-    assert expected == error.value.text
+    assert f"{expected} (at {model}/config.pbtxt:1)" == error.value.text
 
 
 def test_an_override_stands_in_for_the_file_and_may_bear_another_name(tmp_path: Path) -> None:
@@ -162,6 +170,7 @@ def test_an_override_stands_in_for_the_file_and_may_bear_another_name(tmp_path: 
     assert ("m", 2) == (config.name, config.max_batch_size)
 
 
+@pytest.mark.row("E07", "E43")
 def test_a_models_own_completion_takes_over_what_it_may_decide(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m", "instance_group { count: 2 }")
     before = load(model)
@@ -194,6 +203,7 @@ def test_an_incomplete_completion_is_refused(tmp_path: Path) -> None:
         merge_completion(before, json.dumps(reply))
 
 
+@pytest.mark.row("E35")
 def test_a_label_file_outside_the_model_is_refused(tmp_path: Path) -> None:
     config = 'output { name: "O" data_type: TYPE_FP32 dims: 1 label_filename: "%s" }'
     outside = make_model(tmp_path, "outside", config % "../labels.txt")
@@ -203,8 +213,8 @@ def test_a_label_file_outside_the_model_is_refused(tmp_path: Path) -> None:
 
     for model in (outside, linked):
         with pytest.raises(ConfigError, match=r"is outside model directory$"):
-            load(model)
-    assert "labels.txt" == load(inside).output[0].label_filename
+            check_paths(load(model), model)
+    check_paths(load(inside), inside)
 
 
 def test_a_warmup_file_outside_the_warmup_directory_of_the_model_is_refused(
@@ -215,7 +225,7 @@ def test_a_warmup_file_outside_the_warmup_directory_of_the_model_is_refused(
     model = make_model(tmp_path, "m", config % "../../../etc/passwd")
 
     with pytest.raises(ConfigError, match=r"is outside the directory 'warmup' of the model$"):
-        load(model)
+        check_paths(load(model), model)
 
 
 def test_gpus_are_used_if_the_host_has_them_and_nothing_else_was_said(tmp_path: Path) -> None:
@@ -243,6 +253,7 @@ def test_only_groups_and_version_policy_change_without_a_reload(tmp_path: Path) 
     assert needs_reload(old, larger)
 
 
+@pytest.mark.row("E90")
 def test_64_bit_values_are_numbers_and_floats_are_short() -> None:
     config = parse_text(
         """dynamic_batching { max_queue_delay_microseconds: 9007199254740993
@@ -261,6 +272,7 @@ def test_64_bit_values_are_numbers_and_floats_are_short() -> None:
     assert 0.1 == to_dict(direct)["sequence_batching"]["direct"]["minimum_slot_utilization"]
 
 
+@pytest.mark.row("E90")
 def test_of_a_oneof_only_what_is_set_is_printed_even_if_it_is_false() -> None:
     unset = parse_text('model_warmup { inputs { key: "A" value { dims: 1 } } }')
     is_set = parse_text('model_warmup { inputs { key: "A" value { zero_data: false } } }')

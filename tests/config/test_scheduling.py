@@ -6,7 +6,11 @@ import pytest
 
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton.config.scheduling import check_dynamic_batching, check_sequence_batching
+from zmqtriton.config.scheduling import (
+    check_dynamic_batching,
+    check_sequence_batching,
+    state_problems,
+)
 
 
 def control(kind: str, rest: str, name: str = "C") -> str:
@@ -53,7 +57,7 @@ def control(kind: str, rest: str, name: str = "C") -> str:
         ),
     ],
 )
-@pytest.mark.row("E23")
+@pytest.mark.row("E21", "E23")
 def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None:
     config = parse_text(f'name: "m" max_batch_size: 4 dynamic_batching {{ {batching} }}')
 
@@ -63,6 +67,7 @@ def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None
     assert expected == error.value.text
 
 
+@pytest.mark.row("E41")
 @pytest.mark.parametrize(
     ("batching", "expected"),
     [
@@ -114,6 +119,20 @@ def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None
             "direct { minimum_slot_utilization: 1.5 }",
             "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m",
         ),
+    ],
+)
+def test_wrong_sequence_batching_is_refused(batching: str, expected: str) -> None:
+    config = parse_text(f'name: "m" max_batch_size: 4 sequence_batching {{ {batching} }}')
+
+    with pytest.raises(ConfigError) as error:
+        check_sequence_batching(config)
+
+    assert expected == error.value.text
+
+
+@pytest.mark.parametrize(
+    ("batching", "expected"),
+    [
         (
             'state { input_name: "S" initial_state {} initial_state {} }',
             "initial_state field for state input 'S' must contain exactly one or zero element. "
@@ -125,13 +144,12 @@ def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None
         ),
     ],
 )
-def test_wrong_sequence_batching_is_refused(batching: str, expected: str) -> None:
+def test_a_state_has_one_beginning_with_a_name(batching: str, expected: str) -> None:
     config = parse_text(f'name: "m" max_batch_size: 4 sequence_batching {{ {batching} }}')
 
-    with pytest.raises(ConfigError) as error:
-        check_sequence_batching(config)
+    first = next(state_problems(config))
 
-    assert expected == error.value.text
+    assert expected == first.text
 
 
 def test_a_model_without_batching_has_nothing_to_check() -> None:

@@ -29,6 +29,7 @@ def tensor(text: str) -> str:
     return PYTHON + "input " + TENSOR % text
 
 
+@pytest.mark.row("E40", "E41")
 @pytest.mark.parametrize(
     "text",
     [
@@ -54,6 +55,7 @@ def test_what_can_be_served_is_accepted(text: str) -> None:
     assert "" == problem(text)
 
 
+@pytest.mark.row("E20", "E21", "E25")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -84,10 +86,6 @@ def test_what_can_be_served_is_accepted(text: str) -> None:
             "Please disable the response cache.",
         ),
         (
-            PYTHON + 'model_repository_agents { agents { name: "x" } }',
-            "repository agent 'x' of model m is not supported, only 'checksum' is",
-        ),
-        (
             PYTHON + "model_metrics { metric_control {} }",
             "metric control must specify 'metric_identifier'",
         ),
@@ -101,6 +99,7 @@ def test_a_wrong_model_is_refused(text: str, expected: str) -> None:
     assert expected == problem(text)
 
 
+@pytest.mark.row("E22", "E26")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -46,7 +46,16 @@ class Stream(NamedTuple):
     timeout_s: float = 20.0
 
 
-Request = Http | Rpc | Bytes | Stream
+class Loaded(NamedTuple):
+    """A load, and all that can be known of the model afterwards. Triton tells its log alone why it
+    could not read a configuration; it counts as if it stood in the answer."""
+
+    model: str
+    parameters: Mapping[str, str] = {}
+    timeout_s: float = 8.0
+
+
+Request = Http | Rpc | Bytes | Stream | Loaded
 
 
 class Case(NamedTuple):
@@ -59,7 +68,7 @@ class Case(NamedTuple):
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        single = isinstance(self.request, Http | Rpc | Bytes | Stream)
+        single = isinstance(self.request, Request)
         return (self.request,) if single else self.request  # type: ignore[return-value]
 
 

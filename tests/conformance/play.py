@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,7 +18,8 @@ from google.protobuf import json_format, text_format
 from google.protobuf.message import Message
 from tritonclient.grpc import service_pb2
 
-from tests.conformance.cases import Bytes, Case, Http, Request, Rpc, Stream
+from tests.conformance import loads
+from tests.conformance.cases import Bytes, Case, Http, Loaded, Request, Rpc, Stream
 
 #: Of an HTTP answer; the others are the transport's or hold the time.
 HEADERS = (
@@ -38,10 +40,14 @@ _SIZES = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_lengt
 class Target:
     """A running server: where it listens, and the repository as its texts name it."""
 
-    def __init__(self, http_port: int, grpc_port: int, repository: str) -> None:
+    def __init__(
+        self, http_port: int, grpc_port: int, repository: str, log: Path | None = None
+    ) -> None:
         self.http_port = http_port
         self._channel = grpc.insecure_channel(f"127.0.0.1:{grpc_port}", options=_SIZES)
         self._repository = repository
+        #: Where reasons stand that no answer has.
+        self._log = log
 
     def close(self) -> None:
         self._channel.close()
@@ -57,7 +63,17 @@ class Target:
             return _call(self._channel, request)
         if isinstance(request, Bytes):
             return _call_with_bytes(self._channel, request)
+        if isinstance(request, Loaded):
+            return self._load(request)
         return _stream(self._channel, request)
+
+    def _load(self, request: Loaded) -> Any:
+        try:
+            return loads.load(self.http_port, request, self._log)
+        except TimeoutError:
+            return {NO_ANSWER: "within the time"}
+        except (http.client.HTTPException, ConnectionError) as error:
+            return {NO_ANSWER: type(error).__name__}
 
     def _normal(self, answer: Any) -> Any:
         text = json.dumps(answer)
@@ -75,6 +91,12 @@ _CHANGING = (
     (re.compile(r"\((\d+)\): (?=_bootstrap|_find_and_load|_call_with)"), "(@LINE@): "),
     # Of the models' own frames only: Triton's library has some where we have none.
     (re.compile(r'  [^\\" ]*/triton_python_backend_utils\.py\(\d+\): \w+\\n'), ""),
+    # Behind Triton's reason ours says where the cause stands, and what was probably meant.
+    (re.compile(r" \(at @REPOSITORY@/[^ ()]+:\d+\)"), ""),
+    (re.compile(r" \(in @REPOSITORY@/[^ ()]+\)"), ""),
+    (re.compile(r" Did you mean '[^']*'\?"), ""),
+    # Newer than 2.51.
+    (re.compile(r',\\"max_inflight_requests\\":0'), ""),
     (re.compile(r'"ns": "?\d+"?'), '"ns": "@TIME@"'),
     (re.compile(r'"last_inference": "?\d+"?'), '"last_inference": "@TIME@"'),
 )

@@ -59,5 +59,5 @@ def _write(model: Written, directory: Path) -> None:
         (target / "config.pbtxt").write_text(model.config, encoding="utf-8")
     for name, text in model.files.items():
         file = target / name
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

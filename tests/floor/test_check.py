@@ -67,7 +67,7 @@ def test_optional_inputs_may_be_left_out() -> None:
     assert 0 == FREE.check(_request(_fp32("X", 5, 2))).batch_size
 
 
-@pytest.mark.row("E61")
+@pytest.mark.row("E30", "E61")
 def test_requests_of_other_shapes_or_inputs_have_other_batch_keys() -> None:
     text = Tensor("S", _BYTES, [1], encode_bytes([b"a"]))
     keys = {

@@ -306,6 +306,7 @@ def test_without_metrics_nothing_is_measured() -> None:
     assert (False, False) == (options.allow_gpu_metrics, options.allow_cpu_metrics)
 
 
+@pytest.mark.row("E01")
 def test_auto_completion_ends_with_either_option() -> None:
     assert parsed("--disable-auto-complete-config").strict_model_config
     assert parsed("--strict-model-config=true").strict_model_config

@@ -140,6 +140,7 @@ def test_the_same_repository_given_twice_is_no_conflict(tmp_path: Path) -> None:
     assert "" == scan([tmp_path, tmp_path])["m"].problem
 
 
+@pytest.mark.row("E08")
 def test_a_named_configuration_is_taken_if_it_is_there(tmp_path: Path) -> None:
     model = make_model(tmp_path, "m")
     (model / "configs").mkdir()
@@ -153,6 +154,7 @@ def test_a_named_configuration_is_taken_if_it_is_there(tmp_path: Path) -> None:
         find_config(model, "../../h100")
 
 
+@pytest.mark.row("E36")
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -170,6 +172,7 @@ def test_the_policy_selects_versions(policy: str, expected: tuple[int, ...]) -> 
     assert () == choice.warnings
 
 
+@pytest.mark.row("E36")
 def test_a_specific_version_that_is_missing_is_a_warning() -> None:
     config = parse_text('name: "m" version_policy { specific { versions: [2, 7] } }')
 
@@ -181,6 +184,7 @@ def test_a_specific_version_that_is_missing_is_a_warning() -> None:
     ) == choice.warnings
 
 
+@pytest.mark.row("E36")
 @pytest.mark.parametrize(
     "policy",
     ["latest { num_versions: 1 }", "latest {}", "specific { versions: 7 }", "all {}"],

@@ -118,7 +118,7 @@ def test_sequences_are_simulated_with_clients(
         (["--execution=1", "--rate=1", "--requests=0"], "--requests, --batch and --sequence"),
         (["--execution=1", "--rate=1", "--pattern=burst"], "'burst' is none of even"),
         (["--execution=1", "--rate=1", "--set=nothing"], "'nothing' is not of the form"),
-        (["--execution=1", "--rate=1", "--set=a.b=1"], 'no field named "a"'),
+        (["--execution=1", "--rate=1", "--set=a.b=1"], "a: Cannot find field."),
         (["--execution=1", "--rate=1", "--set=max_batch_size=-1"], "must be non-negative"),
         (["--execution=1", "--rate=1", "--set=name.b=1"], "there is no 'b'"),
         (["--execution=1", "--rate=1", "--set=instance_group.passive=true"], "no instance"),

@@ -88,7 +88,7 @@ def test_a_member_that_is_missing_or_fails_is_named(
 def test_a_version_of_a_member_that_does_not_serve_is_named() -> None:
     world = World(ensemble("e", "m", version=2), blueprint("m"), exit_on_error=False).start()
 
-    text = "ensemble 'e' depends on 'm' whose required version 2 is not loaded"
+    text = "ensemble 'e' depends on 'm' whose required version 2 is not loaded."
     assert [("e", "1", f"UNAVAILABLE: Invalid argument: {text}")] == world.tables[0][:1]
 
 
@@ -119,7 +119,7 @@ def test_members_that_do_not_fit_are_the_reason_of_the_failure() -> None:
     code, text = world.call("load", LOAD_E).error
 
     assert InvalidArgument.number == code
-    assert "version 1 is at UNAVAILABLE state: Invalid argument: inconsistent shape;" in text
+    assert "load failed for model 'e': inconsistent shape\n" == text
 
 
 def test_an_explicit_load_brings_the_members_along() -> None:

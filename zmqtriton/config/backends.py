@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, Problem, closest
 from zmqtriton.config.files import file_inside
 from zmqtriton_floor.errors import InternalError
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"
+_PYTHON_LIBRARY = "libtriton_python.so"
 ENSEMBLE = "ensemble"
 
 _ANY = "any"
@@ -68,7 +69,7 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
     """Fills name, backend, platform and default_model_filename where they can be told."""
     if not config.name:
         config.name = model_name
-    if config.platform == ENSEMBLE or config.HasField("ensemble_scheduling"):
+    if config.platform == ENSEMBLE:
         return
     framework = _configured(config) or _found(config, model_dir)
     if framework is not None:
@@ -145,6 +146,7 @@ def find_model_file(
     """The Python file that runs this model: its own, or that of a backend written in Python."""
     backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
     if backend == PYTHON:
+        _check_runtime(config, model_dir, version, backend_directories)
         return _own_file(config, model_dir, version)
     known = _is_plain_name(backend) and _is_plain_name(runtime)
     if known and not runtime.startswith("libtriton_"):
@@ -156,9 +158,29 @@ def find_model_file(
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
     )
-    if meant := _MISNOMERS.get(backend):
-        text += f" Did you mean backend '{meant}'?"
-    raise ConfigError(text)
+    meant = _MISNOMERS.get(backend, "")
+    if not meant and backend not in PLATFORMS:
+        meant = closest(backend, [PYTHON, *PLATFORMS])
+    raise ConfigError(Problem(text, ("backend",), meant))
+
+
+def _check_runtime(
+    config: Any, model_dir: Path, version: int, backend_directories: Sequence[Path]
+) -> None:
+    """Python models have one way to run; whoever names another library expects something else."""
+    if config.runtime in ("", _PYTHON_LIBRARY):
+        return
+    searched = [
+        model_dir / str(version),
+        model_dir,
+        *(d / PYTHON for d in backend_directories[-1:]),
+    ]
+    places = " ".join(f"'{place}'" for place in searched)
+    text = (
+        f"unable to find backend library '{config.runtime}' for model '{config.name}', searched: "
+        f"{places} "
+    )
+    raise ConfigError(Problem(text, ("runtime",), _PYTHON_LIBRARY))
 
 
 def _is_plain_name(name: str) -> bool:

@@ -38,11 +38,16 @@ def to_text(config: Any) -> str:
 
 def _message(message: Any) -> dict[str, Any]:
     document: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
+    # Plain members of a oneof come last, as in the JSON of Triton's protobuf.
+    for field in sorted(message.DESCRIPTOR.fields, key=_is_choice):
         if field.has_presence and not message.HasField(field.name):
             continue
         document[field.name] = _field(field, getattr(message, field.name))
     return document
+
+
+def _is_choice(field: Any) -> bool:
+    return field.containing_oneof is not None and field.message_type is None
 
 
 def _field(field: Any, value: Any) -> Any:

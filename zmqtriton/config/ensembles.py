@@ -6,12 +6,12 @@ with the length of the configuration, never with inputs times outputs. The texts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton.config.backends import ENSEMBLE
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, Field, Problem, closest, refuse
 
 
 def member_names(config: Any) -> list[str]:
@@ -26,60 +26,94 @@ def member_steps(config: Any) -> list[tuple[str, int]]:
 
 def check_steps(config: Any) -> None:
     """Refuses an ensemble whose tensors are not all connected from its inputs to its outputs."""
-    _check_sections(config)
+    refuse(step_problems(config))
+
+
+def step_problems(config: Any) -> Iterator[Problem]:
+    """What is wrong with the sections, each step, and the graph of them if the steps are right."""
+    yield from _section_problems(config)
+    wrong = False
     for index, step in enumerate(config.ensemble_scheduling.step):
-        _check_step(config, index, step)
+        for problem in _one_step_problems(config, index, step):
+            wrong = True
+            yield problem
+    if not wrong:
+        yield from _graph_problems(config)
+
+
+def _graph_problems(config: Any) -> Iterator[Problem]:
     graph = Graph.of(config)
-    for tensor in config.input:
-        if tensor.name not in graph.tensors():
-            raise ConfigError(
-                f"ensemble input '{tensor.name}' for ensemble {config.name}' is not used"
+    yield from graph.doubles
+    tensors = graph.tensors()
+    for index, tensor in enumerate(config.input):
+        if tensor.name not in tensors:
+            yield Problem(
+                f"ensemble input '{tensor.name}' for ensemble {config.name}' is not used",
+                ("input", index),
+                closest(tensor.name, tensors),
             )
     ready = graph.reachable(tensor.name for tensor in config.input)
-    for tensor in config.output:
-        _check_output(config.name, tensor.name, graph, ready)
+    for index, tensor in enumerate(config.output):
+        yield from _output_problems(config.name, tensor.name, graph, ready, ("output", index))
     outputs = {tensor.name for tensor in config.output}
-    for name in sorted(graph.tensors() - outputs):
+    for name in sorted(tensors - outputs):
         if name not in ready or name not in graph.readers:
-            raise ConfigError(f"ensemble tensor '{name}' is unused in ensemble '{config.name}'")
+            step = graph.writer[name] if name in graph.writer else graph.readers[name][0]
+            yield Problem(
+                f"ensemble tensor '{name}' is unused in ensemble '{config.name}'",
+                ("ensemble_scheduling", "step", step),
+                closest(name, (tensors | {i.name for i in config.input} | outputs) - {name}),
+            )
 
 
-def _check_sections(config: Any) -> None:
+def _section_problems(config: Any) -> Iterator[Problem]:
     name = config.name
     if config.platform != ENSEMBLE:
-        raise ConfigError(
-            f"ensemble scheduling cannot be set for model '{name}' whose platform is not {ENSEMBLE}"
+        yield Problem(
+            f"ensemble scheduling cannot be set for model '{name}' whose platform is not "
+            f"{ENSEMBLE}",
+            ("platform",) if config.platform else ("ensemble_scheduling",),
+            closest(config.platform, [ENSEMBLE]),
         )
     if config.instance_group:
-        raise ConfigError(f"instance group should not be specified for ensemble '{name}'")
+        yield Problem(
+            f"instance group should not be specified for ensemble '{name}'", ("instance_group", 0)
+        )
     if config.HasField("optimization"):
-        raise ConfigError(f"optimization should not be specified for ensemble '{name}'")
+        yield Problem(
+            f"optimization should not be specified for ensemble '{name}'", ("optimization",)
+        )
     if config.model_warmup:
-        raise ConfigError(f"model_warmup can not be specified for ensemble '{name}'")
+        yield Problem(
+            f"model_warmup can not be specified for ensemble '{name}'", ("model_warmup", 0)
+        )
     if not config.ensemble_scheduling.step:
-        raise ConfigError(f"must specify 'step' for ensemble '{name}'")
+        yield Problem(f"must specify 'step' for ensemble '{name}'", ("ensemble_scheduling",))
 
 
-def _check_step(config: Any, index: int, step: Any) -> None:
+def _one_step_problems(config: Any, index: int, step: Any) -> Iterator[Problem]:
+    field = ("ensemble_scheduling", "step", index)
     for section in ("model_name", "input_map", "output_map"):
         if not getattr(step, section):
-            raise ConfigError(
-                f"must specify '{section}' in step {index} of ensemble '{config.name}'"
+            yield Problem(
+                f"must specify '{section}' in step {index} of ensemble '{config.name}'", field
             )
-    if step.model_name == config.name:
-        raise ConfigError(_circle(config.name, config.name))
+    if config.name and step.model_name == config.name:
+        yield Problem(_circle(config.name, config.name), (*field, "model_name"))
 
 
-def _check_output(ensemble: str, name: str, graph: Graph, ready: set[str]) -> None:
+def _output_problems(
+    ensemble: str, name: str, graph: Graph, ready: set[str], field: Field
+) -> Iterator[Problem]:
     if name not in graph.tensors():
-        raise ConfigError(f"ensemble output '{name}' for ensemble {ensemble}' is not used")
-    if name in ready:
-        return
-    text = f"output '{name}' for ensemble '{ensemble}' is not written"
-    source = graph.loose_end(name, ready)
-    if source != name:
-        text += f": at least one of its depending tensors, '{source}', is not connected"
-    raise ConfigError(text)
+        text = f"ensemble output '{name}' for ensemble {ensemble}' is not used"
+        yield Problem(text, field, closest(name, graph.tensors()))
+    elif name not in ready:
+        text = f"output '{name}' for ensemble '{ensemble}' is not written"
+        source = graph.loose_end(name, ready)
+        if source != name:
+            text += f": at least one of its depending tensors, '{source}', is not connected"
+        yield Problem(text, field, closest(source, ready))
 
 
 @dataclass
@@ -90,6 +124,8 @@ class Graph:
     outputs: list[list[str]] = field(default_factory=list)
     writer: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
+    #: Tensors that two steps write.
+    doubles: list[Problem] = field(default_factory=list)
 
     @classmethod
     def of(cls, config: Any) -> Graph:
@@ -103,9 +139,12 @@ class Graph:
         self.outputs.append(sorted(step.output_map.values()))
         for name in self.outputs[index]:
             if name in self.writer:
-                raise ConfigError(
-                    f"ensemble tensor '{name}' can appear in an output map only once for ensemble "
-                    f"'{ensemble}' step {index}"
+                self.doubles.append(
+                    Problem(
+                        f"ensemble tensor '{name}' can appear in an output map only once for "
+                        f"ensemble '{ensemble}' step {index}",
+                        ("ensemble_scheduling", "step", index, "output_map"),
+                    )
                 )
             self.writer[name] = index
         for name in self.inputs[index]:

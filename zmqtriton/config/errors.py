@@ -1,9 +1,81 @@
-"""The one error of this package, so that a load can tell a wrong configuration from a fault."""
+"""What is wrong with a model, as data, and the one error of this package that carries it.
+
+Made by every check of this package and read by loads, which show the first problem, and by checks
+of a whole directory, which show all of them. The text is Triton's; what we add comes behind it.
+"""
 
 from __future__ import annotations
 
-from zmqtriton_floor.errors import InvalidArgument
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+
+#: Where a value stands: names of fields, each followed by an index where it is repeated, or by the
+#: key of a map.
+Field = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong. Line and column count from 1; 0 is unknown."""
+
+    text: str
+    field: Field = ()
+    #: The name that was probably meant, or "".
+    meant: str = ""
+    path: str = ""
+    line: int = 0
+    column: int = 0
+    #: What the parser says, and the line with a sign under the place.
+    detail: str = ""
+    shown: str = ""
+    #: Of the error that a load ends with; a ConfigError's unless said otherwise.
+    number: int = InvalidArgument.number
+
+    def __str__(self) -> str:
+        suggestion = f" Did you mean '{self.meant}'?" if self.meant else ""
+        if self.detail:
+            place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
+            shown = f"\n{self.shown}" if self.shown else ""
+            return f"{self.text}\n{place}: {self.detail}{suggestion}{shown}"
+        where = ""
+        if self.line:
+            where = f" (at {self.path}:{self.line})"
+        elif self.path and self.path not in self.text:
+            where = f" (in {self.path})"
+        return f"{self.text}{where}{suggestion}"
 
 
 class ConfigError(InvalidArgument):
     """Raised when a configuration cannot be read or is wrong; the text is the load's reason."""
+
+    def __init__(self, problem: Problem | str) -> None:
+        self.problem = Problem(problem) if isinstance(problem, str) else problem
+        super().__init__(str(self.problem))
+
+
+def refuse(problems: Iterable[Problem]) -> None:
+    """Raises the error of the first problem, if there is one."""
+    for problem in problems:
+        raise to_error(problem)
+
+
+def to_error(problem: Problem) -> ZmqTritonError:
+    """What a load ends with."""
+    if problem.number == InternalError.number:
+        return InternalError(str(problem))
+    return ConfigError(problem)
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """The name that was probably meant, or ""."""
+    found = difflib.get_close_matches(word, [k for k in known if k != word], n=1, cutoff=0.6)
+    return found[0] if found else ""
+
+
+def ending(problems: Iterable[Problem], text: str) -> Iterator[Problem]:
+    """The same problems with more text."""
+    for problem in problems:
+        yield Problem(problem.text + text, problem.field, problem.meant, number=problem.number)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, Field, Problem, refuse
 from zmqtriton_floor.errors import InternalError
 
 #: More than any set of classes has, and it is sent to every frontend.
@@ -21,11 +21,16 @@ _MAX_LABEL_BYTES = 8 << 20
 
 def file_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
     """`directory`/`name`, or None when it names or leads to a place outside all boundaries."""
-    parts = PurePosixPath(name)
-    if not name or "\0" in name or parts.is_absolute() or ".." in parts.parts:
+    if not is_inside(name):
         return None
     path = directory / name
     return path if leads_inside(path, *boundaries) else None
+
+
+def is_inside(name: str) -> bool:
+    """Does the name, links not followed, stay below the directory that it is relative to?"""
+    parts = PurePosixPath(name)
+    return not (not name or "\0" in name or parts.is_absolute() or ".." in parts.parts)
 
 
 def leads_inside(path: Path, *boundaries: Path) -> bool:
@@ -40,18 +45,25 @@ def leads_inside(path: Path, *boundaries: Path) -> bool:
 
 def check_paths(config: Any, model_dir: Path) -> None:
     """Refuses label, warm-up and initial-state files outside the model's directory."""
-    for output in config.output:
+    refuse(path_problems(config, model_dir))
+
+
+def path_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
+    """Files that lie outside of where they may lie."""
+    for index, output in enumerate(config.output):
         name = output.label_filename
         if name and file_inside(model_dir, name, model_dir) is None:
-            raise ConfigError(
+            yield Problem(
                 f"label file path '{name}' for output '{output.name}' in model '{config.name}' "
-                "is outside model directory"
+                "is outside model directory",
+                ("output", index, "label_filename"),
             )
-    for folder, name in _data_files(config):
+    for folder, name, field in _data_files(config):
         if file_inside(model_dir / folder, name, model_dir) is None:
-            raise ConfigError(
+            yield Problem(
                 f"data file path '{name}' in model '{config.name}' is outside the directory "
-                f"'{folder}' of the model"
+                f"'{folder}' of the model",
+                field,
             )
 
 
@@ -91,17 +103,14 @@ def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
     return json.dumps(found) if found else ""
 
 
-def _data_files(config: Any) -> list[tuple[str, str]]:
-    files = [
-        ("warmup", warmup_input.input_data_file)
-        for warmup in config.model_warmup
-        for warmup_input in warmup.inputs.values()
-        if warmup_input.HasField("input_data_file")
-    ]
-    for state in config.sequence_batching.state:
-        files += [
-            ("initial_state", initial.data_file)
-            for initial in state.initial_state
-            if initial.HasField("data_file")
-        ]
-    return files
+def _data_files(config: Any) -> Iterator[tuple[str, str, Field]]:
+    """The folder, the name in it, and where that stands."""
+    for index, warmup in enumerate(config.model_warmup):
+        for key, given in sorted(warmup.inputs.items()):
+            if given.HasField("input_data_file"):
+                yield "warmup", given.input_data_file, ("model_warmup", index, "inputs", key)
+    for index, state in enumerate(config.sequence_batching.state):
+        field: Field = ("sequence_batching", "state", index, "initial_state")
+        for number, initial in enumerate(state.initial_state):
+            if initial.HasField("data_file"):
+                yield "initial_state", initial.data_file, (*field, number, "data_file")

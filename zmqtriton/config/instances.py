@@ -6,12 +6,12 @@ of the GPUs that may be used are given by the caller; none means a CPU-only serv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import Field, Problem, refuse
 from zmqtriton.config.resources import demand_of
 from zmqtriton_floor.errors import InternalError
 
@@ -62,48 +62,61 @@ def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
 def check_groups(
     config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
 ) -> None:
-    """Refuses groups that cannot run here; the texts are Triton's."""
+    """Refuses groups that cannot run here."""
+    refuse(group_problems(config, gpus, min_compute_capability))
+
+
+def group_problems(
+    config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
+) -> Iterator[Problem]:
+    """What is wrong with groups that have their defaults; the texts are Triton's."""
     if config.HasField("ensemble_scheduling"):
         return
     if not config.instance_group:
-        raise ConfigError(f"must specify one or more 'instance group's for {config.name}")
-    for group in config.instance_group:
+        yield Problem(f"must specify one or more 'instance group's for {config.name}")
+    for index, group in enumerate(config.instance_group):
         where = f"instance group {group.name} of model {config.name}"
+        field = ("instance_group", index)
         if group.kind == _KIND.KIND_GPU:
-            _check_gpus(group, where, gpus, min_compute_capability)
+            yield from _gpu_problems(group, where, gpus, min_compute_capability, field)
         elif group.kind in (_KIND.KIND_CPU, _KIND.KIND_MODEL):
             if group.gpus:
                 kind = "KIND_CPU" if group.kind == _KIND.KIND_CPU else "KIND_MODEL"
-                raise ConfigError(f"{where} has kind {kind} but specifies one or more GPUs")
+                text = f"{where} has kind {kind} but specifies one or more GPUs"
+                yield Problem(text, (*field, "gpus"))
         else:
-            raise InternalError(f"{where} has unexpected kind KIND_AUTO")
+            text = f"{where} has unexpected kind KIND_AUTO"
+            yield Problem(text, field, number=InternalError.number)
         if group.profile and config.platform != "tensorrt_plan":
-            raise ConfigError(
+            yield Problem(
                 f"{where} and platform {config.platform}specifies profile field which is only "
-                "supported for TensorRT models"
+                "supported for TensorRT models",
+                (*field, "profile"),
             )
-    _check_total(config)
+    yield from _total_problems(config)
 
 
-def _check_gpus(group: Any, where: str, gpus: Sequence[int], min_compute_capability: float) -> None:
+def _gpu_problems(
+    group: Any, where: str, gpus: Sequence[int], min_compute_capability: float, field: Field
+) -> Iterator[Problem]:
     if not group.gpus:
         problem = "specifies no GPUs" if gpus else "no GPUs are available"
-        raise ConfigError(f"{where} has kind KIND_GPU but {problem}")
-    for gpu in group.gpus:
+        yield Problem(f"{where} has kind KIND_GPU but {problem}", (*field, "kind"))
+    for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
-            raise ConfigError(
+            yield Problem(
                 f"{where} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the "
                 f"minimum required CUDA compute compatibility of {min_compute_capability:f} are: "
-                + ", ".join(str(known) for known in sorted(gpus))
+                + ", ".join(str(known) for known in sorted(gpus)),
+                (*field, "gpus", number),
             )
 
 
-def _check_total(config: Any) -> None:
+def _total_problems(config: Any) -> Iterator[Problem]:
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
-        raise ConfigError(
-            f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"
-        )
+        text = f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"
+        yield Problem(text, ("instance_group", 0, "count"))
 
 
 def instance_names(config: Any) -> list[Instance]:

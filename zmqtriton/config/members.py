@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.ensembles import Graph
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, Field, Problem, closest
+from zmqtriton.config.positions import located
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,19 @@ class _Inferred:
         return (-1, *self.dims) if self.batching else self.dims
 
 
-def complete_ensemble(config: Any, members: Mapping[str, bytes]) -> Any:
-    """A copy that is final; the members' configurations are protobuf. Raises ConfigError."""
+def complete_ensemble(
+    config: Any, members: Mapping[str, bytes], *, path: Path | None = None
+) -> Any:
+    """A copy that is final; the members' configurations are protobuf. Raises ConfigError, which
+    names the line of the ensemble's own file."""
     complete = zmqtriton_protos.ModelConfig()
     complete.CopyFrom(config)
     message = zmqtriton_protos.ModelConfig
-    check_members(complete, {name: message.FromString(proto) for name, proto in members.items()})
+    known = {name: message.FromString(proto) for name, proto in members.items()}
+    try:
+        check_members(complete, known)
+    except ConfigError as error:
+        raise located(error, path) from None
     return complete
 
 
@@ -46,66 +55,86 @@ def check_members(config: Any, members: Mapping[str, Any]) -> None:
         dims = io.reshape.shape if io.HasField("reshape") else io.dims
         inferred = _Inferred(config.name, io.data_type, tuple(dims), batching)
         tensors.setdefault(io.name, inferred)
-    for step in config.ensemble_scheduling.step:
+    for index, step in enumerate(config.ensemble_scheduling.step):
         member = members[step.model_name]
         if 0 < member.max_batch_size < config.max_batch_size:
-            raise ConfigError(
+            text = (
                 f"ensemble {config.name} allows maximum batch size {config.max_batch_size}, but "
                 f"it contains model {step.model_name} which only allows maximum batch size to be "
                 f"{member.max_batch_size}"
             )
-        _check_inputs(config.name, step, member, tensors)
-        _check_outputs(config.name, step, member, tensors)
+            raise ConfigError(Problem(text, ("max_batch_size",)))
+        use = _Use(config.name, step, member, ("ensemble_scheduling", "step", index))
+        _check_inputs(use, tensors)
+        _check_outputs(use, tensors)
     config.model_transaction_policy.decoupled = _is_decoupled(config, members)
 
 
-def _check_inputs(ensemble: str, step: Any, member: Any, tensors: dict[str, _Inferred]) -> None:
-    inputs = {io.name: io for io in member.input}
-    for name, tensor in sorted(step.input_map.items()):
+@dataclass(frozen=True)
+class _Use:
+    """A step, the model that it calls, and where it stands in the ensemble's configuration."""
+
+    ensemble: str
+    step: Any
+    member: Any
+    field: Field
+
+
+def _check_inputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
+    inputs = {io.name: io for io in use.member.input}
+    model = use.step.model_name
+    for name, tensor in sorted(use.step.input_map.items()):
         if name not in inputs:
-            raise ConfigError(
-                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing "
-                f"input {name} in model {step.model_name}"
+            text = (
+                f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapping to non-existing "
+                f"input {name} in model {model}"
             )
+            field = (*use.field, "input_map", name)
+            raise ConfigError(Problem(text, field, closest(name, inputs)))
     for name, io in inputs.items():
-        if name in step.input_map:
-            _agree(ensemble, step.input_map[name], io, step.model_name, member, tensors)
+        if name in use.step.input_map:
+            field = (*use.field, "input_map", name)
+            _agree(use, use.step.input_map[name], io, field, tensors)
         elif not io.optional:
-            raise ConfigError(
-                f"in ensemble {ensemble}, input {name} in model {step.model_name} is not mapped "
-                "to any ensemble tensors"
+            text = (
+                f"in ensemble {use.ensemble}, input {name} in model {model} is not mapped to any "
+                "ensemble tensors"
             )
+            raise ConfigError(Problem(text, use.field))
 
 
-def _check_outputs(ensemble: str, step: Any, member: Any, tensors: dict[str, _Inferred]) -> None:
-    outputs = {io.name: io for io in member.output}
-    for name, tensor in sorted(step.output_map.items()):
+def _check_outputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
+    outputs = {io.name: io for io in use.member.output}
+    for name, tensor in sorted(use.step.output_map.items()):
+        field = (*use.field, "output_map", name)
         if name not in outputs:
-            raise ConfigError(
-                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing "
-                f"output {name} in model {step.model_name}"
+            text = (
+                f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapped from "
+                f"non-existing output {name} in model {use.step.model_name}"
             )
-        _agree(ensemble, tensor, outputs[name], step.model_name, member, tensors)
+            raise ConfigError(Problem(text, field, closest(name, outputs)))
+        _agree(use, tensor, outputs[name], field, tensors)
 
 
-def _agree(
-    ensemble: str, tensor: str, io: Any, model: str, member: Any, tensors: dict[str, _Inferred]
-) -> None:
+def _agree(use: _Use, tensor: str, io: Any, field: Field, tensors: dict[str, _Inferred]) -> None:
     """The first model to name a tensor decides; the later ones must agree with it."""
-    new = _Inferred(model, io.data_type, tuple(io.dims), member.max_batch_size > 0)
+    batching = use.member.max_batch_size > 0
+    new = _Inferred(use.step.model_name, io.data_type, tuple(io.dims), batching)
     old = tensors.setdefault(tensor, new)
-    where = f"in ensemble {ensemble}, ensemble tensor {tensor}: "
+    where = f"in ensemble {use.ensemble}, ensemble tensor {tensor}: "
     if old.data_type != new.data_type:
-        raise ConfigError(
+        text = (
             f"{where}inconsistent data type: {_type_name(old.data_type)} is inferred from model "
             f"{old.model} while {_type_name(new.data_type)} is inferred from model {new.model}"
         )
+        raise ConfigError(Problem(text, field))
     # [-1, 3] of a model that does not batch fits [3] of one that does.
     if not (_fits(old.dims, new.dims) or _fits(old.full_dims, new.full_dims)):
-        raise ConfigError(
+        text = (
             f"{where}inconsistent shape: {_shape(old.full_dims)} is inferred from model "
             f"{old.model} while {_shape(new.full_dims)} is inferred from model {new.model}"
         )
+        raise ConfigError(Problem(text, field))
 
 
 def _fits(left: Sequence[int], right: Sequence[int]) -> bool:

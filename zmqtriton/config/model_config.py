@@ -7,7 +7,7 @@ of their work. Raises ConfigError with the reason that the model's status will s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.backends import complete_backend
 from zmqtriton.config.defaults import apply_defaults
-from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.files import check_paths
+from zmqtriton.config.document import to_text
+from zmqtriton.config.errors import ConfigError, Problem, refuse
 from zmqtriton.config.instances import apply_group_defaults, check_groups
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
+from zmqtriton.config.positions import located
+from zmqtriton.config.scheduling import state_problems
 from zmqtriton.config.validation import validate, validate_tensors
 
 _UNAFFECTED = ("instance_group", "version_policy")
@@ -40,35 +42,62 @@ def load_config(
     override: str | None = None,
     auto_complete: bool = True,
     host: Host | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """The configuration of a model that is about to be loaded.
 
     With `auto_complete` its inputs, outputs and instance groups stay as they are until the model
     has been asked (`merge_completion`); ensembles have nobody to ask and are finished at once.
-    `override` is the JSON of a load request, which stands in for the file.
+    `override` is the JSON of a load request, which stands in for the file. `tell` hears the text
+    when the backend is known and defaults are not filled in yet, as Triton logs it. What can be
+    known of the machine and of further files is left to `check_runnable` and `files.check_paths`.
     """
-    config = _read(name, model_dir, config_path, override, auto_complete)
-    complete_backend(config, name, model_dir)
-    apply_defaults(config)
-    validate(config)
-    check_paths(config, model_dir)
-    if not auto_complete or config.HasField("ensemble_scheduling"):
-        _finish(config, host or Host())
+    path = None if override is not None else config_path
+    try:
+        config = _read(name, model_dir, config_path, override, auto_complete)
+        complete_backend(config, name, model_dir)
+        if auto_complete:
+            tell(to_text(config))
+        apply_defaults(config)
+        validate(config)
+        if not auto_complete or config.HasField("ensemble_scheduling"):
+            apply_group_defaults(config, (host or Host()).gpus)
+            validate_tensors(config)
+    except ConfigError as error:
+        raise located(error, path) from error.__cause__
     return config
 
 
-def merge_completion(config: Any, reply: str, *, host: Host | None = None) -> Any:
+def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
+    """What Triton finds out only when it makes the model: its versions fail, not the reading."""
+    try:
+        check_groups(config, host.gpus, host.min_compute_capability)
+        refuse(state_problems(config))
+    except ConfigError as error:
+        raise located(error, path) from None
+
+
+def merge_completion(
+    config: Any, reply: str, *, host: Host | None = None, path: Path | None = None
+) -> Any:
     """The finished configuration after `auto_complete_config` answered with a JSON text.
 
-    A model without that function answers with what it was sent, or the reply is "".
+    A model without that function answers with what it was sent, or the reply is "". `path` is the
+    file that the configuration was read from, for the reason if it is wrong.
     """
     merged = zmqtriton_protos.ModelConfig()
     merged.CopyFrom(config)
     if reply:
         _take_completion(merged, parse_json(reply))
-    apply_defaults(merged)
-    validate(merged)
-    _finish(merged, host or Host())
+    host = host or Host()
+    try:
+        apply_defaults(merged)
+        validate(merged)
+        apply_group_defaults(merged, host.gpus)
+        validate_tensors(merged)
+    except ConfigError as error:
+        raise located(error, path) from None
+    check_runnable(merged, host, path)
     return merged
 
 
@@ -91,10 +120,11 @@ def _read(
         config_path = model_dir / "config.pbtxt"
     config = read_config(config_path)
     if config.name not in ("", name):
-        raise ConfigError(
+        text = (
             f"unexpected directory name '{name}' for model '{config.name}', directory name must "
             "equal model name"
         )
+        raise ConfigError(Problem(text, ("name",)))
     return config
 
 
@@ -108,12 +138,6 @@ def _take_completion(config: Any, completed: Any) -> None:
         config.dynamic_batching.CopyFrom(completed.dynamic_batching)
     if completed.HasField("model_transaction_policy"):
         config.model_transaction_policy.CopyFrom(completed.model_transaction_policy)
-
-
-def _finish(config: Any, host: Host) -> None:
-    apply_group_defaults(config, host.gpus)
-    validate_tensors(config)
-    check_groups(config, host.gpus, host.min_compute_capability)
 
 
 def _without_unaffected(config: Any) -> Any:

@@ -7,16 +7,17 @@ nothing: that is the work of `defaults` and `validation`.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format, text_format
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import ConfigError, Problem, closest
+from zmqtriton.config.json_names import adapt
 
 #: Reading is done in the supervisor's only thread, and this much takes about a second.
 MAX_CONFIG_BYTES = 1 << 20
@@ -24,50 +25,57 @@ _SHOWN_COLUMNS = 100
 
 _UNKNOWN_FIELD = re.compile(r'Message type "([\w.]+)" has no field named "?(\w+)"?')
 _UNKNOWN_VALUE = re.compile(r'Enum type "([\w.]+)" has no value named "?(\w+)"?')
-_UNKNOWN_JSON_VALUE = re.compile(r"Invalid enum value (\w+) for enum type ([\w.]+)")
 
 
 def read_config(path: Path) -> Any:
     """The ModelConfig in a text file, as it stands there."""
+    return parse_text(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The file's text, if it is one."""
     try:
         size = path.stat().st_size
         data = path.read_bytes() if size <= MAX_CONFIG_BYTES else b""
     except OSError as error:
         raise ConfigError(f"failed to open text file for read {path}: {error.strerror}") from error
     if size > MAX_CONFIG_BYTES:
-        raise ConfigError(
-            f"failed to read text proto from {path}\n{_too_large(size)}",
-        )
+        raise ConfigError(Problem(_unread(path), path=str(path), detail=_too_large(size)))
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
+        detail = "the text is not UTF-8"
         raise ConfigError(
-            f"failed to read text proto from {path}\n{path}:{line}: the text is not UTF-8"
+            Problem(_unread(path), path=str(path), line=line, detail=detail)
         ) from error
-    return parse_text(text, str(path))
 
 
-def parse_text(text: str, path: str = "config.pbtxt") -> Any:
-    """The ModelConfig in a text; `path` is for the error alone."""
+def parse_text(text: str, path: str = "config.pbtxt", *, may_have_more: bool = False) -> Any:
+    """The ModelConfig in a text; `path` is for the error alone. With `may_have_more` fields that
+    nobody knows are left out."""
     config = zmqtriton_protos.ModelConfig()
     try:
-        text_format.Parse(text, config, descriptor_pool=zmqtriton_protos.POOL)
+        text_format.Parse(
+            text, config, descriptor_pool=zmqtriton_protos.POOL, allow_unknown_field=may_have_more
+        )
     except text_format.ParseError as error:
-        raise ConfigError(
-            f"failed to read text proto from {path}\n{_explain(error, text, path)}"
-        ) from error
+        raise ConfigError(_explain(error, text, path)) from error
     return config
 
 
 def parse_json(text: str) -> Any:
-    """The ModelConfig in proto JSON, with snake_case or camelCase names."""
+    """The ModelConfig in proto JSON, with snake_case or camelCase names and enums in any case."""
     if len(text) > MAX_CONFIG_BYTES:
         raise ConfigError(_too_large(len(text)))
     config = zmqtriton_protos.ModelConfig()
     try:
-        if not isinstance(json.loads(text), dict):
+        document = json.loads(text, object_pairs_hook=_unique)
+        if not isinstance(document, dict):
             raise ConfigError("the model configuration must be a JSON object")
+        if refused := adapt(document, config.DESCRIPTOR):
+            raise ConfigError(refused)
+        text = json.dumps(document)
         json_format.Parse(text, config, descriptor_pool=zmqtriton_protos.POOL)
     except json.JSONDecodeError as error:
         raise ConfigError(
@@ -78,7 +86,7 @@ def parse_json(text: str) -> Any:
         raise ConfigError("the model configuration is nested too deeply") from error
     except (json_format.ParseError, UnicodeError) as error:
         message = str(error).splitlines()[0]
-        raise ConfigError(message + _suggestion(message)) from error
+        raise ConfigError(Problem(message, meant=_meant(message))) from error
     return config
 
 
@@ -87,24 +95,48 @@ def parse_override(text: str) -> Any:
     try:
         return parse_json(text)
     except ConfigError as error:
-        raise ConfigError(f"Invalid config override: {error.text}") from error
+        problem = error.problem
+        raise ConfigError(
+            replace(problem, text=f"Invalid config override: {problem.text}")
+        ) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f"duplicate key {twice}")
+    return found
+
+
+def _unread(path: object) -> str:
+    return f"failed to read text proto from {path}"
 
 
 def _too_large(size: int) -> str:
     return f"a model configuration of {size} bytes exceeds the limit of {MAX_CONFIG_BYTES} bytes"
 
 
-def _explain(error: text_format.ParseError, text: str, path: str) -> str:
+def _explain(error: text_format.ParseError, text: str, path: str) -> Problem:
     line, column = error.GetLine(), error.GetColumn()
     message = str(error)
+    meant = _meant(message)
     if line is None or column is None:
-        return f"{path}: {message}{_suggestion(message)}"
+        return Problem(_unread(path), meant=meant, path=path, detail=message)
     lines = text.split("\n")
     source = lines[line - 1] if line <= len(lines) else ""
     # protobuf puts the position before its message, and for some errors the line too.
     message = message.removeprefix(f"{line}:{column} : ").removeprefix(f"'{source}': ")
-    shown = _source_line(text, line, column)
-    return f"{path}:{line}:{column}: {message}{_suggestion(message)}\n{shown}"
+    return Problem(
+        _unread(path),
+        meant=meant,
+        path=path,
+        line=line,
+        column=column,
+        detail=message,
+        shown=_source_line(text, line, column),
+    )
 
 
 def _source_line(text: str, line: int, column: int) -> str:
@@ -117,16 +149,12 @@ def _source_line(text: str, line: int, column: int) -> str:
     return f"  {shown}\n  {indent}^"
 
 
-def _suggestion(message: str) -> str:
-    """' Did you mean ...?' when a name in the error is close to one that exists."""
+def _meant(message: str) -> str:
+    """The name that is close to the one in a parser's error, or ""."""
     if found := _UNKNOWN_FIELD.search(message):
         names = [field.name for field in zmqtriton_protos.message(found[1]).DESCRIPTOR.fields]
-        word = found[2]
     elif found := _UNKNOWN_VALUE.search(message):
-        names, word = list(zmqtriton_protos.enum(found[1]).values_by_name), found[2]
-    elif found := _UNKNOWN_JSON_VALUE.search(message):
-        names, word = list(zmqtriton_protos.enum(found[2]).values_by_name), found[1]
+        names = list(zmqtriton_protos.enum(found[1]).values_by_name)
     else:
         return ""
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    return closest(found[2], names)

@@ -1,16 +1,17 @@
 """Refuses dynamic and sequence batching that cannot be done as it is written.
 
-Called by `validation` with the completed configuration. The texts are Triton's, except for
-times beyond `MAX_TIME_US`, which would overflow a timer instead of failing with a reason.
+Called by `validation` with the completed configuration; for states by `model_config` when the rest
+is right, as in Triton. The texts are Triton's, except for times beyond `MAX_TIME_US`, which would
+overflow a timer instead of failing with a reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.errors import Field, Problem, refuse
 
 #: Some thirty years.
 MAX_TIME_US = 10**15
@@ -27,176 +28,221 @@ _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", 
 
 
 def check_dynamic_batching(config: Any) -> None:
+    refuse(dynamic_batching_problems(config))
+
+
+def check_sequence_batching(config: Any) -> None:
+    refuse(sequence_batching_problems(config))
+
+
+def dynamic_batching_problems(config: Any) -> Iterator[Problem]:
     if not config.HasField("dynamic_batching"):
         return
-    batching = config.dynamic_batching
-    _check_preferred(
-        batching.preferred_batch_size, config, "dynamic batching preferred size must be"
-    )
-    _check_priorities(batching, config.name)
-    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    batching, field = config.dynamic_batching, ("dynamic_batching",)
+    what = "dynamic batching preferred size must be"
+    yield from _preferred_problems(batching.preferred_batch_size, config, what, field)
+    yield from _priority_problems(batching, config.name)
     if batching.preserve_ordering:
-        _check_ordering(batching, policies, config.name)
-    _check_time("max_queue_delay_microseconds", batching, config.name)
-    for policy in policies:
-        _check_time("default_timeout_microseconds", policy, config.name)
+        yield from _ordering_problems(batching, config.name)
+    yield from _time_problems("max_queue_delay_microseconds", batching, config.name, field)
+    for where, policy in _policies(batching):
+        yield from _time_problems("default_timeout_microseconds", policy, config.name, where)
 
 
-def _check_preferred(sizes: Sequence[int], config: Any, what: str) -> None:
-    for size in sizes:
+def _policies(batching: Any) -> Iterator[tuple[Field, Any]]:
+    yield ("dynamic_batching", "default_queue_policy"), batching.default_queue_policy
+    for level, policy in sorted(batching.priority_queue_policy.items()):
+        yield ("dynamic_batching", "priority_queue_policy", str(level)), policy
+
+
+def _preferred_problems(
+    sizes: Sequence[int], config: Any, what: str, field: Field
+) -> Iterator[Problem]:
+    for index, size in enumerate(sizes):
+        here = (*field, "preferred_batch_size", index)
         if size <= 0:
-            raise ConfigError(f"{what} positive for {config.name}")
-        if size > config.max_batch_size:
-            raise ConfigError(f"{what} <= max batch size for {config.name}")
+            yield Problem(f"{what} positive for {config.name}", here)
+        elif size > config.max_batch_size:
+            yield Problem(f"{what} <= max batch size for {config.name}", here)
 
 
-def _check_priorities(batching: Any, model: str) -> None:
+def _priority_problems(batching: Any, model: str) -> Iterator[Problem]:
     levels = batching.priority_levels
     if levels == 0:
         return
     if not 1 <= batching.default_priority_level <= levels:
-        raise ConfigError(f"default priority level must be in range [1, {levels}] for {model}")
-    for level in batching.priority_queue_policy:
-        if not 1 <= level <= levels:
-            raise ConfigError(
-                f"priority queue policy must have priority level in range [1, {levels}] for {model}"
-            )
-
-
-def _check_ordering(batching: Any, policies: Iterable[Any], model: str) -> None:
-    if batching.priority_levels > 1:
-        raise ConfigError(
-            f"Only one priority level is allowed when 'preserve_ordering' is true for {model}"
+        yield Problem(
+            f"default priority level must be in range [1, {levels}] for {model}",
+            ("dynamic_batching", "default_priority_level"),
         )
-    for policy in policies:
-        if policy.default_timeout_microseconds and policy.timeout_action == _POLICY.DELAY:
-            raise ConfigError(
-                "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is "
-                f"true for {model}"
+    for level in sorted(batching.priority_queue_policy):
+        if not 1 <= level <= levels:
+            yield Problem(
+                f"priority queue policy must have priority level in range [1, {levels}] for "
+                f"{model}",
+                ("dynamic_batching", "priority_queue_policy", str(level)),
             )
 
 
-def _check_time(name: str, section: Any, model: str) -> None:
+def _ordering_problems(batching: Any, model: str) -> Iterator[Problem]:
+    if batching.priority_levels > 1:
+        yield Problem(
+            f"Only one priority level is allowed when 'preserve_ordering' is true for {model}",
+            ("dynamic_batching", "priority_levels"),
+        )
+    for field, policy in _policies(batching):
+        if policy.default_timeout_microseconds and policy.timeout_action == _POLICY.DELAY:
+            yield Problem(
+                "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is "
+                f"true for {model}",
+                (*field, "timeout_action"),
+            )
+
+
+def _time_problems(name: str, section: Any, model: str, field: Field) -> Iterator[Problem]:
     value = getattr(section, name)
     if value > MAX_TIME_US:
-        raise ConfigError(f"'{name}' of {value} exceeds the limit of {MAX_TIME_US} for {model}")
+        yield Problem(
+            f"'{name}' of {value} exceeds the limit of {MAX_TIME_US} for {model}", (*field, name)
+        )
 
 
-def check_sequence_batching(config: Any) -> None:
+def sequence_batching_problems(config: Any) -> Iterator[Problem]:
     if not config.HasField("sequence_batching"):
         return
     batching = config.sequence_batching
     if config.response_cache.enable:
-        raise ConfigError(
+        yield Problem(
             f"Response Cache does not currently support model {config.name} with sequence "
-            "batching scheduler. Please disable the response cache."
+            "batching scheduler. Please disable the response cache.",
+            ("response_cache",),
         )
-    _check_control_names(batching, config.name)
+    yield from _control_name_problems(batching, config.name)
     for kind in _FLAG_KINDS:
-        _check_flag_control(batching, kind, config.name)
-    _check_correlation_control(batching, config.name)
-    _check_strategy(config)
-    _check_states(config)
-    _check_time("max_sequence_idle_microseconds", batching, config.name)
+        yield from _flag_problems(batching, kind, config.name)
+    yield from _correlation_problems(batching, config.name)
+    yield from _strategy_problems(config)
+    field = ("sequence_batching",)
+    yield from _time_problems("max_sequence_idle_microseconds", batching, config.name, field)
 
 
-def _check_control_names(batching: Any, model: str) -> None:
+def _control_name_problems(batching: Any, model: str) -> Iterator[Problem]:
     seen: set[str] = set()
-    for tensor in batching.control_input:
+    for index, tensor in enumerate(batching.control_input):
+        field = ("sequence_batching", "control_input", index)
         if not tensor.name:
-            raise ConfigError(f"sequence batching control tensor must have a name for {model}")
-        if tensor.name in seen:
-            raise ConfigError(
+            yield Problem(f"sequence batching control tensor must have a name for {model}", field)
+        elif tensor.name in seen:
+            yield Problem(
                 f"sequence batching control tensor '{tensor.name}' is specified for multiple "
-                f"control kinds for {model}"
+                f"control kinds for {model}",
+                field,
             )
         seen.add(tensor.name)
 
 
-def _control_of(batching: Any, kind: int, model: str) -> Any:
-    """The one control of this kind, or None."""
-    controls = [c for tensor in batching.control_input for c in tensor.control if c.kind == kind]
-    if len(controls) > 1:
-        raise ConfigError(
-            f"sequence batching specifies multiple {_CONTROL.Kind.Name(kind)} tensors for {model}"
-        )
-    return controls[0] if controls else None
+def _controls_of(batching: Any, kind: int) -> list[tuple[Field, Any]]:
+    """All controls of this kind and where they stand; there should be one at most."""
+    return [
+        (("sequence_batching", "control_input", index, "control", number), control)
+        for index, tensor in enumerate(batching.control_input)
+        for number, control in enumerate(tensor.control)
+        if control.kind == kind
+    ]
 
 
-def _check_flag_control(batching: Any, kind: int, model: str) -> None:
-    control = _control_of(batching, kind, model)
-    if control is None:
-        return
-    what = f"for {_CONTROL.Kind.Name(kind)} for {model}"
-    given = [name for name in _FLAG_FIELDS if getattr(control, name)]
-    if not given:
-        raise ConfigError(
-            "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
-            f"'bool_false_true' {what}"
-        )
-    if len(given) > 1:
-        raise ConfigError(
-            "sequence batching specifies more than one from 'int32_false_true', "
-            f"'fp32_false_true' and 'bool_false_true' {what}"
-        )
-    if len(getattr(control, given[0])) != 2:
-        raise ConfigError(
-            f"sequence batching control '{given[0]}' must have exactly 2 entries {what}"
-        )
+def _multiple(kind: int, model: str, field: Field) -> Problem:
+    name = _CONTROL.Kind.Name(kind)
+    return Problem(f"sequence batching specifies multiple {name} tensors for {model}", field)
 
 
-def _check_correlation_control(batching: Any, model: str) -> None:
+def _flag_problems(batching: Any, kind: int, model: str) -> Iterator[Problem]:
+    for number, (field, control) in enumerate(_controls_of(batching, kind)):
+        if number:
+            yield _multiple(kind, model, field)
+        what = f"for {_CONTROL.Kind.Name(kind)} for {model}"
+        given = [name for name in _FLAG_FIELDS if getattr(control, name)]
+        if not given:
+            yield Problem(
+                "sequence batching must specify either 'int32_false_true', 'fp32_false_true' or "
+                f"'bool_false_true' {what}",
+                field,
+            )
+        elif len(given) > 1:
+            yield Problem(
+                "sequence batching specifies more than one from 'int32_false_true', "
+                f"'fp32_false_true' and 'bool_false_true' {what}",
+                field,
+            )
+        elif len(getattr(control, given[0])) != 2:
+            yield Problem(
+                f"sequence batching control '{given[0]}' must have exactly 2 entries {what}",
+                (*field, given[0]),
+            )
+
+
+def _correlation_problems(batching: Any, model: str) -> Iterator[Problem]:
     kind = _CONTROL.CONTROL_SEQUENCE_CORRID
-    control = _control_of(batching, kind, model)
-    if control is None:
-        return
-    what = f"for {_CONTROL.Kind.Name(kind)} for {model}"
-    if any(getattr(control, name) for name in _FLAG_FIELDS):
-        raise ConfigError(
-            "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' or "
-            f"'bool_false_true' {what}"
-        )
     data_types = zmqtriton_protos.enum("inference.DataType").values_by_name
-    if control.data_type not in [data_types[name].number for name in _CORRELATION_TYPES]:
-        raise ConfigError(
-            f"unexpected data type for control {_CONTROL.Kind.Name(kind)} for {model}. Allowed "
-            "data types are TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING"
-        )
+    allowed = [data_types[name].number for name in _CORRELATION_TYPES]
+    name = _CONTROL.Kind.Name(kind)
+    for number, (field, control) in enumerate(_controls_of(batching, kind)):
+        if number:
+            yield _multiple(kind, model, field)
+        if any(getattr(control, flag) for flag in _FLAG_FIELDS):
+            yield Problem(
+                "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' "
+                f"or 'bool_false_true' for {name} for {model}",
+                field,
+            )
+        if control.data_type not in allowed:
+            yield Problem(
+                f"unexpected data type for control {name} for {model}. Allowed data types are "
+                "TYPE_UINT64, TYPE_INT64, TYPE_UINT32, TYPE_INT32 and TYPE_STRING",
+                (*field, "data_type"),
+            )
 
 
-def _check_strategy(config: Any) -> None:
-    batching = config.sequence_batching
+def _strategy_problems(config: Any) -> Iterator[Problem]:
+    batching, model = config.sequence_batching, config.name
     if batching.HasField("oldest"):
-        _check_preferred(
-            batching.oldest.preferred_batch_size,
-            config,
-            "sequence batching preferred batch size must be",
-        )
-        _check_time("max_queue_delay_microseconds", batching.oldest, config.name)
+        field: Field = ("sequence_batching", "oldest")
+        sizes = batching.oldest.preferred_batch_size
+        what = "sequence batching preferred batch size must be"
+        yield from _preferred_problems(sizes, config, what, field)
+        yield from _time_problems("max_queue_delay_microseconds", batching.oldest, model, field)
     if batching.HasField("direct"):
+        field = ("sequence_batching", "direct")
         if not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
-            raise ConfigError(
+            yield Problem(
                 "sequence batching minimum slot utilization must be in range (0.0, 1.0] for "
-                f"{config.name}"
+                f"{model}",
+                (*field, "minimum_slot_utilization"),
             )
-        _check_time("max_queue_delay_microseconds", batching.direct, config.name)
+        yield from _time_problems("max_queue_delay_microseconds", batching.direct, model, field)
 
 
-def _check_states(config: Any) -> None:
-    for state in config.sequence_batching.state:
+def state_problems(config: Any) -> Iterator[Problem]:
+    """Of the states that a sequence batcher keeps."""
+    for index, state in enumerate(config.sequence_batching.state):
+        field: Field = ("sequence_batching", "state", index)
         if len(state.initial_state) > 1:
-            raise ConfigError(
+            yield Problem(
                 f"initial_state field for state input '{state.input_name}' must contain exactly "
-                f"one or zero element. Found '{len(state.initial_state)}' elements."
+                f"one or zero element. Found '{len(state.initial_state)}' elements.",
+                field,
             )
-        for initial in state.initial_state:
+        for number, initial in enumerate(state.initial_state):
+            here = (*field, "initial_state", number)
             if not initial.name:
-                raise ConfigError(
+                yield Problem(
                     f"Field 'name' must be set when using initial_state for state input "
-                    f"'{state.input_name}'."
+                    f"'{state.input_name}'.",
+                    here,
                 )
             if initial.WhichOneof("state_data") is None:
-                raise ConfigError(
+                yield Problem(
                     f"initial_state field for state input '{state.input_name}' must specify "
-                    "'zero_data' or 'data_file'"
+                    "'zero_data' or 'data_file'",
+                    here,
                 )

@@ -1,22 +1,23 @@
 """Refuses a completed configuration that cannot be served, with Triton's texts.
 
-Called at load, after `defaults`, and again after a model's own auto-completion. Looks at the
-message alone: directories are checked in `files`, instance groups in `instances`. Beyond
-Triton's rules it refuses numbers that no machine can hold, so that they fail here with a reason.
+Called at load, after `defaults`, and again after a model's own auto-completion. Yields what is
+wrong in the order in which Triton looks; looks at the message alone: directories are checked in
+`files`, instance groups in `instances`. Beyond Triton's rules it refuses numbers that no machine
+can hold, so that they fail here with a reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import prod
 from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
-from zmqtriton.config.ensembles import check_steps
-from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.scheduling import check_dynamic_batching, check_sequence_batching
+from zmqtriton.config.ensembles import step_problems
+from zmqtriton.config.errors import Field, Problem, closest, ending, refuse
+from zmqtriton.config.scheduling import dynamic_batching_problems, sequence_batching_problems
 
 #: What a 64-bit process can address; a tensor of a larger size is a slip of the pen.
 MAX_TENSOR_ELEMENTS = 1 << 47
@@ -28,110 +29,153 @@ _TENSORRT = "tensorrt_plan"
 
 def validate(config: Any) -> None:
     """Raises ConfigError with the first rule that the configuration breaks."""
-    _check_backend(config)
-    if config.max_batch_size < 0:
-        raise ConfigError(f"'max_batch_size' must be non-negative value for {config.name}")
-    if not config.HasField("version_policy"):
-        raise ConfigError(f"must specify 'version policy' for {config.name}")
-    check_dynamic_batching(config)
-    check_sequence_batching(config)
-    if config.HasField("ensemble_scheduling"):
-        check_steps(config)
-    elif config.platform == ENSEMBLE:
-        raise ConfigError(
-            f"ensemble scheduling must be set for ensemble {config.name} whose platform is "
-            f"{ENSEMBLE}"
-        )
-    if config.model_transaction_policy.decoupled and config.response_cache.enable:
-        raise ConfigError(
-            f"Response Cache does not currently support model {config.name} with 'decoupled' "
-            "transaction policy. Please disable the response cache."
-        )
-    _check_metrics(config)
-    _check_agents(config)
-    _check_warmup(config)
+    refuse(problems(config))
 
 
 def validate_tensors(config: Any) -> None:
-    """Inputs, outputs and batch tensors; apart, because a model may add them by completion."""
-    try:
-        for tensor in config.input:
-            _check_input(tensor, config)
-        for tensor in config.output:
-            _check_tensor(tensor, config, "model output")
-        _check_batch_inputs(config)
-        _check_batch_outputs(config)
-    except ConfigError as error:
-        raise ConfigError(f"{error.text} for {config.name}") from error
+    """Raises ConfigError with the first thing that is wrong with inputs and outputs."""
+    refuse(tensor_problems(config))
 
 
-def _check_backend(config: Any) -> None:
+def problems(config: Any) -> Iterator[Problem]:
+    """All rules that the configuration breaks, apart from those of tensors."""
+    yield from _backend_problems(config)
+    if config.max_batch_size < 0:
+        yield Problem(
+            f"'max_batch_size' must be non-negative value for {config.name}", ("max_batch_size",)
+        )
+    if not config.HasField("version_policy"):
+        yield Problem(f"must specify 'version policy' for {config.name}")
+    yield from dynamic_batching_problems(config)
+    yield from sequence_batching_problems(config)
+    if config.HasField("ensemble_scheduling"):
+        yield from step_problems(config)
+    elif config.platform == ENSEMBLE:
+        yield Problem(
+            f"ensemble scheduling must be set for ensemble {config.name} whose platform is "
+            f"{ENSEMBLE}",
+            ("platform",),
+        )
+    if config.model_transaction_policy.decoupled and config.response_cache.enable:
+        yield Problem(
+            f"Response Cache does not currently support model {config.name} with 'decoupled' "
+            "transaction policy. Please disable the response cache.",
+            ("response_cache",),
+        )
+    yield from _metric_problems(config)
+    yield from _warmup_problems(config)
+
+
+def tensor_problems(config: Any) -> Iterator[Problem]:
+    """Of inputs, outputs and batch tensors; apart, because a model may add them by completion."""
+    for index, tensor in enumerate(config.input):
+        field = ("input", index)
+        yield from ending(_input_problems(tensor, config, field), f" for {config.name}")
+    for index, tensor in enumerate(config.output):
+        found = _tensor_problems(tensor, config, "model output", ("output", index))
+        yield from ending(found, f" for {config.name}")
+    yield from ending(_batch_input_problems(config), f" for {config.name}")
+    yield from ending(_batch_output_problems(config), f" for {config.name}")
+
+
+def _backend_problems(config: Any) -> Iterator[Problem]:
     name, platform, backend = config.name, config.platform, config.backend
     if not name:
-        raise ConfigError("model configuration must specify 'name'")
+        yield Problem("model configuration must specify 'name'")
     if not backend and platform != ENSEMBLE:
-        raise ConfigError(f"unexpected platform type '{platform}' for {name}")
+        meant = closest(platform, [ENSEMBLE, *(p for known in PLATFORMS.values() for p in known)])
+        yield Problem(f"unexpected platform type '{platform}' for {name}", ("platform",), meant)
     if backend and platform == ENSEMBLE:
-        raise ConfigError(
-            f"Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
+        yield Problem(
+            f"Ensemble model '{name}' must have platform type '{platform}' and empty backend type",
+            ("backend",),
         )
     if backend in PLATFORMS and platform not in PLATFORMS[backend]:
-        raise ConfigError(f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")
+        yield Problem(
+            f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}",
+            ("platform",),
+            closest(platform, PLATFORMS[backend]),
+        )
 
 
-def _check_input(tensor: Any, config: Any) -> None:
-    _check_tensor(tensor, config, "model input")
+def _input_problems(tensor: Any, config: Any, field: Field) -> Iterator[Problem]:
+    yield from _shape_problems(tensor, config, "model input", field)
     three_dims = (_INPUT.FORMAT_NHWC, _INPUT.FORMAT_NCHW)
     if tensor.format in three_dims and len(tensor.dims) != 3:
-        raise ConfigError("model input NHWC/NCHW require 3 dims")
+        yield Problem("model input NHWC/NCHW require 3 dims", (*field, "dims"))
+    yield from _kind_problems(tensor, config, field)
 
 
-def _check_tensor(tensor: Any, config: Any, kind: str) -> None:
+def _tensor_problems(tensor: Any, config: Any, kind: str, field: Field) -> Iterator[Problem]:
+    yield from _shape_problems(tensor, config, kind, field)
+    yield from _kind_problems(tensor, config, field)
+
+
+def _kind_problems(tensor: Any, config: Any, field: Field) -> Iterator[Problem]:
+    if config.platform != _TENSORRT and tensor.is_shape_tensor:
+        yield Problem(
+            "shape tensors are only supported for TensorRT platform", (*field, "is_shape_tensor")
+        )
+    if config.platform != _TENSORRT and tensor.is_non_linear_format_io:
+        yield Problem(
+            "Non-linear IO format is only supported for the TensorRT platform",
+            (*field, "is_non_linear_format_io"),
+        )
+
+
+def _shape_problems(tensor: Any, config: Any, kind: str, field: Field) -> Iterator[Problem]:
     if not tensor.name:
-        raise ConfigError(f"{kind} must specify 'name'")
+        yield Problem(f"{kind} must specify 'name'", field)
+        return
     where = f"{kind} '{tensor.name}'"
     if tensor.data_type not in _DATA_TYPES:
-        raise ConfigError(f"{where} must specify 'data_type'")
+        yield Problem(f"{where} must specify 'data_type'", field)
     if not tensor.dims:
-        raise ConfigError(f"{where} must specify 'dims'")
+        yield Problem(f"{where} must specify 'dims'", field)
+        return
     if tensor.HasField("reshape") and not tensor.reshape.shape and config.max_batch_size == 0:
-        raise ConfigError(
+        yield Problem(
             f"{where} cannot have empty reshape for non-batching model as scalar tensors are not "
-            "supported"
+            "supported",
+            (*field, "reshape"),
         )
-    _check_dims(tensor.dims, f"{where} dimension")
+        return
+    wrong = list(_dim_problems(tensor.dims, f"{where} dimension", (*field, "dims")))
     if tensor.HasField("reshape"):
-        _check_dims(tensor.reshape.shape, f"{where} reshape dimensions")
-        _check_reshape(tensor.dims, tensor.reshape.shape, where)
-    if config.platform != _TENSORRT and tensor.is_shape_tensor:
-        raise ConfigError("shape tensors are only supported for TensorRT platform")
-    if config.platform != _TENSORRT and tensor.is_non_linear_format_io:
-        raise ConfigError("Non-linear IO format is only supported for the TensorRT platform")
+        shape = (*field, "reshape", "shape")
+        wrong += _dim_problems(tensor.reshape.shape, f"{where} reshape dimensions", shape)
+        if not wrong:
+            yield from _reshape_problems(tensor, where, (*field, "reshape"))
+    yield from wrong
 
 
-def _check_dims(dims: Sequence[int], what: str) -> None:
-    for dim in dims:
+def _dim_problems(dims: Sequence[int], what: str, field: Field) -> Iterator[Problem]:
+    for index, dim in enumerate(dims):
         if dim < 1 and dim != -1:
-            raise ConfigError(
-                f"{what} must be integer >= 1, or -1 to indicate a variable-size dimension"
+            yield Problem(
+                f"{what} must be integer >= 1, or -1 to indicate a variable-size dimension",
+                (*field, index),
             )
+            return
     if prod(dim for dim in dims if dim > 0) > MAX_TENSOR_ELEMENTS:
-        raise ConfigError(f"{what} must describe at most {MAX_TENSOR_ELEMENTS} elements")
+        yield Problem(f"{what} must describe at most {MAX_TENSOR_ELEMENTS} elements", field)
 
 
-def _check_reshape(dims: Sequence[int], shape: Sequence[int], where: str) -> None:
+def _reshape_problems(tensor: Any, where: str, field: Field) -> Iterator[Problem]:
     """Both must hold the same elements, also between two dimensions of variable size."""
-    before, after = _fixed_sizes(dims), _fixed_sizes(shape)
+    shape = tensor.reshape.shape
+    before, after = _fixed_sizes(tensor.dims), _fixed_sizes(shape)
     if not shape:
         # An empty shape is a scalar, which only a tensor of one element can become.
         if before == [1]:
             return
     elif len(before) > 1 and len(after) > 1 and len(before) != len(after):
-        raise ConfigError(
-            f"{where} has different number of variable-size dimensions for dims and reshape"
+        yield Problem(
+            f"{where} has different number of variable-size dimensions for dims and reshape", field
         )
+        return
     if before != after:
-        raise ConfigError(f"{where} has different size for dims and reshape")
+        yield Problem(f"{where} has different size for dims and reshape", field)
 
 
 def _fixed_sizes(dims: Sequence[int]) -> list[int]:
@@ -145,85 +189,92 @@ def _fixed_sizes(dims: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _check_batch_inputs(config: Any) -> None:
+def _batch_input_problems(config: Any) -> Iterator[Problem]:
     names = {tensor.name for tensor in config.input}
     kinds = zmqtriton_protos.enum("inference.BatchInput.Kind").values_by_number
-    for batch in config.batch_input:
+    data_types = zmqtriton_protos.enum("inference.DataType").values_by_name
+    allowed = [data_types[name].number for name in ("TYPE_INT32", "TYPE_FP32")]
+    for index, batch in enumerate(config.batch_input):
+        field = ("batch_input", index)
         if batch.kind not in kinds:
-            raise ConfigError(f"unknown batch input kind '{batch.kind}'")
+            yield Problem(f"unknown batch input kind '{batch.kind}'", (*field, "kind"))
+            continue
         if len(batch.source_input) != 1:
-            raise ConfigError(
+            yield Problem(
                 f"batch input kind '{kinds[batch.kind].name}' expects 1 source input, got "
-                f"{len(batch.source_input)}"
+                f"{len(batch.source_input)}",
+                field,
             )
-        data_types = zmqtriton_protos.enum("inference.DataType").values_by_name
-        if batch.data_type not in (
-            data_types["TYPE_INT32"].number,
-            data_types["TYPE_FP32"].number,
-        ):
-            raise ConfigError("batch input data type must be TYPE_INT32 or TYPE_FP32")
-        _check_sources(batch.source_input, names)
+        if batch.data_type not in allowed:
+            yield Problem(
+                "batch input data type must be TYPE_INT32 or TYPE_FP32", (*field, "data_type")
+            )
+        yield from _source_problems(batch.source_input, names, field)
 
 
-def _check_batch_outputs(config: Any) -> None:
+def _batch_output_problems(config: Any) -> Iterator[Problem]:
     names = {tensor.name for tensor in config.input}
     outputs = {tensor.name for tensor in config.output}
     kinds = zmqtriton_protos.enum("inference.BatchOutput.Kind").values_by_number
-    for batch in config.batch_output:
+    for index, batch in enumerate(config.batch_output):
+        field = ("batch_output", index)
         if batch.kind not in kinds:
-            raise ConfigError(f"unknown batch output kind '{batch.kind}'")
+            yield Problem(f"unknown batch output kind '{batch.kind}'", (*field, "kind"))
+            continue
         if len(batch.source_input) != 1:
-            raise ConfigError(
+            yield Problem(
                 f"batch output kind '{kinds[batch.kind].name}' expects 1 source input, got "
-                f"{len(batch.source_input)}"
+                f"{len(batch.source_input)}",
+                field,
             )
-        _check_sources(batch.source_input, names)
+        yield from _source_problems(batch.source_input, names, field)
         seen: set[str] = set()
-        for target in batch.target_name:
+        for number, target in enumerate(batch.target_name):
+            here = (*field, "target_name", number)
             if target not in outputs:
-                raise ConfigError(f"unknown target output name '{target}'")
-            if target in seen:
-                raise ConfigError(f"target output name '{target}' can only be specified once")
+                meant = closest(target, outputs)
+                yield Problem(f"unknown target output name '{target}'", here, meant)
+            elif target in seen:
+                yield Problem(f"target output name '{target}' can only be specified once", here)
             seen.add(target)
 
 
-def _check_sources(sources: Sequence[str], names: set[str]) -> None:
-    for source in sources:
+def _source_problems(sources: Sequence[str], names: set[str], field: Field) -> Iterator[Problem]:
+    for index, source in enumerate(sources):
         if source not in names:
-            raise ConfigError(f"unknown source input name '{source}'")
-
-
-def _check_metrics(config: Any) -> None:
-    for control in config.model_metrics.metric_control:
-        if not control.HasField("metric_identifier"):
-            raise ConfigError("metric control must specify 'metric_identifier'")
-        if not control.metric_identifier.family:
-            raise ConfigError("metric identifier must specify non-empty 'family'")
-        if not control.HasField("histogram_options"):
-            raise ConfigError("metric control must specify 'histogram_options'")
-        if not control.histogram_options.buckets:
-            raise ConfigError("histogram options must specify non-empty 'buckets'")
-
-
-def _check_agents(config: Any) -> None:
-    for agent in config.model_repository_agents.agents:
-        if agent.name != "checksum":
-            raise ConfigError(
-                f"repository agent '{agent.name}' of model {config.name} is not supported, only "
-                "'checksum' is"
+            yield Problem(
+                f"unknown source input name '{source}'",
+                (*field, "source_input", index),
+                closest(source, names),
             )
 
 
-def _check_warmup(config: Any) -> None:
-    for sample in config.model_warmup:
+def _metric_problems(config: Any) -> Iterator[Problem]:
+    for index, control in enumerate(config.model_metrics.metric_control):
+        field = ("model_metrics", "metric_control", index)
+        if not control.HasField("metric_identifier"):
+            yield Problem("metric control must specify 'metric_identifier'", field)
+        elif not control.metric_identifier.family:
+            yield Problem("metric identifier must specify non-empty 'family'", field)
+        if not control.HasField("histogram_options"):
+            yield Problem("metric control must specify 'histogram_options'", field)
+        elif not control.histogram_options.buckets:
+            yield Problem("histogram options must specify non-empty 'buckets'", field)
+
+
+def _warmup_problems(config: Any) -> Iterator[Problem]:
+    for index, sample in enumerate(config.model_warmup):
         for name, tensor in sorted(sample.inputs.items()):
+            field = ("model_warmup", index, "inputs", name)
             if any(dim < 0 for dim in tensor.dims):
-                raise ConfigError(
+                yield Problem(
                     "warmup setting expects all variable-size dimensions are specified for input "
-                    f"'{name}'"
+                    f"'{name}'",
+                    field,
                 )
             if tensor.WhichOneof("input_data_type") is None:
-                raise ConfigError(
+                yield Problem(
                     f"warmup setting for input '{name}' must specify one of 'zero_data', "
-                    "'random_data' and 'input_data_file'"
+                    "'random_data' and 'input_data_file'",
+                    field,
                 )

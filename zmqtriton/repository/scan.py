@@ -71,7 +71,7 @@ def scan(repositories: Sequence[Path], config_name: str = "") -> dict[str, Scann
     """
     models: dict[str, ScannedModel] = {}
     for repository in repositories:
-        for path in _subdirectories(repository):
+        for path in subdirectories(repository):
             model = _scan_or_tell(path, repository, config_name)
             if model.name not in models:
                 models[model.name] = model
@@ -160,7 +160,7 @@ def _differs(old: ScannedModel, new: ScannedModel) -> bool:
     return (old.path, old.fingerprint, old.problem) != (new.path, new.fingerprint, new.problem)
 
 
-def _subdirectories(path: Path) -> list[Path]:
+def subdirectories(path: Path) -> list[Path]:
     """Sorted by name, without hidden ones: those are tools' (.git) or a mount's (..data)."""
     try:
         with os.scandir(path) as entries:
@@ -177,7 +177,7 @@ def _is_ignored(name: str) -> bool:
 
 def _versions(path: Path, repository: Path, warnings: list[str]) -> dict[int, Path]:
     versions: dict[int, Path] = {}
-    for directory in _subdirectories(path):
+    for directory in subdirectories(path):
         name = directory.name
         if name in DATA_FOLDERS or name == CONFIG_FOLDER:
             continue
@@ -212,7 +212,7 @@ def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path])
         digest.update(f"config {config_path}\n".encode(errors="surrogateescape"))
         if config_path.parent != path:
             digest.update(_entry(config_path, path))
-    for directory in _subdirectories(path):
+    for directory in subdirectories(path):
         digest.update(f"{directory.name}\n".encode(errors="surrogateescape"))
     for file in _files(path, recursive=False):
         digest.update(_entry(file, path))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from zmqtriton.environments.demand import Demand, Environment
 from zmqtriton.supervisor.instance import Place
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Ensemble:
     finish: Callable[[Mapping[str, Finished]], Finished]
     #: `max_inflight_requests`; 0: there is no limit.
     most_at_once: int = 0
+    #: The error of a step, by its index, that says where the step stands.
+    refuse: Callable[[int, str], ZmqTritonError] = lambda _, text: InvalidArgument(text)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -74,6 +77,8 @@ class Blueprint:
     #: Those that are to be there as far as is known before.
     others: tuple[Place, ...] = ()
     warnings: tuple[str, ...] = ()
+    #: The text of the configuration once the server has completed it, or "".
+    completed: str = ""
     #: Its instances load at the same time, and not one after the other.
     is_parallel: bool = True
     #: None for a model that has processes.

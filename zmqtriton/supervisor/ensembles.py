@@ -60,21 +60,23 @@ class Members:
         assert ensemble is not None
         name = blueprint.name
         members: dict[str, Finished] = {}
-        for model, number in ensemble.steps:
+        for index, (model, number) in enumerate(ensemble.steps):
             served = self._serving(model, -1)
             if served is None:
                 known = self._models.get(model)
                 why = known.why_not_loaded if known else "unknown model"
-                raise InvalidArgument(
+                text = (
                     f"ensemble '{name}' depends on '{model}' which has no loaded version. "
                     f"Model '{model}' loading failed with error: {shorten(why)}"
                 )
+                raise ensemble.refuse(index, text)
             served = self._serving(model, number)
             if served is None:
-                raise InvalidArgument(
+                text = (
                     f"ensemble '{name}' depends on '{model}' whose required version {number} is "
-                    "not loaded"
+                    "not loaded."
                 )
+                raise ensemble.refuse(index, text)
             generation = served.generation
             assert generation is not None
             assert generation.finished is not None

@@ -82,16 +82,21 @@ class Generation:
 
     @property
     def ready_instances(self) -> int:
-        return sum(instance.state is InstanceState.READY for instance in self.instances)
+        return sum(instance.state is InstanceState.READY for instance in self._active)
+
+    @property
+    def _active(self) -> list[Instance]:
+        """Those that may be given requests."""
+        return [instance for instance in self.instances if not instance.place.is_passive]
 
     def asked(self) -> list[Instance]:
         """Those that are ready as far as we know, and whose model has to be asked."""
         ready = InstanceState.READY
-        return [i for i in self.instances if i.is_asked and i.state is ready]
+        return [i for i in self._active if i.is_asked and i.state is ready]
 
     @property
     def is_given_up(self) -> bool:
-        states_now = {i.state for i in self.instances if not i.is_dismissed}
+        states_now = {i.state for i in self._active if not i.is_dismissed}
         return self.state is GenerationState.SERVING and states_now == {InstanceState.FAILED}
 
     @property
@@ -99,7 +104,7 @@ class Generation:
         """Why no instance is ready, or ""."""
         if self.ready_instances:
             return ""
-        for instance in self.instances:
+        for instance in self._active:
             if instance.reason:
                 reason = f"instance '{instance.name}': {shorten(instance.reason)}"
                 if instance.state is InstanceState.FAILED:
@@ -131,7 +136,7 @@ class Generation:
         self._is_announced = True
         name, config = self.blueprint.name, self.finished.config
         self._introductions.tell_broker(wire.Serve(self.number, name, self.version, config))
-        for instance in self.instances:
+        for instance in self._active:
             if instance.state is InstanceState.READY:
                 self._attach(instance)
 
@@ -189,7 +194,9 @@ class Generation:
             self._not_begun.remove(instance)
         if instance.state is InstanceState.READY:
             instance.handle(states.DrainRequested())
-            if self._is_announced:
+            if instance.place.is_passive:
+                instance.handle(states.DrainFinished())
+            elif self._is_announced:
                 self._introductions.tell_broker(wire.Retire(self.number, instance.serial))
         else:
             instance.handle(states.StopRequested())
@@ -259,7 +266,7 @@ class Generation:
 
     def _follow_while_serving(self, instance: Instance, before: InstanceState) -> None:
         if instance.state is InstanceState.READY:
-            if self._is_announced:
+            if self._is_announced and not instance.place.is_passive:
                 self._attach(instance)
             self._begin_next()
         self._forget_the_dismissed()
@@ -272,7 +279,9 @@ class Generation:
 
     def _abort_if_nobody_drains(self) -> None:
         """What still waits for an instance would wait for ever."""
-        if not any(i.state is InstanceState.DRAINING for i in self.instances):
+        # Passive ones wait for the others, unless there are none.
+        waiting = self._active or self.instances
+        if not any(i.state is InstanceState.DRAINING for i in waiting):
             self.abort(self.trouble or "unloaded")
 
     def _settle(self) -> None:

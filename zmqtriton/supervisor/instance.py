@@ -36,6 +36,8 @@ class Place(NamedTuple):
     device: int
     #: What it needs of the rate limiter; "": nothing.
     demand: str = ""
+    #: Loaded, and never given a request.
+    is_passive: bool = False
 
 
 class Instance:

@@ -168,6 +168,9 @@ class Loading:
     def _build(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
         self._model.take_tried(blueprint, self._override)
+        if blueprint.completed:
+            text = f"Server side auto-completed config: {blueprint.completed}"
+            self._around.plan.log("V", text)
         for warning in blueprint.warnings:
             self._around.plan.log("W", warning)
         if not blueprint.versions:
@@ -369,10 +372,14 @@ class Loading:
             self._around.plan.log("I", f"successfully loaded '{self._model.name}'")
             self._end(None)
             return
-        texts = "".join(
-            f"version {number} is at UNAVAILABLE state: {reason};\n"
-            for number, reason in sorted(self._failures.items())
-        )
+        if isinstance(self._combined, ZmqTritonError):
+            # It is the ensemble that cannot be made, whichever versions it has.
+            texts = f"{self._combined.text}\n"
+        else:
+            texts = "".join(
+                f"version {number} is at UNAVAILABLE state: {reason};\n"
+                for number, reason in sorted(self._failures.items())
+            )
         self._end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
 
     def _end(self, error: ZmqTritonError | None) -> None:

@@ -19,13 +19,15 @@ import zmqtriton_floor
 from zmqtriton.config.backends import find_model_file
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
-from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.files import inherit_labels, read_labels
+from zmqtriton.config.errors import ConfigError, Problem, closest, refuse
+from zmqtriton.config.files import check_paths, inherit_labels, read_labels
 from zmqtriton.config.instances import apply_group_defaults, instance_names
 from zmqtriton.config.members import complete_ensemble
-from zmqtriton.config.model_config import Host, load_config, merge_completion
+from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
+from zmqtriton.config.positions import locate, located
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment, find_demand
 from zmqtriton.options import Options
+from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import Copied, Override
@@ -77,6 +79,7 @@ class Repository:
         self._python_settings = options.backend_settings("python")
         self._may_build = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
+        self._agents = options.repoagent_directory
         self._backends = (STUB / "backends", Path(options.backend_directory))
 
     @property
@@ -134,6 +137,8 @@ class Repository:
             if copied.problem:
                 return self._read_copy(name, copied, override)
             text = f"failed to poll model '{name}': model not found in any model repository."
+            if meant := closest(name, self._known()):
+                text += f" Did you mean '{meant}'?"
             return Unreadable(text, NotFound.number)
         if len(places) + len(urls) > 1:
             text = f"failed to poll model '{name}': not unique across all model repositories"
@@ -142,6 +147,13 @@ class Repository:
             return self._read_copy(name, copied, override)
         ((path, repository),) = places.values()
         return self._read(name, path, repository, override)
+
+    def _known(self) -> list[str]:
+        """Names for a suggestion; a repository that cannot be listed has none."""
+        try:
+            return list(self.names())
+        except InternalError:
+            return []
 
     def _read_copy(
         self, name: str, copied: Copied, override: Override | None
@@ -172,6 +184,7 @@ class Repository:
             return Unreadable(str(error), InternalError.number, fingerprint)
 
     def _blueprint(self, scanned: ScannedModel, override: Override | None) -> Blueprint:
+        completed: list[str] = []
         config = load_config(
             scanned.name,
             scanned.path,
@@ -179,14 +192,19 @@ class Repository:
             override=override.config if override is not None else None,
             auto_complete=self._auto_complete,
             host=self._host,
+            tell=completed.append,
         )
-        versions, warnings = self._versions(config, scanned)
+        #: Where what is wrong stands.
+        path = scanned.config_path if override is None else None
+        refuse(locate(problem, path) for problem in agent_problems(config, self._agents))
+        versions, warnings = self._versions(config, scanned, path)
         if (scanned.path / _OWN_STUB).exists():
             warnings = (*warnings, f"ignore {scanned.path / _OWN_STUB}: {_WHY_NO_OWN_STUB}")
         labels = ""
         environment: Environment | Demand = SERVERS_OWN
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
+            self._check_further(config, scanned.path, path)
             labels = read_labels(config, scanned.path)
             if not is_ensemble:
                 check_settings(self._python_settings)
@@ -196,7 +214,7 @@ class Repository:
                 )
         except ZmqTritonError as error:
             versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
-        ensemble = _ensemble(config, labels) if is_ensemble else None
+        ensemble = _ensemble(config, labels, path) if is_ensemble else None
         versions = {
             n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
             for n, v in versions.items()
@@ -212,31 +230,47 @@ class Repository:
             others=expected[1:],
             versions=versions,
             finished=None if ensemble or self._auto_complete else _finished(config, labels),
-            finish=partial(_finish, config, self._host, labels),
+            finish=partial(_finish, config, self._host, labels, path),
             warnings=(*scanned.warnings, *warnings),
+            completed="".join(completed),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
             load_within_s=_load_within_s(config),
             callees=() if ensemble else _callees(config),
         )
 
+    def _check_further(self, config: Any, directory: Path, path: Path | None) -> None:
+        """What Triton looks at when it makes the model; with completion some of it comes later."""
+        try:
+            check_paths(config, directory)
+        except ConfigError as error:
+            raise located(error, path) from None
+        if not self._auto_complete:
+            check_runnable(config, self._host, path)
+
     def _versions(
-        self, config: Any, scanned: ScannedModel
+        self, config: Any, scanned: ScannedModel, path: Path | None
     ) -> tuple[dict[int, Version], tuple[str, ...]]:
         try:
             choice = choose_versions(config, scanned.versions)
         except ConfigError:
             return {}, ()
-        return {n: self._version(config, scanned, n) for n in choice.versions}, choice.warnings
+        return {
+            n: self._version(config, scanned, n, path) for n in choice.versions
+        }, choice.warnings
 
-    def _version(self, config: Any, scanned: ScannedModel, number: int) -> Version:
+    def _version(
+        self, config: Any, scanned: ScannedModel, number: int, path: Path | None
+    ) -> Version:
         if config.HasField("ensemble_scheduling"):
             return Version("")
         try:
-            path = find_model_file(config, scanned.path.absolute(), number, self._backends)
+            file = find_model_file(config, scanned.path.absolute(), number, self._backends)
+        except ConfigError as error:
+            return Version("", located(error, path).text, error.number)
         except ZmqTritonError as error:
             return Version("", error.text, error.number)
-        return Version(str(path))
+        return Version(str(file))
 
 
 def _directories(repository: Path) -> list[str]:
@@ -298,7 +332,9 @@ def _check_parameters(config: Any) -> None:
 
 
 def _places(config: Any) -> tuple[Place, ...]:
-    return tuple(Place(i.name, i.kind, i.device_id, i.demand) for i in instance_names(config))
+    return tuple(
+        Place(i.name, i.kind, i.device_id, i.demand, i.passive) for i in instance_names(config)
+    )
 
 
 def _expected(config: Any, host: Host) -> tuple[Place, ...]:
@@ -314,19 +350,28 @@ def _finished(config: Any, labels: str = "") -> Finished:
     return Finished(to_json(config), config.SerializeToString(), _places(config), labels)
 
 
-def _finish(config: Any, host: Host, labels: str, reply: str) -> Finished:
-    return _finished(merge_completion(config, reply, host=host), labels)
+def _finish(config: Any, host: Host, labels: str, path: Path | None, reply: str) -> Finished:
+    return _finished(merge_completion(config, reply, host=host, path=path), labels)
 
 
-def _ensemble(config: Any, labels: str) -> Ensemble:
+def _ensemble(config: Any, labels: str, path: Path | None) -> Ensemble:
     return Ensemble(
         tuple(member_steps(config)),
-        partial(_finish_ensemble, config, labels),
+        partial(_finish_ensemble, config, labels, path),
         config.ensemble_scheduling.max_inflight_requests,
+        partial(_refuse_step, path),
     )
 
 
-def _finish_ensemble(config: Any, labels: str, members: Mapping[str, Finished]) -> Finished:
-    complete = complete_ensemble(config, {name: one.proto for name, one in members.items()})
+def _refuse_step(path: Path | None, index: int, text: str) -> ConfigError:
+    field = ("ensemble_scheduling", "step", index, "model_name")
+    return ConfigError(locate(Problem(text, field), path))
+
+
+def _finish_ensemble(
+    config: Any, labels: str, path: Path | None, members: Mapping[str, Finished]
+) -> Finished:
+    protos = {name: one.proto for name, one in members.items()}
+    complete = complete_ensemble(config, protos, path=path)
     found = {name: one.labels for name, one in members.items()}
     return _finished(complete, inherit_labels(config, labels, found))

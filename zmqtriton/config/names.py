@@ -1,0 +1,61 @@
+"""Names in a config.pbtxt that nobody knows: all of them, where the parser stops at the first.
+
+Called by checks of whole directories. Knows fields and enums by the descriptors; whether a value
+fits otherwise is the parser's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import zmqtriton_protos
+from zmqtriton.config.errors import Field, Problem, closest
+from zmqtriton.config.positions import Place, Positions
+
+
+def unknown_names(positions: Positions, path: str) -> Iterator[Problem]:
+    """Fields and values of enums, in the order of the text."""
+    for named in positions.named:
+        holder = _message(named.within)
+        if holder is None:
+            continue
+        field = holder.fields_by_name.get(named.name)
+        if field is None:
+            text = f'Message type "{holder.full_name}" has no field named "{named.name}".'
+            known = [field.name for field in holder.fields]
+            yield _unknown(path, named.place, text, closest(named.name, known))
+        elif field.enum_type is not None:
+            yield from _unknown_values(positions, (*named.within, named.name), field, path)
+
+
+def _message(within: Field) -> Any:
+    """The descriptor of what the path leads to; None where it leads through an unknown field."""
+    found = zmqtriton_protos.ModelConfig.DESCRIPTOR
+    for name in within:
+        if isinstance(name, int):
+            continue
+        field = found.fields_by_name.get(name)
+        if field is None or field.message_type is None:
+            return None
+        found = field.message_type
+    return found
+
+
+def _unknown_values(positions: Positions, field: Field, known: Any, path: str) -> Iterator[Problem]:
+    names = known.enum_type.values_by_name
+    for place in positions.values(field):
+        if place.value not in names and not place.value.lstrip("-").isdigit():
+            text = f'Enum type "{known.enum_type.full_name}" has no value named {place.value}.'
+            yield _unknown(path, place, text, closest(place.value, names))
+
+
+def _unknown(path: str, place: Place, detail: str, meant: str) -> Problem:
+    return Problem(
+        f"failed to read text proto from {path}",
+        meant=meant,
+        path=path,
+        line=place.line,
+        column=place.column,
+        detail=detail,
+    )

@@ -1,0 +1,44 @@
+"""Repository agents that a configuration asks for: which there are, and what they may be told.
+
+Called when a model is read. `checksum` is built in: the stub compares the files before it imports
+the model, since the supervisor must not spend its time on large ones. Others are libraries of
+Triton, which cannot run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from zmqtriton.config.errors import Problem, closest
+from zmqtriton.config.files import is_inside
+
+CHECKSUM = "checksum"
+
+
+def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
+    """What cannot be done; `directory` is where Triton would look for its agents."""
+    for index, agent in enumerate(config.model_repository_agents.agents):
+        field = ("model_repository_agents", "agents", index)
+        if agent.name != CHECKSUM:
+            yield Problem(
+                f"unable to find 'libtritonrepoagent_{agent.name}.so' for repo agent "
+                f"'{agent.name}', searched: {directory}",
+                field,
+                closest(agent.name, [CHECKSUM]),
+            )
+            continue
+        if config.HasField("ensemble_scheduling") and agent.parameters:
+            text = (
+                f"agent '{CHECKSUM}' has no process that could read the files of ensemble "
+                f"'{config.name}'"
+            )
+            yield Problem(text, field)
+            continue
+        for key in sorted(agent.parameters):
+            kind, _, file = key.partition(":")
+            here = (*field, "parameters", key)
+            if kind != "MD5":
+                yield Problem(f"Unsupported checksum type in '{key}', expected 'MD5:<file>'", here)
+            elif not is_inside(file):
+                yield Problem(f"file '{file}' of a checksum is outside model directory", here)
