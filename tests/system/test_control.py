@@ -109,31 +109,6 @@ def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
     assert "| broken" in server.log_text()
 
 
-def _wait_for_the_end_of(server: Server, pids: list[int]) -> None:
-    eventually(lambda: not set(pids) & set(server.stubs("journal")), 30, "the old stub's end")
-
-
-def test_a_reload_under_load_fails_no_request_and_ends_the_old_stub(tmp_path: Path) -> None:
-    options = [*EXPLICIT, "--load-model=*"]
-    with Server(tmp_path / "s", models=["journal"], options=options) as server:
-        with Load(server.http_port, clients=4, milliseconds=3) as load:
-            for round_number in range(3):
-                old = server.stubs("journal")
-                source = server.repository / "journal" / "1" / "model.py"
-                source.write_text(f"{source.read_text()}\n# {round_number}\n")
-                with _client(server, "http") as client:
-                    client.load_model("journal")
-                first_after = time.monotonic_ns()
-                time.sleep(0.2)
-                late = [r for r in read_journal(server.journal) if r.ns > first_after]
-                begun = {r.id for r in late if r.event == "start" and r.pid in old}
-                sent = {o.id for o in load.outcomes if o.sent_ns > first_after}
-                assert not begun & sent, "what is asked after a load goes to the new one"
-                _wait_for_the_end_of(server, old)
-        assert all(outcome.is_right for outcome in load.outcomes)
-        assert len(load.outcomes) > 50
-
-
 def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"]).start()
     with Load(server.http_port, clients=4, milliseconds=200) as load:
