@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
@@ -40,6 +41,8 @@ class ModelVersion:
         #: Output -> the names of its classes.
         self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
         self.signature = Signature(self.config or {"name": news.model})
+        #: What it answers may be kept for those who ask the same.
+        self.is_cached = is_cached(self.config)
 
     @property
     def is_loaded(self) -> bool:
@@ -57,6 +60,8 @@ class Catalogue:
 
     def __init__(self, strict_readiness: bool = True) -> None:
         self.strict_readiness = strict_readiness
+        #: For requests to models whose answers are kept; None: the server keeps none.
+        self.keys: Keys | None = None
         #: Without it nothing is ready, though requests may be made: they wait.
         self.has_broker = True
         #: Clients' shared memory, which requests name as they name models.

@@ -157,12 +157,12 @@ class Gateway:
         """Sends it with the next message; its id."""
         if self.is_stopping:
             raise Unavailable(STOPPING)
-        model, body, admission, options, _, on_asked, _ = request
+        model, body, admission, options, _, on_asked, _, cache_key = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
             *(own_id, model.generation, "", -1, options.flags, options.priority),
             *(options.timeout_us, options.deadline_ns, admission.batch_size, admission.batch_key),
-            options.correlation,
+            *(options.correlation, cache_key),
         )
         self._outgoing.requests.append(row)
         self._outgoing.bodies.append(wire.encode_body(body))
@@ -352,12 +352,12 @@ class Gateway:
             waiting.set_result(message.result)
 
     def _be_born(self, birth: wire.Birth) -> None:
-        self._birth = birth
-        self.serial = birth.serial
+        self._birth, self.serial = birth, birth.serial
         self.settings = json.loads(birth.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
         self.streams.be_born(self._loop, birth.serial, birth.directory)
         self.payload = Payload(birth.serial, self.settings, self._tell, self._tell_broker)
+        self.catalogue.keys = self.payload.keys
         self._connect(birth.epoch)
 
     # ------------------------------------------------------------ the broker

@@ -41,6 +41,8 @@ class CheckedRequest(NamedTuple):
     on_asked: Callable[[], None] = lambda: None
     #: Outputs of which the client wants classes only.
     classes: Classes = NO_CLASSES
+    #: Where answers are kept.
+    cache_key: bytes = b""
 
 
 def prepare(
@@ -64,7 +66,10 @@ def prepare(
             break
     admission = found.signature.check(body)
     narration.admitted(body.request_id)
-    return CheckedRequest(found, body, admission, options, places)
+    request = CheckedRequest(found, body, admission, options, places)
+    if found.is_cached and catalogue.keys is not None:
+        return request._replace(cache_key=catalogue.keys.of(body))
+    return request
 
 
 _NO_OPTIONS = Options()

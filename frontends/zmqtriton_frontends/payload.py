@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of, held
@@ -55,6 +56,7 @@ class Payload:
         release: Callable[[wire.Release], None],
     ) -> None:
         self.arena = Arena.configured(serial, settings)
+        self.keys = keys_of(settings)
         self.mappings = Mappings(is_private=False, on_release=self._released)
         self._tell = tell
         self._release = release
@@ -84,10 +86,11 @@ class Payload:
     async def send(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int:
         """Has `ask` send it with references for its large tensors; returns its id, which answered()
         is to be called with. Unavailable where memory is short."""
+        keys = self.keys if self.keys and request.model.is_cached else None
         with ExitStack() as lent:
-            placed, blocks = await self._place(request.body, lent)
+            placed, blocks, cache_key = await self._place(request.body, lent, keys)
             try:
-                own_id = ask(request._replace(body=placed))
+                own_id = ask(request._replace(body=placed, cache_key=cache_key))
             except BaseException:
                 self.arena.free(blocks)
                 raise
@@ -101,9 +104,12 @@ class Payload:
             self.arena.free(self._blocks.pop(own_id, ()))
         self._lending.answered(own_id)
 
-    async def _place(self, body: RequestBody, lent: ExitStack) -> tuple[RequestBody, list[int]]:
+    async def _place(
+        self, body: RequestBody, lent: ExitStack, keys: Keys | None
+    ) -> tuple[RequestBody, list[int], bytes]:
         inputs: list[wire.Tensor] = []
         blocks: list[int] = []
+        parts: list[bytes] = []
         with ExitStack() as regions:
             for tensor in body.inputs:  # all of them, before anything is awaited
                 if type(tensor.data) is Contents:
@@ -112,30 +118,36 @@ class Payload:
                 for tensor in body.inputs:
                     data = tensor.data
                     if len(data) > INLINE_BYTES:
-                        reference = self._lending.lend(data, lent) or await self._put(data, blocks)
+                        # What is to be found again must not be a client's, which may change it.
+                        reference = self._lending.lend(data, lent) if keys is None else None
+                        if reference is None:
+                            reference, data = await self._put(data, blocks)
                         tensor = tensor._replace(data=reference)
                     inputs.append(tensor)
+                    if keys is not None:
+                        parts.append(keys.of_tensor(tensor, data))
             except BaseException:
                 self.arena.free(blocks)
                 raise
-        return body._replace(inputs=inputs), blocks
+        cache_key = b"" if keys is None else keys.of_parts(body.outputs, parts)
+        return body._replace(inputs=inputs), blocks, cache_key
 
-    async def _put(self, data: Any, blocks: list[int]) -> Reference:
-        """Adds the block that it takes, also if this raises."""
+    async def _put(self, data: Any, blocks: list[int]) -> tuple[Reference, memoryview]:
+        """Where it is from now on. Adds the block that it takes, also if this raises."""
         if type(data) is memoryview:
             reference = self.arena.locate(data)
             # Models expect their arrays where numbers of any size may begin.
             if reference is not None and reference.offset % _WORD_BYTES == 0:
                 self.arena.lease([reference.block])
                 blocks.append(reference.block)
-                return reference
+                return reference, data
         allocation = await self._allocate(len(data))
         blocks.append(allocation.reference.block)
         if type(data) is Contents:
             data.read_into(allocation.view)
         else:
             allocation.view[:] = data
-        return allocation.reference
+        return allocation.reference, allocation.view
 
     async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
         """Room in the arena for a request's body, so that its tensors, which begin at that byte of

@@ -44,8 +44,7 @@ VERSION = 1
 #: A header above this is refused unread, but on lifelines and in what the broker tells frontends.
 MAX_HEADER_BYTES = 1 << 20
 MAX_CONTROL_BYTES = 256 << 20
-#: Rows in one header; a sender with more splits them.
-MAX_ROWS = 4096
+MAX_ROWS = 4096  # in one header; a sender with more splits them
 #: Characters of a Document.
 MAX_DOCUMENT = 1 << 26
 
@@ -108,6 +107,7 @@ class Request(NamedTuple):
     batch_size: Count  # 0 where the model does not batch
     batch_key: Count  # equal keys may share a batch
     correlation: Correlation  # 0 or "": no sequence
+    cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; none: it is not looked up
 
 
 class Work(NamedTuple):

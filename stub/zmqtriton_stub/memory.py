@@ -15,6 +15,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Tuple
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import Keys, keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.mappings import Mappings
@@ -75,12 +76,16 @@ class Memory:
         self._reading = threading.Lock()
         self._asked: dict[tuple[int, ...], list[_Question]] = {}
         self._calls = itertools.count(1)
-        #: Whether a model takes tensors on GPUs, and since when that is known.
-        self._takers: dict[tuple[str, int], tuple[float, bool]] = {}
+        #: What was asked about other models, and since when that is known.
+        self._known: dict[tuple[str, str, int], tuple[float, bool]] = {}
+        #: For what is asked of models whose answers are kept; None: the server keeps none.
+        self.keys: Keys | None = None
 
     def begin(self, birth: wire.Birth) -> None:
         """From here on others may be told of what is in the arena."""
-        self.arena = Arena.configured(birth.serial, json.loads(birth.settings))
+        settings = json.loads(birth.settings)
+        self.arena = Arena.configured(birth.serial, settings)
+        self.keys = keys_of(settings)
 
     # ------------------------------------------------------------------ arena
 
@@ -138,11 +143,18 @@ class Memory:
 
     def takes_gpu(self, model: str, version: int) -> bool:
         """Whether inputs for another model may lie on a GPU."""
-        known_s, takes = self._takers.get((model, version), (0.0, False))
+        return self._knows("takes_gpu", model, version)
+
+    def is_cached(self, model: str, version: int) -> bool:
+        """Whether answers of another model are kept."""
+        return self._knows("is_cached", model, version)
+
+    def _knows(self, verb: str, model: str, version: int) -> bool:
+        known_s, answer = self._known.get((verb, model, version), (0.0, False))
         if time.monotonic() - known_s > _KNOWN_S:
-            takes = self.call("takes_gpu", json.dumps({"model": model, "version": version}))
-            self._takers[model, version] = time.monotonic(), takes
-        return takes
+            answer = self.call(verb, json.dumps({"model": model, "version": version}))
+            self._known[verb, model, version] = time.monotonic(), answer
+        return answer
 
     def _register(self, made: wire.MakeSegment) -> str:
         """Tells the supervisor of memory on a GPU; why not, or ""."""

@@ -10,6 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import Keys
 from zmqtriton_floor.check import batch_key
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
@@ -153,6 +154,8 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
     memory = _memory()
     try:
         row = _row(request, inputs, flags)
+        if memory is not None and memory.keys is not None:
+            row = row._replace(cache_key=_cache_key(memory, memory.keys, request, inputs))
         if memory is not None:
             passing = memory.passing
             inputs, blocks = memory.place(
@@ -169,6 +172,17 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
             error = InvalidArgument(str(error))
         return asker.refused(error, notify)
     return asker.ask(row, data, blocks + borrowed, notify, held)
+
+
+def _cache_key(
+    memory: Memory, keys: Keys, request: InferenceRequest, inputs: list[wire.Tensor]
+) -> bytes:
+    """Where the other model's answers are kept; what lies on a GPU would have to be copied."""
+    if any(type(row.data) is gpu.Span for row in inputs):
+        return b""
+    if not memory.is_cached(request._model_name, request._model_version):
+        return b""
+    return keys.of_parts(request._outputs, [keys.of_tensor(row, row.data) for row in inputs])
 
 
 def _takes_gpu(preferred: PreferredMemory | None) -> bool:

@@ -28,7 +28,7 @@ SAMPLES: tuple[Any, ...] = (
         [wire.Outcome(3, 4, 0, "", 1)],
         1,
     ),
-    wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s")]),
+    wire.Infer([wire.Request(5, 7, "", -1, 3, 0, 9, 0, 1, 8, "s", b"k")]),
     wire.Cancel([1, 2]),
     wire.AskStatistics(4, "m", -1),
     wire.Results(

@@ -13,10 +13,10 @@ import pytest
 import uvloop
 
 from tests.http_api.party import Party
+from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api import intake
 from zmqtriton_frontends.http_api.connections import STALL_S, Connection
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request
-from zmqtriton_frontends.payload import Gathered
 
 HEAD = (
     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"

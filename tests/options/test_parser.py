@@ -461,6 +461,25 @@ def test_one_cache_is_the_limit() -> None:
     ) == refused("--cache-config=local,size=1", "--cache-config=redis,host=x")
 
 
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        (
+            "local,bytes=1",
+            "Failed to initialize LocalCache: config didn't contain a valid 'size' field.",
+        ),
+        ("local,size=1M", "Failed to initialize LocalCache: '1M' is no size in bytes"),
+        (
+            "redis,host=x",
+            "unable to find 'libtritoncache_redis.so' for cache. "
+            "Searched: /opt/tritonserver/caches",
+        ),
+    ],
+)
+def test_a_cache_that_cannot_be_made_is_refused(option: str, expected: str) -> None:
+    assert expected == refused(f"--cache-config={option}")
+
+
 def test_the_older_option_for_the_cache_is_turned_into_the_newer() -> None:
     options = parsed("--response-cache-byte-size=1024")
 

@@ -7,16 +7,16 @@ final answer, whatever dies: every way out of a request leads through `answers`.
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 from zmqtriton.broker import statistics
 from zmqtriton.broker.answers import CANCELLED, Answers, too_many
 from zmqtriton.broker.blocks import Blocks
+from zmqtriton.broker.caching import Caching, Clock, no_clock
 from zmqtriton.broker.circles import Circles
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
-from zmqtriton.broker.inflight import Inflight, RequestState
+from zmqtriton.broker.inflight import MAX_UNANSWERED, MAX_UNANSWERED_BYTES, Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance
 from zmqtriton.broker.iterations import Iterations
 from zmqtriton.broker.measures import Measures
@@ -31,10 +31,6 @@ from zmqtriton.broker.sequencing import Sequencing
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError
-
-#: Requests that may be unanswered at once; the next one is refused.
-MAX_UNANSWERED = 100_000
-MAX_UNANSWERED_BYTES = 1 << 30
 
 _EXPIRED = Unavailable("Request timeout expired")
 
@@ -56,6 +52,7 @@ class Core:
         self.answers = Answers(self)
         self.recovery = Recovery(self)
         self.ensembles = Ensembles(self)
+        self.caching = Caching(self)
         self.measures = Measures(self.outbox)
         self._timers = Timers()
         self.rates = Rates(self.generations)
@@ -66,8 +63,9 @@ class Core:
         self.circles = Circles(self)
         self.rates.is_urgent = self.circles.is_awaited
 
-    def begin(self, epoch: int, settings: str = "{}") -> None:
+    def begin(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
+        self.caching.begin(settings, clock)
         self._dispatch.number_from(epoch << 40)
         self._sequencing.is_successor = epoch > 1
         self.rates.begin(settings)
@@ -128,6 +126,7 @@ class Core:
         if generation is None:
             return
         generation.is_retired = True
+        self.caching.forget(generation)
         error = Unavailable(message.reason)
         self.ensembles.remove(generation, error, now_ns)
         for request in generation.queued():
@@ -170,6 +169,7 @@ class Core:
             self.blocks.keep(message.serial, peer.requests.values())
             del self.peers[message.serial]
         self.recovery.forget(message.serial, now_ns)
+        self.caching.bury(message.serial)
         self.blocks.bury(message.serial)
 
     def _put_back(self, generation: Generation, requests: list[Inflight], now_ns: int) -> None:
@@ -220,6 +220,8 @@ class Core:
         self.unanswered_bytes += request.size
         generation.unanswered += 1
         generation.statistics.last_arrival_ns = now_ns
+        if generation.is_cached and self.caching.answer(request, now_ns):
+            return
         if row.deadline_ns:
             self._timers.start(row.deadline_ns, request=request)
         if request.peer in self.instances or request.call is not None:
@@ -325,6 +327,8 @@ class Core:
         counters = request.generation.statistics
         if outcome.code:
             request.has_failed = True
+        if request.cache_key is not None:
+            self.caching.keep(source, request, outcome, body)
         if request.generation.is_decoupled:
             counters.responded(request, outcome, bool(body or outcome.code))
         if outcome.flags & wire.FINAL:
@@ -392,9 +396,4 @@ class Core:
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        own: dict[str, Any] = {"malformed": self.malformed, "leases": self.blocks.leases.count}
-        peer = self.peers.get(serial)
-        measures = self.measures if peer is not None and peer.role == "metrics" else None
-        own |= vars(self.traffic) | {"resources": self.rates.report()}
-        answer = report(message, self.generations, own, wall_offset_ns, measures)
-        self.outbox.asides.append((serial, answer))
+        self.outbox.asides.append((serial, report(self, serial, message, wall_offset_ns)))

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING
 from zmqtriton_floor.wire import SEQUENCE_START, Block, Request, Work
 
 if TYPE_CHECKING:
+    from zmqtriton.broker.cache import Key
     from zmqtriton.broker.instances import Instance
     from zmqtriton.broker.policies import Level
     from zmqtriton.broker.queues import Generation
     from zmqtriton.broker.runs import Call, Run
     from zmqtriton.broker.slots import Sequence
+
+
+#: Requests that may be unanswered at once; the next one is refused.
+MAX_UNANSWERED = 100_000
+MAX_UNANSWERED_BYTES = 1 << 30
 
 
 class RequestState(enum.Enum):
@@ -33,6 +39,7 @@ class Inflight:
         "arrived_ns",
         "body",
         "brokered",
+        "cache_key",
         "call",
         "dispatched_ns",
         "generation",
@@ -82,6 +89,8 @@ class Inflight:
         self.kept: list[Block] = []
         #: The one that it is a request of, until it is answered; None: it is of none.
         self.sequence: Sequence | None = None
+        #: Where its answer is to be kept for those who ask the same.
+        self.cache_key: Key | None = None
         #: A member's of an ensemble: what it is asked for.
         self.call: Call | None = None
 

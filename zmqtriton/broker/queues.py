@@ -18,6 +18,7 @@ from zmqtriton.broker.ordering import order_of
 from zmqtriton.broker.sequences import Sequences
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
+from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.check import Signature, takes_gpu
 from zmqtriton_floor.wire import SEQUENCE_START, UNCHECKED, Request, Work
 
@@ -71,6 +72,8 @@ class Generation:
         self.version = version
         self._is_patient = "dynamic_batching" in document
         self.is_decoupled = bool(policy.get("decoupled", False))
+        #: Equal requests may have the answer of an earlier one.
+        self.is_cached = is_cached(document) and not self.is_decoupled
         #: Its inputs may lie on a GPU.
         self.takes_gpu = takes_gpu(document)
         #: What an ensemble does; None for a model that has stubs.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from zmqtriton.broker.generations import Generations
-from zmqtriton.broker.measures import Measures
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
 
 
 class Traffic:
@@ -20,22 +21,21 @@ class Traffic:
 
 
 def report(
-    message: wire.AskStatistics,
-    generations: Generations,
-    own: dict[str, Any],
-    wall_offset_ns: int,
-    measures: Measures | None = None,
+    core: Core, serial: int, message: wire.AskStatistics, wall_offset_ns: int
 ) -> wire.Statistics:
     """The counters, with those that belong to no model, or Triton's error for what is unknown.
     What models measure goes to who makes a page of it."""
-    chosen = generations.choose(message.model, message.version)
+    chosen = core.generations.choose(message.model, message.version)
     if message.model and not chosen:
         text = f"Request for unknown model: '{message.model}' is not found"
         return wire.Statistics(message.id, InvalidArgument.number, text, "")
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
     for generation, entry in zip(chosen, entries, strict=True):
         entry["zmqtriton"]["unanswered"] = generation.unanswered
+    own: dict[str, Any] = {"malformed": core.malformed, "leases": core.blocks.leases.count}
+    own |= vars(core.traffic) | core.caching.report() | {"resources": core.rates.report()}
     document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
-    if measures is not None:
-        document["measures"] = measures.page()
+    peer = core.peers.get(serial)
+    if peer is not None and peer.role == "metrics":
+        document["measures"] = core.measures.page()
     return wire.Statistics(message.id, 0, "", json.dumps(document))

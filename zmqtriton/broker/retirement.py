@@ -27,6 +27,7 @@ class Retirement:
             self.dismiss(generation.instances[serial])
         else:
             generation.is_retired = True
+            self._core.caching.forget(generation)
             self._core.answers.check_drained(generation)
 
     def dismiss(self, instance: Instance) -> None:

@@ -285,7 +285,7 @@ class Service:
     def _be_born(self, birth: wire.Birth) -> None:
         self._birth = birth
         logs.configure(logs.Wanted.of(json.loads(birth.settings)))
-        self._core.begin(birth.epoch, birth.settings)
+        self._core.begin(birth.epoch, birth.settings, time.perf_counter_ns)
         context: Any = zmq.Context.instance()
         where, traffic = (birth.directory, birth.epoch), self._core.traffic
         self._requests = _Router(context, endpoints.requests_address(*where), traffic)

@@ -45,6 +45,8 @@ class ModelStatistics:
         self.compute_input = Duration()
         self.compute_infer = Duration()
         self.compute_output = Duration()
+        self.cache_hit = Duration()
+        self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
         #: Responses of streams that went straight to their readers, and those that came by here.
         self.direct = 0
@@ -54,6 +56,18 @@ class ModelStatistics:
     def succeeded(self, request: Inflight, now_ns: int) -> None:
         self.success.add(1, now_ns - request.arrived_ns)
         self.inference_count += request.elements
+
+    def hit(self, request: Inflight, lookup_ns: int) -> None:
+        """It was answered with what an equal one was answered."""
+        self.success.add(1, lookup_ns)
+        self.queue.add(1, 0)
+        self.cache_hit.add(1, lookup_ns)
+
+    def missed(self, lookup_ns: int) -> None:
+        self.cache_miss.add(1, lookup_ns)
+
+    def inserted(self, insertion_ns: int) -> None:
+        self.cache_miss.add(0, insertion_ns)
 
     def failed(self, request: Inflight, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
@@ -102,7 +116,6 @@ class ModelStatistics:
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
-        nothing = Duration().as_dict()
         responses = {"direct_responses": self.direct, "brokered_responses": self.brokered}
         last = self.last_arrival_ns
         return {
@@ -118,8 +131,8 @@ class ModelStatistics:
                 "compute_input": self.compute_input.as_dict(),
                 "compute_infer": self.compute_infer.as_dict(),
                 "compute_output": self.compute_output.as_dict(),
-                "cache_hit": nothing,
-                "cache_miss": nothing,
+                "cache_hit": self.cache_hit.as_dict(),
+                "cache_miss": self.cache_miss.as_dict(),
             },
             "response_stats": {},
             "batch_stats": [

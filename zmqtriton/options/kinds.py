@@ -89,7 +89,14 @@ def other(
     return _kind(metavar, read, shape)
 
 
-def setting(name: str, noun: str, help: str, sense: Sense, *, may_be_global: bool) -> Option:
+def setting(
+    name: str,
+    noun: str,
+    help: str,
+    sense: Sense = Sense.HONOURED,
+    *,
+    may_be_global: bool,
+) -> Option:
     read = values.setting(f"--{name}", noun, may_be_global=may_be_global)
     return Option(name, f"{noun},setting=value", read, help, sense, Shape.MANY)
 

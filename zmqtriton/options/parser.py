@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
@@ -196,7 +197,24 @@ def _cache(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...
         raise OptionError(
             "found multiple cache configurations, but only a single cache is currently supported"
         )
+    _check_cache(settings, values["cache_directory"])
     return settings
+
+
+def _check_cache(settings: tuple[Setting, ...], directory: str) -> None:
+    sizes = [setting.value for setting in settings if setting.key == "size"]
+    for setting in settings:
+        if setting.name != "local":
+            raise OptionError(
+                f"unable to find 'libtritoncache_{setting.name}.so' for cache. "
+                f"Searched: {directory}"
+            )
+    if settings and not sizes:
+        raise OptionError(
+            "Failed to initialize LocalCache: config didn't contain a valid 'size' field."
+        )
+    if sizes and not re.fullmatch("[0-9]{1,18}", sizes[-1]):
+        raise OptionError(f"Failed to initialize LocalCache: '{sizes[-1]}' is no size in bytes")
 
 
 def _check_restrictions(option: str, kind: str, groups: tuple[Restriction, ...]) -> None:

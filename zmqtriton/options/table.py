@@ -255,7 +255,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "cache-config",
             "cache name",
             "Setting of the response cache, such as local,size=1048576.",
-            _PENDING,
             may_be_global=False,
         ),
         a.text("cache-directory", "Directory of Triton's caches.", _INERT),
@@ -305,9 +304,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
                 "Please use '--disable-auto-complete-config' instead."
             ),
         ),
-        a.long_integer(
-            "response-cache-byte-size", "Use --cache-config=local,size=BYTES.", _PENDING
-        ),
+        a.long_integer("response-cache-byte-size", "Use --cache-config=local,size=BYTES."),
         *map(a.deprecated_trace, DEPRECATED),
     ),
 }

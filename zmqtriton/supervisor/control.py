@@ -18,12 +18,14 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_floor.check import takes_gpu
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: What code of a model may ask for.
-_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu"})
+_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_cached"})
 
 
 class Served(Protocol):
@@ -59,8 +61,8 @@ class Served(Protocol):
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process."""
 
-    def takes_gpu(self, model: str, version: int) -> bool:
-        """Whether its inputs may lie on a GPU; with -1 of the highest version."""
+    def serving_config(self, model: str, version: int) -> dict[str, Any]:
+        """Of the version that serves, with -1 of the highest; empty where none does."""
 
     @property
     def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
@@ -258,10 +260,15 @@ def _override(arguments: dict[str, Any], directory: str) -> Override | None:
     return Override(override, directory)
 
 
+def _config(served: Served, given: dict[str, Any]) -> dict[str, Any]:
+    return served.serving_config(_name(given), _version(given))
+
+
 #: What is answered without waiting for anybody.
 _AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
     "ready": lambda served, given: served.is_model_ready(_name(given), _version(given)),
-    "takes_gpu": lambda served, given: served.takes_gpu(_name(given), _version(given)),
+    "takes_gpu": lambda served, given: takes_gpu(_config(served, given)),
+    "is_cached": lambda served, given: is_cached(_config(served, given)),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
     "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
     "trace.settings": lambda served, given: served.trace_settings.handle(

@@ -44,7 +44,6 @@ from zmqtriton.supervisor.stub_messages import stub_message
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
 from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
-from zmqtriton_floor.check import takes_gpu
 from zmqtriton_floor.errors import ZmqTritonError
 
 
@@ -319,12 +318,13 @@ class Core:
 
         unload_next(None)
 
-    def takes_gpu(self, model: str, version: int) -> bool:
+    def serving_config(self, model: str, version: int) -> dict[str, Any]:
         versions = self.models[model].versions if model in self.models else {}
         serving = [n for n, one in versions.items() if one.is_serving and version in (-1, n)]
         generation = versions[max(serving)].generation if serving else None
         finished = generation.finished if generation is not None else None
-        return finished is not None and takes_gpu(json.loads(finished.config))
+        config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
+        return config
 
     def list_repository(self, then: Callable[[dict[str, str] | ZmqTritonError], None]) -> None:
         self._stores.names(then)

@@ -67,6 +67,16 @@ def _is_file(group: Restriction) -> bool:
 def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What everybody is told, and by role what it is told alone."""
     private = {role: {name: settings[name] for name in names} for role, names in _PRIVATE.items()}
+    if settings.get("cache_config"):
+        # A model's keys tell nothing of a client's: it could make answers for other requests.
+        clients, models = os.urandom(32).hex(), os.urandom(32).hex()
+        for role, secret in {
+            "http": clients,
+            "grpc": clients,
+            "stub": models,
+            "broker": models,
+        }.items():
+            private.setdefault(role, {})["cache_secret"] = secret
     hidden = {name for names in _PRIVATE.values() for name in names}
     return {name: value for name, value in settings.items() if name not in hidden}, private
 

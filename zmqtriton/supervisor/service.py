@@ -148,6 +148,10 @@ class Service:
         python = PythonSettings.read(self._options.backend_settings("python"))
         settings["segment_bytes"] = python.segment_bytes
         settings["segment_step_bytes"] = python.segment_step_bytes
+        sizes = [int(found.value) for found in self._options.cache_config if found.key == "size"]
+        settings["cache_bytes"] = sizes[-1] if sizes else 0
+        # The rest is for tensors on their way: who has no room for an answer cannot answer.
+        settings["cache_shared_bytes"] = int(available_bytes() * segments.SHARE / 4)
         settings["metrics_address"] = self._options.metrics_address or self._options.http_address
         for role, name in (
             (listeners.HTTP, "http_port"),

@@ -20,6 +20,7 @@ from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.classification import classify
 from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api import (
     binary,
     compression,
@@ -31,7 +32,6 @@ from zmqtriton_frontends.http_api import (
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.infer_response import write
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
-from zmqtriton_frontends.payload import Gathered
 
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview

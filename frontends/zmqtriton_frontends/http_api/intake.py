@@ -11,9 +11,9 @@ from typing import Any
 
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api import binary
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Pieces, Request
-from zmqtriton_frontends.payload import Gathered
 
 #: Room for so much is given to anybody who announces it.
 _BELIEVED_BYTES = 1 << 20

@@ -1,0 +1,61 @@
+"""Keys of the response cache: equal for what is the same to a model, and for nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqtriton_floor.cache_keys import Keys, is_cached, keys_of
+from zmqtriton_floor.memory import INLINE_BYTES
+from zmqtriton_floor.wire import RequestBody, Tensor
+
+KEYS = Keys(b"secret")
+LEFT = Tensor("LEFT", 8, [2], b"12345678")
+RIGHT = Tensor("RIGHT", 8, [1], b"1234")
+BODY = RequestBody("id", {"p": 1}, ["A", "B"], [LEFT, RIGHT])
+
+
+def test_names_of_requests_parameters_and_orders_mean_nothing() -> None:
+    same = RequestBody("other", {"p": 2}, ["B", "A"], [RIGHT, LEFT])
+
+    assert KEYS.of(BODY) == KEYS.of(same)
+    assert 32 == len(KEYS.of(BODY))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY._replace(inputs=[LEFT, RIGHT._replace(data=b"1235")]),
+        BODY._replace(inputs=[LEFT, RIGHT._replace(shape=[1, 1])]),
+        BODY._replace(inputs=[LEFT, RIGHT._replace(datatype=9)]),
+        BODY._replace(inputs=[LEFT, RIGHT._replace(name="RIGHT2")]),
+        BODY._replace(inputs=[LEFT]),
+        BODY._replace(inputs=[LEFT._replace(name="RIGHT"), RIGHT._replace(name="LEFT")]),
+        BODY._replace(outputs=["A"]),
+        BODY._replace(outputs=[]),
+    ],
+)
+def test_all_that_may_change_the_answer_changes_the_key(body: RequestBody) -> None:
+    assert KEYS.of(BODY) != KEYS.of(body)
+
+
+def test_without_the_secret_nobody_can_tell_a_key() -> None:
+    assert KEYS.of(BODY) != Keys(b"guessed").of(BODY)
+
+
+def test_large_tensors_are_hashed_where_they_are_placed() -> None:
+    body = BODY._replace(inputs=[LEFT._replace(data=bytes(INLINE_BYTES + 1))])
+
+    assert b"" == KEYS.of(body)
+
+
+def test_a_server_without_a_cache_has_no_keys() -> None:
+    assert keys_of({}) is None
+    assert keys_of({"cache_secret": "00"}) is not None
+    configs: list[dict[str, Any]] = [
+        {},
+        {"response_cache": {}},
+        {"response_cache": {"enable": True}},
+    ]
+    assert [False, False, True] == [is_cached(config) for config in configs]
