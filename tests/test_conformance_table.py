@@ -33,7 +33,7 @@ def rows(page: str) -> list[Row]:
     found = []
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if re.fullmatch(r"[A-Z]\d{2}[a-z]?", cells[0]):
+        if re.fullmatch(r"[A-Z]\d{2}[a-z]?|nv_\w+", cells[0]):
             assert len(cells) == 4, f"{cells[0]}: {len(cells)} cells instead of 4"
             found.append(
                 Row(cells[0], tuple(re.findall(r"`([^`]+\.py::\w+)`", cells[2])), cells[3])
@@ -98,6 +98,27 @@ def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
 
 def test_the_table_and_the_tests_agree() -> None:
     assert [] == complaints(rows(PAGE.read_text("utf-8")), _all_tests())
+
+
+#: What Triton measures and dashboards ask for.
+_METRICS = (
+    "inference_request_success inference_request_failure inference_count inference_exec_count "
+    "inference_request_duration_us inference_queue_duration_us "
+    "inference_compute_input_duration_us inference_compute_infer_duration_us "
+    "inference_compute_output_duration_us inference_pending_request_count "
+    "model_load_duration_secs inference_first_response_histogram_ms "
+    "cache_num_hits_per_model cache_num_misses_per_model "
+    "cache_hit_duration_per_model cache_miss_duration_per_model "
+    "cpu_utilization cpu_memory_total_bytes cpu_memory_used_bytes gpu_utilization "
+    "gpu_memory_total_bytes gpu_memory_used_bytes gpu_power_usage gpu_power_limit "
+    "energy_consumption pinned_memory_pool_total_bytes pinned_memory_pool_used_bytes"
+)
+
+
+def test_every_metric_of_triton_has_a_row() -> None:
+    named = {row.id for row in rows(PAGE.read_text("utf-8"))}
+
+    assert set() == {f"nv_{name}" for name in _METRICS.split()} - named
 
 
 def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:

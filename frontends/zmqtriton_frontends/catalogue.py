@@ -88,6 +88,11 @@ class Catalogue:
         """What requests that name no version go to, in the order of the models' names."""
         return [self._newest[name] for name in sorted(self._newest)]
 
+    def config_of(self, name: str, version: int) -> dict[str, Any]:
+        """Empty for what is not known here."""
+        found = self._models.get(name, {}).get(version)
+        return found.config if found is not None else {}
+
     def find(self, name: str, version: str = "") -> ModelVersion:
         """The version that requests to it go to.
 

@@ -222,10 +222,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Metrics": (
         a.boolean("allow-metrics", "Serve metrics."),
         a.boolean("allow-gpu-metrics", "Measure GPUs.", _PENDING),
-        a.boolean("allow-cpu-metrics", "Measure processor and memory.", _PENDING),
+        a.boolean("allow-cpu-metrics", "Measure processor and memory."),
         a.text("metrics-address", "Address to listen on. By default that of HTTP."),
         a.port("metrics-port", "Port to listen on."),
-        a.number("metrics-interval-ms", "Milliseconds between measurements.", _PENDING),
+        a.number("metrics-interval-ms", "Milliseconds between measurements."),
         a.other("setting=value", read.metrics_setting)(
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",

@@ -13,6 +13,7 @@ from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition, measures
+from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.server import Page
 
 #: A scrape under way at the end is given so long, however long requests are given.
@@ -47,10 +48,16 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     settings = gateway.settings
     logs.configure(logs.Wanted.of(settings))
     has_latencies = counts_latencies(settings["metrics_config"])
+    machine = Machine() if settings.get("allow_cpu_metrics", True) else None
+    interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
+    watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
 
     async def scrape() -> str:
         found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
-        text = exposition.render(found["model_stats"], has_latencies=has_latencies)
+        text = exposition.render(
+            found["model_stats"], has_latencies=has_latencies, config_of=gateway.catalogue.config_of
+        )
+        text += exposition.render_machine(machine, found["zmqtriton"].get("cache", {}))
         text += exposition.render_own(found["zmqtriton"], status)
         return text + measures.render(found.get("measures", []))
 
@@ -60,6 +67,8 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     gateway.listening("Metrics Service", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     await ending
     await page.stop(_STOP_WITHIN_S)
+    if watching is not None:
+        watching.cancel()
     gateway.close()
 
 

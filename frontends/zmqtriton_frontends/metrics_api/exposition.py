@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.metrics_api.measures import escape
+from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_frontends.metrics_api.machine import Machine
+from zmqtriton_frontends.metrics_api.measures import escape, number
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -17,6 +19,8 @@ CONTENT_TYPE = "text/plain; charset=utf-8"
 FAILURE_REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
 ModelStat = dict[str, Any]
+#: The configuration of a model's version.
+ConfigOf = Callable[[str, int], Mapping[str, Any]]
 
 
 class Family(NamedTuple):
@@ -79,17 +83,104 @@ _FAMILIES = (
         lambda stat: int(stat.get("zmqtriton", {}).get("pending", 0)),
     ),
 )
+_CACHE = (
+    ("num_hits", "Number of cache hits per model", "cache_hit", False),
+    ("hit_duration", "Total cache hit duration per model, in microseconds", "cache_hit", True),
+    ("num_misses", "Number of cache misses per model", "cache_miss", False),
+    (
+        "miss_duration",
+        "Total cache miss (insert+lookup) duration per model, in microseconds",
+        "cache_miss",
+        True,
+    ),
+)
+#: Of models whose answers are kept.
+_CACHE_FAMILIES = tuple(
+    Family(
+        f"nv_cache_{name}_per_model",
+        "counter",
+        text,
+        _microseconds(key) if is_duration else _count(key),
+        is_latency=True,
+    )
+    for name, text, key, is_duration in _CACHE
+)
 _FAILURE = "nv_inference_request_failure"
 _FAILURE_HELP = "Number of failed inference requests, all batch sizes"
 
 
-def render(model_stats: list[ModelStat], *, has_latencies: bool = True) -> str:
-    """The text; a model without series has none in any family."""
-    lines = [*_family(_SUCCESS, model_stats), *_failures(model_stats)]
-    for family in _FAMILIES:
+def render(
+    model_stats: list[ModelStat],
+    *,
+    has_latencies: bool = True,
+    config_of: ConfigOf = lambda name, version: {},
+) -> str:
+    """The text; a model without series has none in any family. Labels are made of the models'
+    configurations, and so is which of them have a cache."""
+    known = [_Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats]
+    lines = [*_family(_SUCCESS, known), *_failures(known)]
+    *counters, pending = _FAMILIES
+    cached = [series for series in known if series.is_cached]
+    for family in counters:
         if has_latencies or not family.is_latency:
-            lines += _family(family, model_stats)
+            lines += _family(family, known)
+    for family in _CACHE_FAMILIES if has_latencies else ():
+        lines += _family(family, cached)
+    lines += _family(pending, known)
     return "\n".join(lines) + "\n"
+
+
+class _Series:
+    def __init__(self, stat: ModelStat, config: Mapping[str, Any]) -> None:
+        self.stat = stat
+        tags = {f"_{key}": str(value) for key, value in (config.get("metric_tags") or {}).items()}
+        self.labels = {**tags, "model": stat["name"], "version": stat["version"]}
+        self.is_cached = is_cached(dict(config))
+
+
+def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:
+    """What Triton tells of the machine, and of the cache if there is one."""
+    # Nothing here is pinned.
+    gauges: list[tuple[str, str, float]] = [
+        (
+            "pinned_memory_pool_total_bytes",
+            "Pinned memory pool total memory size, in bytes",
+            0,
+        ),
+        ("pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes", 0),
+    ]
+    if machine is not None:
+        gauges += [
+            ("cpu_utilization", "CPU utilization rate [0.0 - 1.0]", machine.utilization),
+            ("cpu_memory_total_bytes", "CPU total memory (RAM), in bytes", machine.memory_total),
+            ("cpu_memory_used_bytes", "CPU used memory (RAM), in bytes", machine.memory_used),
+        ]
+    if cache:
+        gauges += _cache_gauges(cache)
+    return "".join(
+        f"# HELP nv_{name} {text}\n# TYPE nv_{name} gauge\nnv_{name} {number(value)}\n"
+        for name, text, value in gauges
+    )
+
+
+def _cache_gauges(cache: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    hits, misses, lookup_us = cache["hits"], cache["misses"], cache["lookup_ns"] // 1000
+    looked_up = "Total cache lookup duration (hit and miss), in microseconds"
+    inserted, insertion_us = "Total cache insertion duration", cache["insertion_ns"] // 1000
+    return [
+        ("cache_util", "Cache utilization [0.0 - 1.0]", cache["utilization"]),
+        ("cache_num_entries", "Number of responses stored in response cache", cache["entries"]),
+        ("cache_num_hits", "Number of cache hits in response cache", hits),
+        ("cache_num_misses", "Number of cache misses in response cache", misses),
+        ("cache_num_lookups", "Number of cache lookups in response cache", hits + misses),
+        (
+            "cache_num_evictions",
+            "Number of cache evictions in response cache",
+            cache["evictions"],
+        ),
+        ("cache_lookup_duration", looked_up, lookup_us),
+        ("cache_insertion_duration", f"{inserted}, in microseconds", insertion_us),
+    ]
 
 
 def render_own(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
@@ -139,23 +230,24 @@ def _values(name: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
         yield f"zmqtriton_{name}{_labels(**{label: key})} {value}"
 
 
-def _family(family: Family, model_stats: list[ModelStat]) -> Iterator[str]:
+def _family(family: Family, known: list[_Series]) -> Iterator[str]:
     yield f"# HELP {family.name} {family.help}"
     yield f"# TYPE {family.name} {family.kind}"
-    for stat in model_stats:
-        labels = _labels(model=stat["name"], version=stat["version"])
-        yield f"{family.name}{labels} {family.value(stat)}"
+    for series in known:
+        yield f"{family.name}{_labels(**series.labels)} {family.value(series.stat)}"
 
 
-def _failures(model_stats: list[ModelStat]) -> Iterator[str]:
+def _failures(known: list[_Series]) -> Iterator[str]:
     yield f"# HELP {_FAILURE} {_FAILURE_HELP}"
     yield f"# TYPE {_FAILURE} counter"
-    for stat in model_stats:
-        failures = stat.get("zmqtriton", {}).get("failures", {})
+    for series in known:
+        failures = series.stat.get("zmqtriton", {}).get("failures", {})
         for reason in FAILURE_REASONS:
-            labels = _labels(model=stat["name"], reason=reason, version=stat["version"])
+            labels = _labels(**series.labels, reason=reason)
             yield f"{_FAILURE}{labels} {int(failures.get(reason, 0))}"
 
 
 def _labels(**labels: str) -> str:
-    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in labels.items()) + "}"
+    """In the order that Triton has them in."""
+    pairs = sorted(labels.items())
+    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in pairs) + "}"

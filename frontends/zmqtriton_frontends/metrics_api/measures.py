@@ -23,15 +23,15 @@ def render(families: list[dict[str, Any]]) -> str:
 
 
 def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
-    yield f"{name}{_labels(series['labels'])} {_number(series['value'])}"
+    yield f"{name}{_labels(series['labels'])} {number(series['value'])}"
 
 
 def _histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
     labels, counts = series["labels"], list(accumulate(series["counts"]))
     yield f"{name}_count{_labels(labels)} {counts[-1]}"
-    yield f"{name}_sum{_labels(labels)} {_number(series['value'])}"
+    yield f"{name}_sum{_labels(labels)} {number(series['value'])}"
     for bound, count in zip([*series["buckets"], math.inf], counts, strict=True):
-        yield f"{name}_bucket{_labels({**labels, 'le': _number(bound)})} {count}"
+        yield f"{name}_bucket{_labels({**labels, 'le': number(bound)})} {count}"
 
 
 def _labels(labels: dict[str, str]) -> str:
@@ -39,7 +39,7 @@ def _labels(labels: dict[str, str]) -> str:
     return f"{{{pairs}}}" if pairs else ""
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """As Prometheus reads it; whole numbers without a point, as Triton writes them."""
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
