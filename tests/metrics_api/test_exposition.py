@@ -178,3 +178,11 @@ def test_counters_of_a_cache_go_with_those_of_latencies() -> None:
     page = render([stat()], has_latencies=False, config_of=lambda name, version: _CACHED)
 
     assert "nv_cache" not in page
+
+
+@pytest.mark.row("nv_model_load_duration_secs")
+def test_how_long_a_load_took_is_told_where_it_is_known() -> None:
+    page = render([stat("m", zmqtriton={"load_s": 1.25}), stat("n")])
+
+    lines = [line for line in page.splitlines() if "load_duration" in line and line[0] != "#"]
+    assert ['nv_model_load_duration_secs{model="m",version="1"} 1.25'] == lines

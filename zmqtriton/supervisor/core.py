@@ -38,7 +38,7 @@ from zmqtriton.supervisor.repositories import Repositories
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton.supervisor.status import describe
+from zmqtriton.supervisor.status import describe, load_times
 from zmqtriton.supervisor.stopping import Stopping
 from zmqtriton.supervisor.stub_messages import stub_message
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
@@ -374,6 +374,7 @@ class Core:
             "processes": processes,
             "malformed": self._malformed,
             "repositories": self.repositories.paths,
+            "loads": load_times(self.generations.values()),
         }
 
     def _all_news(self) -> Iterable[wire.News]:

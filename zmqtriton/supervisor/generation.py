@@ -75,6 +75,8 @@ class Generation:
         #: What the model has said of its configuration.
         self._completion = ""
         self._regrouping: Regrouping | None = None
+        #: When it was started, and how long it took from there until it could serve.
+        self._began_s = self.load_s = 0.0
 
     @property
     def label(self) -> str:
@@ -124,7 +126,7 @@ class Generation:
     # ---------------------------------------------------------- what is asked
 
     def start(self, owner: Owner) -> None:
-        self.owner = owner
+        self.owner, self._began_s = owner, self._plan.now_s
         if self.finished is None:
             self._start([self.blueprint.first, *self.blueprint.others])
         elif self._may_share(self.finished):
@@ -133,7 +135,7 @@ class Generation:
     def announce(self) -> None:
         """Tells the broker of it and of the instances that are ready."""
         assert self.finished is not None
-        self._is_announced = True
+        self._is_announced, self.load_s = True, self._plan.now_s - self._began_s
         name, config = self.blueprint.name, self.finished.config
         self._introductions.tell_broker(wire.Serve(self.number, name, self.version, config))
         for instance in self._active:

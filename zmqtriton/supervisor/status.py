@@ -8,6 +8,17 @@ from typing import Any
 from zmqtriton.supervisor.failures import shorten
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.peers import Peer
+from zmqtriton.supervisor.states import GenerationState
+
+
+def load_times(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
+    """By model and version how many seconds it took until what serves could do so."""
+    times: dict[str, dict[str, float]] = {}
+    for generation in generations:
+        if generation.state is GenerationState.SERVING:
+            of_model = times.setdefault(generation.blueprint.name, {})
+            of_model[str(generation.version)] = generation.load_s
+    return times
 
 
 def describe(

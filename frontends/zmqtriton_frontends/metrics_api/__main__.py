@@ -54,6 +54,10 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
 
     async def scrape() -> str:
         found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
+        for stat in found["model_stats"]:
+            load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
+            if load_s is not None:
+                stat["zmqtriton"]["load_s"] = load_s
         text = exposition.render(
             found["model_stats"], has_latencies=has_latencies, config_of=gateway.catalogue.config_of
         )

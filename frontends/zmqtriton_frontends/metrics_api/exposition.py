@@ -27,7 +27,7 @@ class Family(NamedTuple):
     name: str
     kind: str
     help: str
-    value: Callable[[ModelStat], int]
+    value: Callable[[ModelStat], float]
     #: Left out where the operator turned latency counters off.
     is_latency: bool = False
 
@@ -83,6 +83,12 @@ _FAMILIES = (
         lambda stat: int(stat.get("zmqtriton", {}).get("pending", 0)),
     ),
 )
+_LOAD = Family(
+    "nv_model_load_duration_secs",
+    "gauge",
+    "Model load time in seconds",
+    lambda stat: float(stat["zmqtriton"]["load_s"]),
+)
 _CACHE = (
     ("num_hits", "Number of cache hits per model", "cache_hit", False),
     ("hit_duration", "Total cache hit duration per model, in microseconds", "cache_hit", True),
@@ -127,6 +133,7 @@ def render(
     for family in _CACHE_FAMILIES if has_latencies else ():
         lines += _family(family, cached)
     lines += _family(pending, known)
+    lines += _family(_LOAD, [s for s in known if "load_s" in s.stat.get("zmqtriton", {})])
     return "\n".join(lines) + "\n"
 
 
@@ -234,7 +241,7 @@ def _family(family: Family, known: list[_Series]) -> Iterator[str]:
     yield f"# HELP {family.name} {family.help}"
     yield f"# TYPE {family.name} {family.kind}"
     for series in known:
-        yield f"{family.name}{_labels(**series.labels)} {family.value(series.stat)}"
+        yield f"{family.name}{_labels(**series.labels)} {number(family.value(series.stat))}"
 
 
 def _failures(known: list[_Series]) -> Iterator[str]:
