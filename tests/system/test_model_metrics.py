@@ -273,12 +273,3 @@ def test_many_series_fit_on_the_page(server: Server, tmp_path: Path) -> None:
     )
 
     assert 9002 == len(page(server, "lots"))
-
-
-@pytest.mark.row("nv_model_load_duration_secs")
-def test_how_long_a_model_took_to_load_is_on_the_page(server: Server) -> None:
-    lines = page(server, "nv_model_load_duration_secs")
-
-    labels, _, seconds = lines[-1].rpartition(" ")
-    assert 'nv_model_load_duration_secs{model="scripted",version="1"}' == labels
-    assert 0 < float(seconds) < 60

@@ -104,6 +104,17 @@ def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server
     assert stats(server, "cached")["inference_stats"]["cache_hit"]["ns"] > 0
 
 
+@pytest.mark.row("nv_model_load_duration_secs")
+def test_how_long_models_and_ensembles_took_to_load_is_measured(server: Server) -> None:
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+
+    took = {line: float(line.split()[-1]) for line in lines if "{" in line and "_load_d" in line}
+    assert len(list(server.repository.iterdir())) == len(took)
+    assert all(0 <= seconds < 60 for seconds in took.values()), took
+    assert any(took.values())
+
+
 def test_without_response_cache_each_is_executed(server: Server) -> None:
     answers = [scripted.run(server, "scripted", _COUNTING) for _ in range(2)]
 

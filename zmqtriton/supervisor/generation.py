@@ -75,8 +75,8 @@ class Generation:
         #: What the model has said of its configuration.
         self._completion = ""
         self._regrouping: Regrouping | None = None
-        #: When it was started, and how long it took from there until it could serve.
-        self._began_s = self.load_s = 0.0
+        #: When its load began, and how long it took from there until it could serve.
+        self._began_s, self.load_s = plan.now_s, 0.0
 
     @property
     def label(self) -> str:
@@ -126,7 +126,7 @@ class Generation:
     # ---------------------------------------------------------- what is asked
 
     def start(self, owner: Owner) -> None:
-        self.owner, self._began_s = owner, self._plan.now_s
+        self.owner = owner
         if self.finished is None:
             self._start([self.blueprint.first, *self.blueprint.others])
         elif self._may_share(self.finished):
