@@ -69,6 +69,8 @@ def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
         pytest.param(b"o" * 32, {}, id="asks for something else"),
         pytest.param(b"", {}, id="has no key"),
         pytest.param(KEY, {"flags": wire.RESENT}, id="may have been executed before"),
+        pytest.param(KEY, {"correlation": 7}, id="is of a sequence"),
+        pytest.param(KEY, {"flags": wire.SEQUENCE_START}, id="begins one"),
         pytest.param(KEY, {"flags": wire.ON_GPU}, id="may be answered on a GPU"),
     ],
 )

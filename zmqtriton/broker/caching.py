@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 Clock = Callable[[], int]
 
 _PAGE = 4096
-#: An answer to these is nobody else's: it may lie on a GPU, or be one that was given before.
-_NOT_KEPT = wire.ON_GPU | wire.RESENT | wire.NOT_READY
+#: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
+#: sequence.
+_NOT_KEPT = wire.ON_GPU | wire.RESENT | wire.NOT_READY | wire.SEQUENCE_START | wire.SEQUENCE_END
 
 
 def no_clock() -> int:
@@ -58,8 +59,8 @@ class Caching:
     def answer(self, request: Inflight, now_ns: int) -> bool:
         """Whether it was answered, as an equal one was before. It was admitted, and is neither in a
         queue nor begun."""
-        cache, generation = self.cache, request.generation
-        if cache is None or not generation.is_cached or request.row.flags & _NOT_KEPT:
+        cache, generation, row = self.cache, request.generation, request.row
+        if cache is None or not generation.is_cached or row.flags & _NOT_KEPT or row.correlation:
             return False
         begun_ns = self._clock()
         key = self._key(request)
