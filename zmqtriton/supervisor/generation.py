@@ -68,15 +68,13 @@ class Generation:
             *blueprint.callees,
             *(blueprint.ensemble.models if blueprint.ensemble else ()),
         }
-        #: The broker knows of it.
-        self._is_announced = False
+        self._is_announced = False  # the broker knows of it
         #: Those that wait for what the first one says of the configuration.
         self._imported: list[Instance] = []
         #: What the model has said of its configuration.
         self._completion = ""
         self._regrouping: Regrouping | None = None
-        #: When its load began, and how long it took from there until it could serve.
-        self._began_s, self.load_s = plan.now_s, 0.0
+        self._began_s, self.load_s = plan.now_s, 0.0  # until it could serve
 
     @property
     def label(self) -> str:
