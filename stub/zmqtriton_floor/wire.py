@@ -84,10 +84,10 @@ UNCHECKED = 16  # set by the broker: it is a model's, which does not know the in
 WAITS = 32  # from a model: its process executes nothing else until this is answered
 ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they are
 NOT_READY = 128  # set by the broker: it fills an empty slot; inputs without data are zeros
+OVER = 256  # set by the broker: that sequence is over; alone in its batch, which is not executed
 #: Responses of one request that may be under way; the final one may come on top.
 STREAM_WINDOW = 256
-# Flags of an outcome and of a reply.
-FINAL = 1
+FINAL = 1  # a flag of an outcome and of a reply
 
 
 # ---------------------------------------------------------------------- rows
@@ -116,7 +116,7 @@ class Work(NamedTuple):
     batch: Count  # rows with the same number are one call of execute()
     peer: Count  # who asked, and ...
     id: Count  # ... under which id: the two name a request everywhere
-    flags: Flags  # of the request, or NOT_READY
+    flags: Flags  # of the request, or NOT_READY or OVER
     correlation: Correlation
     priority: Count
     timeout_us: Count

@@ -276,6 +276,8 @@ def _requests(
                 body = body._replace(inputs=[_zeros(tensor) for tensor in body.inputs])
             if instance.reshaping is not None:
                 body = body._replace(inputs=instance.reshaping.given(body.inputs))
+            if instance.states is not None:
+                body = body._replace(inputs=instance.states.give(pending, body.inputs))
         except ZmqTritonError as error:
             answers += pending.fail(error.text, error.number)
             continue
@@ -304,13 +306,16 @@ def _check(body: wire.RequestBody, signature: Signature) -> None:
 
 def _encode(accepted: list[tuple[Pending, InferenceResponse]]) -> list[Answer]:
     encoded: list[Answer] = []
+    changes = []
     try:
         for pending, response in accepted:
+            changes.append(pending.changes(response))
             encoded.append(pending.encode(response))
     except BaseException:
         for (pending, _), answer in zip(accepted, encoded):
             pending.withdraw(answer)
         raise
-    for (pending, _), answer in zip(accepted, encoded):
+    for (pending, _), answer, changed in zip(accepted, encoded, changes):
+        pending.keep(changed)
         pending.finish(answer)
     return encoded

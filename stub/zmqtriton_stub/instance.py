@@ -17,6 +17,7 @@ from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_stub.measuring import Measures
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import TritonModelException, clip
+from zmqtriton_stub.states import States
 
 if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker
@@ -39,8 +40,6 @@ def _max_inflight(parameters: dict[str, Any]) -> int:
 
 
 def _controls(batching: dict[str, Any]) -> int:
-    if batching.get("iterative_sequence"):
-        return 0
     return sum(len(entry.get("control", [])) for entry in batching.get("control_input", []))
 
 
@@ -79,6 +78,9 @@ class Instance:
         self.measures = Measures(lambda text: self.say("E", text))
         #: None where the model sees all tensors as those do who ask.
         self.reshaping: Reshaping | None = None
+        #: What sequences have come to; None where the model keeps that itself.
+        self.states: States | None = None
+        self._directory = load.directory
         self._outbox = Outbox(tell)
 
     def configure(self, config: str) -> None:
@@ -88,6 +90,7 @@ class Instance:
         self.outputs = self.signature.outputs
         self.controls = _controls(document.get("sequence_batching") or {})
         self.reshaping = Reshaping(document) or None
+        self.states = States(document, self._directory) or None
         self.is_decoupled = self.signature.is_decoupled
         sequences = document.get("sequence_batching") or {}
         self.is_iterative = bool(sequences.get("iterative_sequence"))

@@ -85,6 +85,11 @@ class Link:
                 endpoints.send(self._socket, frames)
         self.turn()
 
+    def _forget_sequence(self, work: wire.Work) -> None:
+        """It is over, by its END or without."""
+        if self.instance.states is not None:
+            self.instance.states.end(work.correlation)
+
     def _forget_unbegun(self) -> None:
         for _, batch in self.batches:
             for pending in batch:
@@ -92,6 +97,8 @@ class Link:
                     self.pending.pop(pending.route, None)
                 else:
                     pending.is_rescheduled = True
+        if self.instance.states is not None:
+            self.instance.states.clear()  # sequences have died with that broker
         for pending in [p for p in self.pending.values() if p.is_rescheduled]:
             pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
         self.batches.clear()
@@ -236,8 +243,7 @@ class Link:
             return False
         kind = type(message)
         if kind is wire.Execute and 0 < len(message.works) == len(frames) - 1:
-            self._take_works(message.works, frames)
-            return True
+            return self._take_works(message.works, frames)
         self._take_word(kind, message)
         return False
 
@@ -259,7 +265,9 @@ class Link:
         elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
             self.malformed += 1
 
-    def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> None:
+    def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> bool:
+        """Whether there is a batch among them."""
+        count = len(self.batches)
         with state_lock:
             self.answered.heard(self._dry_ns)
         owed = Stream if self.instance.is_decoupled else Pending
@@ -269,6 +277,9 @@ class Link:
             while position < len(works) and works[position].batch == number:
                 work = works[position]
                 position += 1
+                if work.flags & wire.OVER:
+                    self._forget_sequence(work)
+                    continue
                 known = self.pending.get((work.peer, work.id))
                 if known is not None and known.is_rescheduled:
                     known.resume(work, frames[position])
@@ -277,6 +288,8 @@ class Link:
                 pending = owed(self, work, frames[position])
                 self.pending[pending.route] = pending
                 batch.append(pending)
-            self.batches.append((number, batch))
+            if batch:
+                self.batches.append((number, batch))
         if self.is_waiting:
             self.wake()
+        return len(self.batches) > count

@@ -60,6 +60,7 @@ class Pending:
         "outputs",
         "release_flags",
         "route",
+        "states",
         "work",
     )
 
@@ -91,6 +92,8 @@ class Pending:
         #: It was executed, and waits at the broker to be executed again.
         self.is_rescheduled = False
         self.has_run = False
+        #: What is kept of its sequence, by input; None: nothing is.
+        self.states: dict[str, wire.Tensor] | None = None
         #: What is said where nobody is left who could answer.
         self.loss = _LET_GO
 
@@ -232,6 +235,15 @@ class Pending:
             if self.holds_inputs:
                 memory.release(wire.Release(blocks))
 
+    def changes(self, response: InferenceResponse) -> dict[str, wire.Tensor]:
+        """What `states` is to be updated with when the response leaves."""
+        states = self._link.instance.states
+        return {} if states is None else states.changes(self, response)
+
+    def keep(self, changes: dict[str, wire.Tensor]) -> None:
+        if self.states is not None:
+            self.states.update(changes)
+
     def finish(self, answer: Answer) -> None:
         """The final outcome is on its way."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
@@ -253,6 +265,7 @@ class Pending:
     def send(self, response: InferenceResponse | None, flags: int) -> None:
         """Sends one of the model's responses, from any thread."""
         # The first response is the last, so nobody need wait for the flag.
+        changes = {} if response is None else self.changes(response)
         answer = None if response is None else self.encode(response)
         is_sent = False
         try:
@@ -260,6 +273,7 @@ class Pending:
                 self.accept(has_response=response is not None, flags=flags)
                 if answer is not None and not self.is_answered:
                     is_sent = True
+                    self.keep(changes)
                     self.finish(answer)
                     self._send(answer)
         finally:

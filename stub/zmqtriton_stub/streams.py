@@ -77,6 +77,7 @@ class Stream(Pending):
         if self.is_cancelled and not flags and not self._is_closed:
             self._has_lost = True  # nobody will read it
             return
+        changes = {} if response is None else self.changes(response)
         if response is None:
             answer: Answer = wire.Outcome(*self.route, 0, "", flags), b""
         else:
@@ -100,6 +101,7 @@ class Stream(Pending):
                 self.withdraw(answer)
                 self._cut()
             else:
+                self.keep(changes)
                 self._put(answer)
         # A model that does nothing but send learns in time how far its reader is.
         takes = bool(self._buffer) or not self._number % _LOOK_EVERY

@@ -505,3 +505,72 @@ def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
     assert [] == world.given()
     world.tick(1_000_000)
     assert 1 == len(world.given())
+
+
+# ------------------------------------------------------------------- states
+
+
+def _stateful(**batching: Any) -> dict[str, Any]:
+    return _config(slots=2, state=[{"input_name": "I", "output_name": "O"}], **batching)
+
+
+def _over(world: Sequences, serial: int = S) -> list[int | str]:
+    """The sequences that a stub was told are over; takes those words from what it has."""
+    works = world.works.get(serial, [])
+    world.works[serial] = [work for work in works if not work.flags & wire.OVER]
+    return [work.correlation for work in works if work.flags & wire.OVER]
+
+
+@pytest.mark.row("E75")
+def test_a_stub_that_keeps_states_is_told_when_a_sequence_has_ended() -> None:
+    world = Sequences(_stateful())
+    world.send(5, START)
+    world.finish(S)
+    world.send("five", START | END)
+    assert [] == _over(world)
+    world.finish(S)
+
+    assert ["five"] == _over(world)
+    world.send(5, END)
+    world.finish(S)
+    assert [5] == _over(world)
+
+
+@pytest.mark.row("E75")
+def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
+    world = Sequences(_stateful())
+    world.send(5, START)
+    world.send(6, START)
+    waiting = world.send(6)
+    world.finish(S)
+    world.cancel(F, waiting)
+    world.finish(S)
+    cancelled = _over(world)
+
+    world.tick(_IDLE_NS)
+
+    assert ([6], [5]) == (cancelled, _over(world))
+
+
+def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
+    world = Sequences(_stateful())
+    world.send(5, START | END)
+    second = world.send(5, START)
+
+    world.finish(S)
+
+    assert [(wire.OVER, 5), (START, 5)] == [(w.flags, w.correlation) for w in world.works[S]]
+    assert second == world.works[S][1].id
+
+
+def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> None:
+    world = Sequences(_stateful(direct=None, oldest={"max_candidate_sequences": 2}))
+    world.send(5, START)
+    never = world.send(6, START)
+    world.cancel(F, never)
+    assert [] == _over(world)
+
+    plain = Sequences(_config())
+    plain.send(5, START | END)
+    plain.finish(S)
+    assert [] == _over(plain)

@@ -9,7 +9,6 @@ from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.scheduling import (
     check_dynamic_batching,
     check_sequence_batching,
-    state_problems,
 )
 
 
@@ -128,28 +127,6 @@ def test_wrong_sequence_batching_is_refused(batching: str, expected: str) -> Non
         check_sequence_batching(config)
 
     assert expected == error.value.text
-
-
-@pytest.mark.parametrize(
-    ("batching", "expected"),
-    [
-        (
-            'state { input_name: "S" initial_state {} initial_state {} }',
-            "initial_state field for state input 'S' must contain exactly one or zero element. "
-            "Found '2' elements.",
-        ),
-        (
-            'state { input_name: "S" initial_state { zero_data: true } }',
-            "Field 'name' must be set when using initial_state for state input 'S'.",
-        ),
-    ],
-)
-def test_a_state_has_one_beginning_with_a_name(batching: str, expected: str) -> None:
-    config = parse_text(f'name: "m" max_batch_size: 4 sequence_batching {{ {batching} }}')
-
-    first = next(state_problems(config))
-
-    assert expected == first.text
 
 
 def test_a_model_without_batching_has_nothing_to_check() -> None:

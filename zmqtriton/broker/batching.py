@@ -100,11 +100,11 @@ class BatchingQueue(Queue):
         for request in self._levels:
             larger = size + request.elements
             if key is None:
-                key, oldest_ns = request.row.batch_key, request.arrived_ns
+                key, oldest_ns = request.row.batch_key, request.queued_ns
             if larger > self._most or request.row.batch_key != key or count == MAX_ROWS:
                 return _Found(max(count, 1), size, preferred, oldest_ns, True)
             count, size = count + 1, larger
-            oldest_ns = min(oldest_ns, request.arrived_ns)
+            oldest_ns = min(oldest_ns, request.queued_ns)
             if size in self._preferred:
                 preferred = count
         return _Found(count, size, preferred, oldest_ns, False)

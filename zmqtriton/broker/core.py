@@ -67,7 +67,7 @@ class Core:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
         self.caching.begin(settings, clock)
         self._dispatch.number_from(epoch << 40)
-        self._sequencing.is_successor = epoch > 1
+        self._sequencing.epoch = epoch
         self.rates.begin(settings)
 
     # ------------------------------------------------------- peers and models

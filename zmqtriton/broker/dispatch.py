@@ -59,7 +59,9 @@ class Dispatch:
         while self._touched:
             touched, self._touched = self._touched, {}
             for generation in touched.values():
-                if not generation.is_limited:
+                if generation.is_limited:
+                    self._tell_over(generation)
+                else:
                     self._dispatch(generation, now_ns)
         while self._rates and self._dispatch_limited(now_ns):
             pass
@@ -90,6 +92,7 @@ class Dispatch:
 
     def _dispatch_next(self, generation: Generation, now_ns: int) -> bool:
         chosen = generation.next_dispatch(now_ns)
+        self._tell_over(generation)
         if chosen is None:
             return False
         instance, requests = chosen
@@ -105,6 +108,12 @@ class Dispatch:
         if due_ns and not 0 < generation.timer_ns <= due_ns:  # else that one looks again
             generation.timer_ns = due_ns
             self._timers.start(due_ns, generation=generation)
+
+    def _tell_over(self, generation: Generation) -> None:
+        """Before its stubs are given more of any sequence."""
+        if generation.sequences is not None:
+            for serial, work in generation.sequences.over():
+                self._outbox.works.setdefault(serial, []).append((work, b""))
 
     def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
         instance.dispatch(batch)

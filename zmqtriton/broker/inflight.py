@@ -51,6 +51,7 @@ class Inflight:
         "kept",
         "level",
         "peer",
+        "queued_ns",
         "row",
         "run",
         "sequence",
@@ -68,6 +69,8 @@ class Inflight:
         self.size = len(body)
         self.generation = generation
         self.arrived_ns = now_ns
+        #: Since when it waits for its next execution.
+        self.queued_ns = now_ns
         self.dispatched_ns = 0
         self.instance: Instance | None = None
         self.state = RequestState.QUEUED
@@ -123,11 +126,12 @@ class Inflight:
         self.state = RequestState.QUEUED
         self.instance = None
 
-    def reschedule(self) -> None:
+    def reschedule(self, now_ns: int) -> None:
         """Its stub has executed it, and wants it again."""
         assert self.state is RequestState.EXECUTING, self.state
         self.state = RequestState.QUEUED
         self.has_run = True
+        self.queued_ns = now_ns
         self.row = self.row._replace(flags=self.row.flags & ~SEQUENCE_START)
 
     def begin(self, now_ns: int) -> bytes:

@@ -16,7 +16,6 @@ Everything that changes an instance's state is in TRANSITIONS, and `_enter` alon
 from __future__ import annotations
 
 import enum
-from collections import deque
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zmqtriton.broker.inflight import Inflight, RequestState
@@ -113,19 +112,9 @@ class Instance:
     """One stub. It may be given work when it has said hello and the supervisor has attached it."""
 
     __slots__ = (
-        *("again", "batches", "earlier", "generation", "has_arrived", "has_executed", "name"),
-        *(
-            "asked",
-            "awaits",
-            "is_dismissed",
-            "membership",
-            "open",
-            "progress",
-            "serial",
-            "slots",
-            "state",
-            "waits",
-        ),
+        *("batches", "earlier", "generation", "has_arrived", "has_executed", "is_dismissed"),
+        *("membership", "name", "open", "progress", "serial", "slots", "state", "waits"),
+        *("asked", "awaits"),
     )
 
     def __init__(
@@ -152,8 +141,6 @@ class Instance:
         self.membership: Membership | None = None
         #: How many it was in when it said hello.
         self.earlier = 0
-        #: Of `open` those that wait to be executed once more.
-        self.again: deque[Inflight] = deque()
         #: What its process asked for and has no answer to.
         self.asked: dict[tuple[int, int], Inflight] = {}
         #: What it has said that its batches wait for, each with the number of replies that had
@@ -211,14 +198,6 @@ class Instance:
             and one[0].state is not RequestState.ANSWERED
         ]
         return awaited if len(awaited) == len(said) else None
-
-    def next_again(self) -> list[Inflight]:
-        """The one that has waited longest to be executed once more."""
-        while self.again:
-            request = self.again.popleft()
-            if request.state is RequestState.QUEUED:
-                return [request]
-        return []
 
     def await_hello(self, now_ns: int) -> None:
         """It may be amid what an earlier broker had asked for."""

@@ -40,6 +40,8 @@ class Iterations:
             elif request.state is not RequestState.EXECUTING or not generation.is_iterative:
                 core.malformed += 1
             else:
-                generation.take_again(instance, request)
+                generation.take_again(request, now_ns)
                 if request.is_cancelled:
                     core.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
+                elif request.sequence is None:  # an earlier broker had given it one
+                    core.refuse(request, _LOST, statistics.BACKEND, now_ns)

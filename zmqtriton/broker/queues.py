@@ -5,7 +5,6 @@ Any idle stub takes what the queue gives; what goes together is decided in `batc
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -20,16 +19,13 @@ from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.check import Signature, takes_gpu
-from zmqtriton_floor.wire import SEQUENCE_START, UNCHECKED, Request, Work
+from zmqtriton_floor.wire import UNCHECKED, Request, Work
 
 #: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
 _SHORT_NS = 500_000
 _AHEAD_NS = 2_000_000
 _MOST_AHEAD = 16
 
-#: Requests without a sequence of their own get one from here on, where they are executed step by
-#: step: beyond what clients count up to.
-_FIRST_SEQUENCE = 1 << 63
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
 _MAX_EXECUTION = "max_execution_seconds"
 
@@ -47,16 +43,6 @@ def _max_execution_ns(config: dict[str, Any]) -> int:
 def _instances(config: dict[str, Any]) -> int:
     groups = config.get("instance_group") or [{}]
     return sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
-
-
-def _candidates(config: dict[str, Any]) -> int:
-    """How many iterative sequences one instance may be in at once; 0 where there are none."""
-    batching = config.get("sequence_batching") or {}
-    if not batching.get("iterative_sequence"):
-        return 0
-    if "oldest" in batching:
-        return max(1, int(batching["oldest"].get("max_candidate_sequences", 0)))
-    return max(1, int(config.get("max_batch_size", 0)))
 
 
 class Generation:
@@ -93,12 +79,9 @@ class Generation:
         self.order = order_of(document)
         #: How many instances there are, when all are there.
         self.expected = _instances(document)
-        #: How many requests that are executed step by step an instance has begun; 0: none is.
-        self._candidates = _candidates(document)
-        self._own_sequences = itertools.count(_FIRST_SEQUENCE)
         #: Who may execute what, where requests are parts of sequences; None: they are not.
         self.sequences: Sequences | None = None
-        if "sequence_batching" in document and not self._candidates:
+        if "sequence_batching" in document:
             self.sequences = Sequences(model, document)
         #: Its instances begin nothing before it is their turn.
         self.is_limited = False
@@ -139,7 +122,7 @@ class Generation:
     @property
     def is_iterative(self) -> bool:
         """Whether requests are executed step by step."""
-        return self._candidates > 0
+        return self.sequences is not None and self.sequences.is_iterative
 
     @property
     def due_ns(self) -> int:
@@ -149,20 +132,17 @@ class Generation:
         return self._queue.due_ns if self._idle or self._roomy() is not None else 0
 
     def enqueue(self, request: Inflight) -> None:
-        if self._candidates:
-            row = request.row
-            sequence = row.correlation or next(self._own_sequences)
-            request.row = row._replace(flags=row.flags | SEQUENCE_START, correlation=sequence)
         if self.order is not None:
             self.order.add(request)
         self._queue.add(request)
         self.pending += 1
 
-    def take_again(self, instance: Instance, request: Inflight) -> None:
+    def take_again(self, request: Inflight, now_ns: int) -> None:
         """It was executed, and is to be executed again by the same stub."""
-        request.reschedule()
-        instance.again.append(request)
+        request.reschedule(now_ns)
         self.pending += 1
+        if self.sequences is not None and request.sequence is not None:
+            self.sequences.take_again(request.sequence, request)
 
     def hold(self, request: Inflight) -> None:
         """It counts as pending, and waits elsewhere until it is clear what became of it."""
@@ -172,7 +152,10 @@ class Generation:
 
     def requeue(self, request: Inflight) -> None:
         """It was held, and has to be executed."""
-        self._queue.add(request)
+        if self.sequences is not None:
+            self.sequences.begin_steps(request)
+        else:
+            self._queue.add(request)
 
     @property
     def awaits_hello(self) -> bool:
@@ -189,7 +172,8 @@ class Generation:
         """They were sent ahead to a stub that died before it began them."""
         for request in requests:
             request.recall()
-        self._queue.put_back(requests)
+        if self.sequences is None:  # else they are back already
+            self._queue.put_back(requests)
         self.pending += len(requests)
 
     def took(self, execution_ns: int) -> None:
@@ -217,7 +201,7 @@ class Generation:
         return best if best is not None and best.room > 0 else None
 
     def become_idle(self, instance: Instance) -> None:
-        if not self._candidates and self.sequences is None and instance.membership is None:
+        if self.sequences is None and instance.membership is None:
             self._idle.append(instance)
 
     def limit(self) -> None:
@@ -230,19 +214,7 @@ class Generation:
         count."""
         if self.sequences is not None:
             return self.sequences.has_ready(instance)
-        return bool(instance.again) or self._queue.is_ready(now_ns)
-
-    def _next_step(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
-        """New requests go first, as long as their instance may have more of them begun."""
-        for instance in sorted(self.instances.values(), key=lambda one: len(one.open)):
-            if instance.room > 0:
-                may_begin = len(instance.open) < self._candidates
-                batch = self._queue.take(now_ns) if may_begin else []
-                batch = batch or instance.next_again()
-                if batch:
-                    self.pending -= len(batch)
-                    return instance, batch
-        return None
+        return self._queue.is_ready(now_ns)
 
     def next_dispatch(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
         """Which stub gets what now; None while nobody is idle or nothing is to go yet."""
@@ -250,8 +222,6 @@ class Generation:
             chosen = self.sequences.next(self.instances.values(), now_ns)
             self.pending -= len(chosen[1]) if chosen is not None else 0
             return chosen
-        if self._candidates:
-            return self._next_step(now_ns)
         idle = self._idle
         while idle and not idle[-1].is_idle:
             idle.pop()

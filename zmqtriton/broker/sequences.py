@@ -19,7 +19,15 @@ from zmqtriton.broker.leases import BROKER
 from zmqtriton.broker.sequence_controls import Controls
 from zmqtriton.broker.slots import Sequence, Slots, slots_of
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import NOT_READY, SEQUENCE_END, SEQUENCE_START, Correlation, Work
+from zmqtriton_floor.wire import (
+    NOT_READY,
+    OVER,
+    SEQUENCE_END,
+    SEQUENCE_START,
+    Correlation,
+    Request,
+    Work,
+)
 
 #: Of so many sequences that were lost it is known why.
 _MOST_LOST = 10_000
@@ -37,6 +45,12 @@ class Sequences:
         self._max_batch_size = int(config.get("max_batch_size", 0))
         self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
         self._controls = Controls(batching, is_batching=self._max_batch_size > 0)
+        #: Each request is a sequence by itself, executed step by step.
+        self.is_iterative = bool(batching.get("iterative_sequence"))
+        self._own_ids = itertools.count(1)
+        #: Stubs keep something of sequences for their models.
+        self._has_states = bool(batching.get("state")) and not self.is_iterative
+        self._over: list[tuple[int, Correlation]] = []
         #: Those that take requests, and those of which END has come and that are not over.
         self._sequences: dict[Correlation, Sequence] = {}
         #: Without a slot, in the order in which they get one.
@@ -68,30 +82,64 @@ class Sequences:
         sequence = self._sequences.get(correlation)
         return sequence is not None and not sequence.is_complete
 
-    def forget(self, cause: ZmqTritonError) -> None:
+    def forget(self, cause: ZmqTritonError, first_id: int) -> None:
         """An earlier broker may have known sequences that this one does not."""
         self._forgotten = cause
+        self._own_ids = itertools.count(first_id)
 
-    def admit(self, request: Inflight, now_ns: int, warnings: list[str]) -> None:
-        """Raises Triton's errors."""
-        row = request.row
+    def check(self, row: Request) -> None:
+        """Raises Triton's errors for what cannot be part of any sequence."""
         if row.batch_size > 1:
             raise InvalidArgument(
                 f"inference request to model '{self._model}' must specify batch-size 1 due to "
                 "requirements of sequence batcher"
             )
-        if not row.correlation:
+        if not row.correlation and not self.is_iterative:
             raise InvalidArgument(
                 f"inference request to model '{self._model}' must specify a non-zero or "
                 "non-empty correlation ID"
             )
+
+    def begin_steps(self, request: Inflight) -> Sequence:
+        """It becomes a sequence by itself. What its client has said of another is not heard."""
+        correlation, row = next(self._own_ids), request.row
+        flags = row.flags & ~SEQUENCE_END | SEQUENCE_START
+        request.row = row._replace(flags=flags, correlation=correlation)
+        request.sequence = sequence = Sequence(correlation)
+        sequence.is_complete = True
+        sequence.waiting.append(request)
+        self._backlog[sequence] = None
+        return sequence
+
+    def take_again(self, sequence: Sequence, request: Inflight) -> None:
+        """The next step of it."""
+        sequence.executing = None
+        sequence.waiting.append(request)
+
+    def recall(self, request: Inflight) -> None:
+        """Its stub has died before the first step of it began: it begins elsewhere."""
+        sequence = request.sequence
+        if sequence is not None:
+            sequence.executing, sequence.has_begun = None, False
+            sequence.waiting.appendleft(request)
+
+    def admit(self, request: Inflight, now_ns: int, warnings: list[str]) -> None:
+        """Raises Triton's errors, for what was checked."""
+        row = request.row
+        if self.is_iterative:
+            self._limit_wait(self.begin_steps(request), row.timeout_us, now_ns)
+            return
         sequence = self._find(request, now_ns, warnings)
         sequence.waiting.append(request)
         sequence.is_complete = bool(row.flags & SEQUENCE_END)
         request.sequence = sequence
         self._idle.pop(sequence, None)
-        if sequence.slots is None and row.timeout_us:
-            at_ns = now_ns + row.timeout_us * 1000
+        self._limit_wait(sequence, row.timeout_us, now_ns)
+
+    def _limit_wait(self, sequence: Sequence, timeout_us: int, now_ns: int) -> None:
+        """It waits for a slot for no longer than a request of it may."""
+        if sequence.slots is None and timeout_us:
+            at_ns = now_ns + timeout_us * 1000
             sequence.expires_ns = min(sequence.expires_ns or at_ns, at_ns)
             heapq.heappush(self._expiries, (at_ns, next(self._order), sequence))
 
@@ -156,6 +204,8 @@ class Sequences:
         self._backlog.pop(sequence, None)
         self._idle.pop(sequence, None)
         if sequence.slots is not None:
+            if self._has_states and sequence.has_begun:
+                self._over.append((sequence.slots.serial, sequence.correlation))
             sequence.slots.vacate(sequence)
         later, earlier = sequence.successor, sequence.predecessor
         if self._sequences.get(sequence.correlation) is sequence:
@@ -217,7 +267,8 @@ class Sequences:
         for sequence in [s for s in reversed(slots.sequences) if s is not None]:
             slots.vacate(sequence)
             if sequence.has_begun:
-                refused += sequence.waiting
+                # What has run is the instance's own, and known to whoever calls.
+                refused += [request for request in sequence.waiting if not request.has_run]
                 self._abort(sequence, cause)
             else:
                 sequence.is_offered = False
@@ -264,7 +315,7 @@ class Sequences:
                     continue
                 slots = self._slots.get(instance.serial)
                 if slots is None:
-                    slots = slots_of(self._batching, self._max_batch_size)
+                    slots = slots_of(instance.serial, self._batching, self._max_batch_size)
                     self._slots[instance.serial] = slots
                 position = slots.free()
                 if position >= 0 and (best is None or (position, instance.serial) < best[:2]):
@@ -273,6 +324,13 @@ class Sequences:
                 return
             sequence, _ = self._backlog.popitem(last=False)
             best[2].place(sequence, best[0])
+
+    def over(self) -> list[tuple[int, Work]]:
+        """What stubs are told of sequences that are over, before they are given more of any."""
+        over, self._over = self._over, []
+        return [
+            (serial, Work(0, BROKER, 0, OVER, correlation, 0, 0)) for serial, correlation in over
+        ]
 
     def works(
         self, requests: list[Inflight], number: int, numbers: Iterator[int]

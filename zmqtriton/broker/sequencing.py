@@ -27,22 +27,29 @@ _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
 class Sequencing:
     def __init__(self, core: Core) -> None:
         self._core = core
-        #: This broker is not the server's first.
-        self.is_successor = False
+        #: Of this broker; the server's first has 1.
+        self.epoch = 1
 
     def serve(self, generation: Generation) -> None:
-        if generation.sequences is not None and self.is_successor:
-            generation.sequences.forget(_LOST)
+        if generation.sequences is not None and self.epoch > 1:
+            generation.sequences.forget(_LOST, self.epoch << 40)
 
     def admit(self, request: Inflight, now_ns: int) -> None:
         """Queues it in its sequence, or refuses it."""
         generation = request.generation
         assert generation.sequences is not None
         generation.pending += 1
-        if request.row.flags & wire.RESENT:  # what was sent after it may have been executed
+        is_resent = bool(request.row.flags & wire.RESENT)
+        if is_resent and not generation.is_iterative:
+            # What was sent after it may have been executed.
             self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
             return
         try:
+            generation.sequences.check(request.row)
+            if is_resent:
+                self._core.recovery.wait(request)
+                self._core.recovery.proceed(now_ns)
+                return
             generation.sequences.admit(request, now_ns, self._core.outbox.warnings)
         except ZmqTritonError as error:
             self._core.refuse(request, error, statistics.REJECTED, now_ns)
@@ -54,11 +61,15 @@ class Sequencing:
         waiting: list[Inflight],
         error: ZmqTritonError,
     ) -> tuple[list[Inflight], list[Inflight]]:
-        """Its stub is dead: which requests die with it, and which go on elsewhere. Of sequences
-        none does, as what became of those before it is lost."""
+        """Its stub is dead: which requests die with it, and which go on elsewhere. Of a sequence
+        none does that was begun, as what became of those before it is lost."""
         sequences = self._core.generations[instance.generation].sequences
         if sequences is None:
             return begun, waiting
+        if sequences.is_iterative:
+            for request in waiting:
+                sequences.recall(request)
+            return begun + sequences.lose(instance, error), waiting
         return begun + waiting + sequences.lose(instance, error), []
 
     def look(self, generation: Generation, now_ns: int) -> None:

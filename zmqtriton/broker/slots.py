@@ -59,7 +59,9 @@ class Slots:
     #: What goes before it in a batch must be told that its place is empty.
     has_places = False
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, serial: int, count: int) -> None:
+        #: The instance's.
+        self.serial = serial
         self.sequences: list[Sequence | None] = [None] * count
         #: When `take` is to be asked again though nothing else happens; 0: then never.
         self.due_ns = 0
@@ -101,8 +103,8 @@ class Direct(Slots):
 
     has_places = True
 
-    def __init__(self, strategy: dict[str, Any], max_batch_size: int) -> None:
-        super().__init__(max(1, max_batch_size))
+    def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
+        super().__init__(serial, max(1, max_batch_size))
         self._delay_ns = int(strategy.get("max_queue_delay_microseconds", 0)) * 1000
         self._enough = float(strategy.get("minimum_slot_utilization", 0)) * len(self.sequences)
 
@@ -112,25 +114,25 @@ class Direct(Slots):
         if not ready:
             return []
         if len(ready) < self._enough:
-            due_ns = min(request.arrived_ns for request in ready) + self._delay_ns
+            due_ns = min(request.queued_ns for request in ready) + self._delay_ns
             if now_ns < due_ns:
                 self.due_ns = due_ns
                 return []
         # What has other shapes than the one that has waited longest goes another time.
-        key = min(ready, key=lambda request: request.arrived_ns).row.batch_key
+        key = min(ready, key=lambda request: request.queued_ns).row.batch_key
         return [request for request in ready if request.row.batch_key == key]
 
 
 class Oldest(Slots):
     """One request of each sequence waits in a queue like those of plain requests."""
 
-    def __init__(self, strategy: dict[str, Any], max_batch_size: int) -> None:
-        super().__init__(max(1, int(strategy.get("max_candidate_sequences", 0))))
+    def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
+        super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
         self._queue = BatchingQueue(strategy, max(1, max_batch_size))
 
     def _choose(self, now_ns: int) -> list[Inflight]:
         ready = [s for s in self.sequences if s is not None and s.is_ready and not s.is_offered]
-        for sequence in sorted(ready, key=lambda one: one.waiting[0].arrived_ns):
+        for sequence in sorted(ready, key=lambda one: one.waiting[0].queued_ns):
             sequence.is_offered = True
             self._queue.add(sequence.waiting[0])
         batch = self._queue.take(now_ns)
@@ -138,8 +140,8 @@ class Oldest(Slots):
         return batch
 
 
-def slots_of(batching: dict[str, Any], max_batch_size: int) -> Slots:
-    """As a configuration has it."""
+def slots_of(serial: int, batching: dict[str, Any], max_batch_size: int) -> Slots:
+    """Those of an instance, as a configuration has it."""
     if "oldest" in batching:
-        return Oldest(batching["oldest"], max_batch_size)
-    return Direct(batching.get("direct") or {}, max_batch_size)
+        return Oldest(serial, batching["oldest"], max_batch_size)
+    return Direct(serial, batching.get("direct") or {}, max_batch_size)

@@ -16,11 +16,10 @@ import zmqtriton_protos
 from zmqtriton.config.backends import complete_backend
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.document import to_text
-from zmqtriton.config.errors import ConfigError, Problem, refuse
+from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.instances import apply_group_defaults, check_groups
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
 from zmqtriton.config.positions import located
-from zmqtriton.config.scheduling import state_problems
 from zmqtriton.config.validation import validate, validate_tensors
 
 _UNAFFECTED = ("instance_group", "version_policy")
@@ -72,7 +71,6 @@ def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
     """What Triton finds out only when it makes the model: its versions fail, not the reading."""
     try:
         check_groups(config, host.gpus, host.min_compute_capability)
-        refuse(state_problems(config))
     except ConfigError as error:
         raise located(error, path) from None
 

@@ -1,8 +1,8 @@
 """Refuses dynamic and sequence batching that cannot be done as it is written.
 
-Called by `validation` with the completed configuration; for states by `model_config` when the rest
-is right, as in Triton. The texts are Triton's, except for times beyond `MAX_TIME_US`, which would
-overflow a timer instead of failing with a reason.
+Called by `validation` with the completed configuration; states are looked at in `states`. The texts
+are Triton's, except for times beyond `MAX_TIME_US`, which would overflow a timer instead of failing
+with a reason.
 """
 
 from __future__ import annotations
@@ -220,29 +220,3 @@ def _strategy_problems(config: Any) -> Iterator[Problem]:
                 (*field, "minimum_slot_utilization"),
             )
         yield from _time_problems("max_queue_delay_microseconds", batching.direct, model, field)
-
-
-def state_problems(config: Any) -> Iterator[Problem]:
-    """Of the states that a sequence batcher keeps."""
-    for index, state in enumerate(config.sequence_batching.state):
-        field: Field = ("sequence_batching", "state", index)
-        if len(state.initial_state) > 1:
-            yield Problem(
-                f"initial_state field for state input '{state.input_name}' must contain exactly "
-                f"one or zero element. Found '{len(state.initial_state)}' elements.",
-                field,
-            )
-        for number, initial in enumerate(state.initial_state):
-            here = (*field, "initial_state", number)
-            if not initial.name:
-                yield Problem(
-                    f"Field 'name' must be set when using initial_state for state input "
-                    f"'{state.input_name}'.",
-                    here,
-                )
-            if initial.WhichOneof("state_data") is None:
-                yield Problem(
-                    f"initial_state field for state input '{state.input_name}' must specify "
-                    "'zero_data' or 'data_file'",
-                    here,
-                )

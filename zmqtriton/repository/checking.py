@@ -23,7 +23,7 @@ from zmqtriton.config.model_config import Host
 from zmqtriton.config.names import unknown_names
 from zmqtriton.config.pbtxt import parse_text, read_text
 from zmqtriton.config.positions import Positions, locate
-from zmqtriton.config.scheduling import state_problems
+from zmqtriton.config.states import state_problems
 from zmqtriton.config.validation import problems, tensor_problems
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.scan import choose_versions, find_config, scan_model, subdirectories
@@ -124,10 +124,10 @@ def _config_problems(config: Any, directory: Path, rules: Rules) -> Iterator[Pro
     if not (rules.auto_complete and _completes(config, directory)):
         yield from tensor_problems(config)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
-    yield from state_problems(config)
     outside = list(path_problems(config, directory))
     yield from outside
     if not outside:
+        yield from state_problems(config, directory)
         try:
             read_labels(config, directory)
         except ZmqTritonError as error:

@@ -25,6 +25,7 @@ from zmqtriton.config.instances import apply_group_defaults, instance_names
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
 from zmqtriton.config.positions import locate, located
+from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment, find_demand
 from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
@@ -245,6 +246,7 @@ class Repository:
             check_paths(config, directory)
         except ConfigError as error:
             raise located(error, path) from None
+        check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, path)
 

@@ -1,0 +1,146 @@
+"""Refuses implicit states of sequences whose beginning is not what the model is to be given.
+
+Called by the supervisor at each load, with the model's directory, since a state may begin with
+what a file there holds. The texts are Triton's, but for what makes Triton die.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import zmqtriton_protos
+from zmqtriton.config.errors import ConfigError, Problem, refuse
+from zmqtriton_floor.check import check_elements
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.wire import Tensor
+
+#: Where the files are, below the model's directory.
+FOLDER = "initial_state"
+#: Each sequence begins with a copy of it.
+_MAX_BYTES = 1 << 30
+
+_DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
+
+
+def check_states(config: Any, model_dir: Path) -> None:
+    """Raises ConfigError with the first thing that is wrong, InternalError for a file that cannot
+    be read."""
+    refuse(state_problems(config, model_dir))
+
+
+def state_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
+    """The first of each state. Files must lie where they may, which `files` looks at."""
+    begun: set[str] = set()
+    for index, state in enumerate(config.sequence_batching.state):
+        try:
+            _check(state, begun, config, model_dir)
+        except ZmqTritonError as error:
+            field = ("sequence_batching", "state", index)
+            yield Problem(error.text, field, number=error.number)
+
+
+def _check(state: Any, begun: set[str], config: Any, model_dir: Path) -> None:
+    datatype = _check_state(state, config)
+    if len(state.initial_state) > 1:
+        raise ConfigError(
+            f"initial_state field for state input '{state.input_name}' must contain exactly "
+            f"one or zero element. Found '{len(state.initial_state)}' elements."
+        )
+    for initial in state.initial_state:
+        _check_description(initial, state)
+        if state.input_name in begun:
+            raise ConfigError(f"State input name '{state.input_name}' specified more than once.")
+        begun.add(state.input_name)
+        _check_dims(initial.dims, state)
+        _check_data(initial, state.input_name, datatype, config.name, model_dir)
+
+
+def _check_state(state: Any, config: Any) -> Datatype:
+    if not state.input_name:
+        raise ConfigError(f"sequence batching state must specify 'input_name' for {config.name}")
+    where = f"sequence batching state '{state.input_name}'"
+    datatype = BY_CONFIG_NAME.get(_name(state.data_type))
+    if datatype is None:
+        raise ConfigError(f"{where} must specify 'data_type' for {config.name}")
+    if any(dim < 1 and dim != -1 for dim in state.dims):
+        raise ConfigError(
+            f"{where} dimension must be integer >= 1, or -1 to indicate a variable-size dimension "
+            f"for {config.name}"
+        )
+    _check_size(max(1, datatype.size) * prod(dim for dim in state.dims if dim > 0), where)
+    return datatype
+
+
+def _name(data_type: int) -> str:
+    known = _DATA_TYPES.get(data_type)
+    return "" if known is None else str(known.name)
+
+
+def _check_size(size: int, where: str) -> None:
+    if size > _MAX_BYTES:
+        raise ConfigError(f"{where} of {size} bytes exceeds the limit of {_MAX_BYTES}")
+
+
+def _check_description(initial: Any, state: Any) -> None:
+    if initial.data_type != state.data_type:
+        raise ConfigError(
+            f"The data type used for 'initial_state' field of state '{state.input_name}' does not "
+            "match the state data type."
+        )
+    if not initial.name:
+        raise ConfigError(
+            "Field 'name' must be set when using initial_state for state input "
+            f"'{state.input_name}'."
+        )
+
+
+def _check_dims(dims: Sequence[int], state: Any) -> None:
+    name, wanted = state.input_name, state.dims
+    if len(dims) != len(wanted):
+        raise ConfigError(
+            "Number of dimensions in 'initial_state' doesn't match the size of 'state' dimensions "
+            f"for state input '{name}'. {len(dims)} != {len(wanted)}"
+        )
+    for dim, allowed in zip(dims, wanted, strict=True):
+        if dim < 0:
+            raise ConfigError(
+                f"'initial_state' field for state input name '{name}' contains variable dimensions."
+            )
+        if allowed not in (-1, dim):
+            raise ConfigError(
+                f"'initial_state' dim for input name '{name}' doesn't match 'state' dim "
+                f"description. {dim} != {allowed}"
+            )
+
+
+def _check_data(initial: Any, name: str, datatype: Datatype, model: str, model_dir: Path) -> None:
+    kind = initial.WhichOneof("state_data")
+    if kind is None:
+        raise ConfigError(f"initial_state setting expects state'{name}' to have state_data set")
+    size = max(1, datatype.size) * prod(initial.dims)
+    _check_size(size, f"initial_state of state input '{name}'")
+    if kind != "data_file":
+        return
+    path = model_dir / FOLDER / initial.data_file
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno()).st_size
+            _check_size(found, f"initial_state of state input '{name}'")
+            data = file.read() if datatype.number == BYTES else b""
+    except OSError as error:
+        raise InternalError(
+            f"failed to open text file for read {path}: {os.strerror(error.errno or 0)}"
+        ) from None
+    if datatype.number == BYTES:
+        check_elements(Tensor(name, BYTES, list(initial.dims), data), model)
+    elif found < size:
+        # The words run together in Triton too.
+        raise ConfigError(
+            f"initial_state setting expects {size} bytes, but the data provided from "
+            f"{initial.data_file}only has {found} bytes."
+        )
