@@ -7,7 +7,7 @@ of who asks; raises InvalidArgument with Triton's texts.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Collection, NamedTuple, Sequence
 
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BY_NUMBER, BYTES, count_elements
 from zmqtriton_floor.errors import InvalidArgument
@@ -68,8 +68,14 @@ class Signature:
         }
         self._required = sum(not i.optional for i in self.inputs.values())
         self._is_batching = "dynamic_batching" in config or "sequence_batching" in config
-        self._constant_key = all(
-            i.fixed_size is not None and not i.optional for i in self.inputs.values()
+        #: Those of which requests with other shapes share a batch.
+        self._ragged = frozenset(
+            entry["name"] for entry in config.get("input", []) if entry.get("allow_ragged_batch")
+        )
+        #: Whatever fits may share a batch.
+        self.has_constant_key = all(
+            (i.fixed_size is not None or i.name in self._ragged) and not i.optional
+            for i in self.inputs.values()
         )
 
     def _input(self, entry: dict[str, Any]) -> Input:
@@ -201,9 +207,9 @@ class Signature:
         raise InvalidArgument(f"{expected} for model '{self.model}'.{tail}")
 
     def _key(self, given: Sequence[Tensor]) -> int:
-        if not self._is_batching or self._constant_key:
+        if not self._is_batching or self.has_constant_key:
             return 0
-        return batch_key(given, 1 if self.max_batch_size else 0)
+        return batch_key(given, 1 if self.max_batch_size else 0, self._ragged)
 
 
 def _refuse_twin(given: Sequence[Tensor]) -> None:
@@ -212,9 +218,12 @@ def _refuse_twin(given: Sequence[Tensor]) -> None:
     raise InvalidArgument(f"input '{name}' already exists in request")
 
 
-def batch_key(given: Sequence[Tensor], start: int) -> int:
-    """Equal for requests whose tensors differ in nothing but their first `start` dimensions."""
-    shapes = sorted((t.name, t.datatype, t.shape[start:]) for t in given)
+def batch_key(given: Sequence[Tensor], start: int, ragged: Collection[str] = frozenset()) -> int:
+    """Equal for requests whose tensors differ in nothing but their first `start` dimensions, or in
+    any of the ragged ones."""
+    shapes = sorted(
+        (t.name, t.datatype, [] if t.name in ragged else t.shape[start:]) for t in given
+    )
     digest = hashlib.blake2b(repr(shapes).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.broker.test_sequences import S2, F, S, Sequences, _config, _stateful
+from tests.broker.test_sequences import S2, F, S, Sequences, _config, _must_start, _stateful
 from tests.broker.world import Page
 from zmqtriton.broker.sequences import FILLERS
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
@@ -95,7 +96,7 @@ def test_a_step_waits_for_company_from_when_the_one_before_it_was_over() -> None
 @pytest.mark.row("E76")
 def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only() -> None:
     world = Sequences(_iterative())
-    for sequence, flags in ((7, START | END), (7, 0), ("seven", END)):
+    for sequence, flags in ((7, START | END), (0, 0), ("seven", START)):
         world.send(sequence, flags)
 
     _return(world, _batch(world), 1)
@@ -103,8 +104,18 @@ def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only() ->
     _return(world, _batch(world))
     second = [(work.correlation, work.flags) for work in world.works[S] if work.id < FILLERS]
 
-    assert [(2, START), (3, START)] == first
-    assert [(2, 0), (3, 0)] == second
+    assert [(1, START), ("seven", START)] == first
+    assert [(1, 0), ("seven", 0)] == second
+
+
+@pytest.mark.row("E76")
+@pytest.mark.parametrize("flags", [0, END])
+def test_a_client_that_names_a_sequence_must_start_it(flags: int) -> None:
+    world = Sequences(_iterative())
+
+    own_id = world.send(7, flags)
+
+    assert (InvalidArgument.number, _must_start(7)) == world.error(own_id)
 
 
 def test_more_than_one_inference_in_a_request_is_refused() -> None:

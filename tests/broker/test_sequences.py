@@ -74,6 +74,7 @@ def _must_start(sequence: int | str) -> str:
 # --------------------------------------------------------------- admission
 
 
+@pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [0, ""])
 def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
     world = Sequences(_config())
@@ -85,6 +86,7 @@ def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
     assert 0 == world.core.generations[1].pending
 
 
+@pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [5, "five"])
 def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int | str) -> None:
     world = Sequences(_config())
@@ -101,6 +103,7 @@ def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int
     assert [refused] * 3 == [world.error(i) for i in (before, after_end, after_answer)]
 
 
+@pytest.mark.row("E70")
 def test_more_than_one_inference_in_a_request_is_refused() -> None:
     world = Sequences(_config(slots=4))
 
@@ -110,6 +113,7 @@ def test_more_than_one_inference_in_a_request_is_refused() -> None:
     assert f"inference request to model 'm' {text}" == world.error(own_id)[1]
 
 
+@pytest.mark.row("E71")
 def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
     world = Sequences(_config())
     world.send(5, START)
@@ -135,6 +139,7 @@ def _inputs(world: Sequences, position: int) -> dict[str, bytes]:
     return {tensor.name: tensor.data for tensor in body.inputs}
 
 
+@pytest.mark.row("E72")
 def test_control_tensors_follow_what_a_request_brings() -> None:
     world = Sequences(_config())
 
@@ -152,6 +157,7 @@ def test_control_tensors_follow_what_a_request_brings() -> None:
     assert (b"\0\0\0\0", b"\1") == (_inputs(world, 0)["S"], _inputs(world, 0)["E"])
 
 
+@pytest.mark.row("E72")
 def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() -> None:
     world = Sequences(_config(slots=4))
     world.send(7, START)
@@ -238,6 +244,7 @@ def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
     assert [1] * 4 == [len(world.finals(F, i)) for i in sent]
 
 
+@pytest.mark.row("E74")
 def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
     world = Sequences(_config())
     world.send(5, START)
@@ -264,6 +271,7 @@ def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
         world.finish(S)
 
 
+@pytest.mark.row("E74")
 def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
     world = Sequences(_config())
     world.send(5, START)
@@ -290,6 +298,7 @@ def test_each_request_begins_the_idle_time_anew() -> None:
     assert [last] == world.given()
 
 
+@pytest.mark.row("E74")
 def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
     world = Sequences(_config())
     world.send(5, START)

@@ -80,6 +80,37 @@ def test_requests_of_other_shapes_or_inputs_have_other_batch_keys() -> None:
     assert FREE.check(_request(_fp32("X", 5, 2))).batch_key in keys
 
 
+def _free(*inputs: dict[str, Any]) -> Signature:
+    entries = [{"data_type": "TYPE_FP32", "dims": [-1], **entry} for entry in inputs]
+    config = {"name": "m", "max_batch_size": 8, "input": entries, "dynamic_batching": {}}
+    return Signature(config)
+
+
+@pytest.mark.row("E33", "E61")
+def test_the_shapes_of_ragged_inputs_keep_nobody_apart() -> None:
+    one = _free({"name": "A", "allow_ragged_batch": True}, {"name": "B"})
+    both = _free({"name": "A", "allow_ragged_batch": True})
+
+    keys = [
+        one.check(_request(_fp32("A", 1, a), _fp32("B", 1, b))).batch_key
+        for a, b in ((2, 3), (4, 3), (2, 4))
+    ]
+
+    assert keys[0] == keys[1] != keys[2]
+    assert [0, 0] == [both.check(_request(_fp32("A", 1, a))).batch_key for a in (2, 3)]
+    assert (True, False) == (both.has_constant_key, one.has_constant_key)
+
+
+@pytest.mark.row("E30")
+def test_requests_with_and_without_an_optional_input_have_other_batch_keys() -> None:
+    model = _free({"name": "A"}, {"name": "B", "optional": True, "allow_ragged_batch": True})
+    a, b, longer = _fp32("A", 1, 2), _fp32("B", 1, 2), _fp32("B", 1, 3)
+
+    keys = [model.check(_request(*given)).batch_key for given in ((a,), (a, b), (a, longer))]
+
+    assert keys[0] != keys[1] == keys[2]
+
+
 @pytest.mark.parametrize(
     ("tensors", "text"),
     [

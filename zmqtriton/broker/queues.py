@@ -111,7 +111,8 @@ class Generation:
         must; and it could not know whether the first dimension is that of a batch here."""
         flags = row.flags | UNCHECKED
         if self._has_batches:
-            return row._replace(flags=flags)
+            key = 0 if self.signature.has_constant_key else row.batch_key
+            return row._replace(flags=flags, batch_key=key)
         return row._replace(flags=flags, batch_size=0, batch_key=0)
 
     @cached_property

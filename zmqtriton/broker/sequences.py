@@ -100,9 +100,13 @@ class Sequences:
                 "non-empty correlation ID"
             )
 
+        if row.correlation and self.is_iterative and not row.flags & SEQUENCE_START:
+            raise InvalidArgument(self._must_start(row.correlation))
+
     def begin_steps(self, request: Inflight) -> Sequence:
-        """It becomes a sequence by itself. What its client has said of another is not heard."""
-        correlation, row = next(self._own_ids), request.row
+        """It becomes a sequence by itself, which ends when it is answered and not before."""
+        row = request.row
+        correlation = row.correlation or next(self._own_ids)
         flags = row.flags & ~SEQUENCE_END | SEQUENCE_START
         request.row = row._replace(flags=flags, correlation=correlation)
         request.sequence = sequence = Sequence(correlation)
@@ -165,11 +169,14 @@ class Sequences:
             sequence.successor, new.predecessor = new, sequence
         return new
 
-    def _unknown(self, correlation: Correlation, now_ns: int) -> ZmqTritonError:
-        text = (
+    def _must_start(self, correlation: Correlation) -> str:
+        return (
             f"inference request for sequence {correlation} to model '{self._model}' must specify "
             "the START flag on the first request of the sequence"
         )
+
+    def _unknown(self, correlation: Correlation, now_ns: int) -> ZmqTritonError:
+        text = self._must_start(correlation)
         cause = self._lost.get(correlation)
         if cause is None and self._forgotten is not None:
             self._forgotten_until_ns = self._forgotten_until_ns or now_ns + self._idle_ns

@@ -23,6 +23,7 @@ from tests.conformance.tables import (
     policies,
     requests,
     senders,
+    sequences,
     shapes,
     tensors,
 )
@@ -45,6 +46,7 @@ TABLES: dict[str, ModuleType] = {
         shapes,
         policies,
         ensembles,
+        sequences,
         grpc_contents,
         grpc_infer,
         grpc_stream,
@@ -92,5 +94,6 @@ REPOSITORIES = {
         Repository("shapes", shapes.MODELS, shapes.OPTIONS),
         Repository("policies", policies.MODELS, policies.OPTIONS),
         Repository("ensembles", ensembles.MODELS, ensembles.OPTIONS),
+        Repository("sequences", sequences.MODELS, sequences.OPTIONS),
     )
 }
