@@ -108,6 +108,6 @@ def test_the_header_length_of_a_compressed_response_is_that_of_the_json() -> Non
 
 
 def test_what_is_deflated_comes_back() -> None:
-    assert zlib.decompress(deflate(TEXT, "deflate")) == TEXT
+    assert zlib.decompress(deflate([TEXT], "deflate")) == TEXT
     with pytest.raises(Unsupported):
         inflate(TEXT, "br", 1000)

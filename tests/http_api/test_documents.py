@@ -146,6 +146,31 @@ def test_a_document_of_very_many_members_is_refused_unread(colon: bytes) -> None
         documents.parse(text)
 
 
+def test_the_pieces_of_a_document_are_its_text() -> None:
+    long = 3 * documents._STEP + 7
+    odd = np.arange(long, dtype=np.float64)
+    odd[::1000] = np.nan
+    odd[5::1001] = -np.inf
+    rows: list[dict[str, Any]] = [
+        {"name": "a", "data": np.arange(long)},
+        {"name": "b", "data": odd},
+        {"name": "c", "parameters": {"binary_data_size": 4}},
+        {"name": "d", "data": []},
+        {"name": "e", "data": ["x", "null", "\n"] * long},
+        {"name": "f", "data": [True, False]},
+    ]
+    documents_of_all_kinds: list[dict[str, Any]] = [
+        {"id": "1", "outputs": rows},
+        {"outputs": rows[:1]},
+        {"outputs": []},
+    ]
+    for document in documents_of_all_kinds:
+        pieces = documents.pieces(document, "outputs", "data")
+
+        assert documents.write(document) == b"".join(pieces)
+        assert max(map(len, pieces)) < 4 << 20
+
+
 def test_colons_within_strings_are_no_members() -> None:
     strings = ["a:b:c", '{"a":1}'] * documents.MAX_MEMBERS
 

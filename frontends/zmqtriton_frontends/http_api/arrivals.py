@@ -13,7 +13,7 @@ from typing import Any
 
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_frontends.http_api import outgoing
-from zmqtriton_frontends.http_api.infer import Encoded
+from zmqtriton_frontends.http_api.encoding import Encoded
 from zmqtriton_frontends.http_api.shortcut import Exchange, Head, Shortcut
 
 _MAX_HEAD_BYTES = 4096

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
@@ -56,7 +57,7 @@ def _quality(attributes: list[str]) -> float:
     return 1.0
 
 
-def deflate(data: bytes, coding: str) -> bytes:
+def deflate(pieces: Iterable[bytes | memoryview], coding: str) -> bytes:
     """The body in a coding that choose() gave."""
     stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW[coding])
-    return stream.compress(data) + stream.flush()
+    return b"".join([*map(stream.compress, pieces), stream.flush()])

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -48,7 +48,17 @@ async def read(text: bytes, reader: Callable[[bytes], _Read]) -> _Read:
     to other threads, but needs a fraction of the time that all the steps together do."""
     if len(text) < _LARGE_BYTES:
         return reader(text)
-    return await asyncio.get_running_loop().run_in_executor(_reader, reader, text)
+    return await aside(reader, text)
+
+
+def is_long(size: int) -> bool:
+    """Whether numbers of so many bytes take so long to write that others should not wait."""
+    return size >= _LARGE_BYTES
+
+
+async def aside(work: Callable[..., _Read], *arguments: Any) -> _Read:
+    """Has a thread do it, one after the other, while the loop goes on."""
+    return await asyncio.get_running_loop().run_in_executor(_reader, work, *arguments)
 
 
 def parse(text: bytes) -> Any:
@@ -137,6 +147,29 @@ def write(document: Any) -> bytes:
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     # Our documents hold no None, so a null is a number that is not finite, or stands in a string.
     return orjson.dumps(_with_all_numbers(document)) if b"null" in text else text
+
+
+def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
+    """The same text, for a thread: others go on between its pieces. The document's last member is
+    an array of objects, of which some have an array as their last member."""
+    first = {key: value for key, value in document.items() if key != rows}
+    found = [write(first)[:-1] + (b"," if first else b"") + write(rows) + b":["]
+    for i, row in enumerate(document[rows]):
+        named = {key: value for key, value in row.items() if key != elements}
+        found.append((b"," if i else b"") + write(named)[:-1])
+        if elements in row:
+            found.append(b"," + write(elements) + b":[")
+            found += _in_steps(row[elements])
+            found.append(b"]")
+        found.append(b"}")
+    return [*found, b"]}"]
+
+
+def _in_steps(values: Any) -> Iterator[bytes]:
+    for at in range(0, len(values), _STEP):
+        step = values[at : at + _STEP]
+        text = _numbers(step) if type(values) is np.ndarray else write(step)[1:-1]
+        yield b"," + text if at else text
 
 
 def _with_all_numbers(value: Any) -> Any:

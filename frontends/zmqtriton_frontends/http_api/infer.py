@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import falcon.asgi
 
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.memory import INLINE_BYTES
-from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.catalogue import ModelVersion
-from zmqtriton_frontends.classification import classify
 from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.gathered import Gathered
@@ -29,8 +26,8 @@ from zmqtriton_frontends.http_api import (
     intake,
     outgoing,
 )
+from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.infer_response import write
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
 
 #: Of a request, whole; a view where it lies in shared memory.
@@ -38,9 +35,7 @@ Body = bytes | memoryview
 #: Makes a request of a body's JSON; may be left to a thread.
 Reader = Callable[[bytes], InferRequest]
 
-_JSON_LENGTH = binary.HEADER.lower()
-JSON_LENGTH = _JSON_LENGTH.encode()
-_OCTETS = ("content-type", "application/octet-stream")
+JSON_LENGTH = binary.HEADER.lower().encode()
 
 
 class Inference:
@@ -86,8 +81,11 @@ class Inference:
             self._forwarding.add(parsed.body.parameters, req.spelled_headers())
         checked = self.check(target, parsed)
         response = await self._gateway.infer(checked)
-        encoded = encode(checked, parsed, response, req.header(b"accept-encoding"))
-        _answer(req, resp, encoded)
+        wanted = Wanted(checked, parsed, req.header(b"accept-encoding"))
+        if wanted.takes_long(response):
+            _answer(req, resp, await documents.aside(wanted.encode_in_pieces, response))
+        else:
+            _answer(req, resp, wanted.encode(response))
 
     # ------------------------------------------- what shortcut.py does too, one after the other
 
@@ -132,40 +130,6 @@ class Inference:
 
 def _read_json(text: bytes) -> InferRequest:
     return infer_request.read(documents.parse(text), None)
-
-
-class Encoded(NamedTuple):
-    """A response as its client accepts it."""
-
-    #: Those that differ from other responses'.
-    headers: tuple[tuple[str, str], ...]
-    text: bytes
-    #: What follows the text.
-    tail: list[bytes | memoryview]
-
-
-def encode(
-    checked: kserve.CheckedRequest,
-    parsed: InferRequest,
-    response: ResponseBody,
-    accepted: str | None,
-) -> Encoded:
-    """Raises what infer_response.write raises."""
-    form = parsed.form
-    if form.classes:
-        response = classify(checked.model, response, form.classes)
-    text, tail = write(checked.model, parsed.body.request_id, response, form)
-    headers: tuple[tuple[str, str], ...] = ()
-    if tail:
-        headers = (
-            ("content-type", "application/octet-stream"),
-            (JSON_LENGTH.decode(), str(len(text))),
-        )
-    coding = compression.choose(accepted) if accepted is not None else ""
-    if coding:
-        text, tail = compression.deflate(b"".join((text, *tail)), coding), []
-        headers += (("content-encoding", coding),)
-    return Encoded(headers, text, tail)
 
 
 def _answer(req: Request, resp: falcon.asgi.Response, encoded: Encoded) -> None:

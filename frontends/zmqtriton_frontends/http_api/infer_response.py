@@ -14,13 +14,27 @@ from zmqtriton_frontends.http_api.json_tensors import from_bytes
 
 
 class WrittenResponse(NamedTuple):
-    text: bytes
+    text: bytes | list[bytes]
     #: What goes out as binary, behind the text.
     tail: list[bytes | memoryview]
 
 
+def json_bytes(response: ResponseBody, form: OutputForm) -> int:
+    """How much of it write() makes numbers of."""
+    return sum(
+        len(tensor.data)
+        for tensor in response.outputs
+        if tensor.name not in form.places and not form.listed.get(tensor.name, form.default)
+    )
+
+
 def write(
-    model: ModelVersion, request_id: str, response: ResponseBody, form: OutputForm
+    model: ModelVersion,
+    request_id: str,
+    response: ResponseBody,
+    form: OutputForm,
+    *,
+    in_pieces: bool = False,
 ) -> WrittenResponse:
     """Raises InternalError for a tensor whose bytes are not its shape's, InvalidArgument for one
     that JSON cannot carry."""
@@ -45,6 +59,8 @@ def write(
         else:
             entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
         outputs.append(entry)
+    if in_pieces:
+        return WrittenResponse(documents.pieces(document, "outputs", "data"), tail)
     return WrittenResponse(documents.write(document), tail)
 
 

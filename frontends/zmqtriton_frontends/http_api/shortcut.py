@@ -8,20 +8,20 @@ rule about them stands twice; what a request is, and what is answered, infer.py 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends import narration
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import problems
+from zmqtriton_frontends.http_api import documents, problems
 from zmqtriton_frontends.http_api.access import Check
-from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Encoded, Inference, encode
-from zmqtriton_frontends.http_api.infer_request import InferRequest
-from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
+from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Inference
 from zmqtriton_frontends.payload import has_references, is_large
 
 #: A body of more may take its time, or memory of its own.
@@ -39,6 +39,7 @@ _UNUSUAL = frozenset(
     )
 )
 
+_T = TypeVar("_T")
 #: Gets the status and the response, sooner or later.
 Answer = Callable[[int, Encoded], None]
 
@@ -97,16 +98,15 @@ class Shortcut:
 class Exchange:
     """One request under way, and what the gateway gives its response to."""
 
-    __slots__ = ("_answer", "_checked", "_head", "_id", "_parsed", "_shortcut", "_task")
+    __slots__ = ("_answer", "_head", "_id", "_shortcut", "_task", "_wanted")
 
     def __init__(self, shortcut: Shortcut, head: Head, answer: Answer) -> None:
         self._shortcut = shortcut
         self._head = head
         self._answer = answer
         self._id = 0
-        self._task: asyncio.Task[ResponseBody] | None = None
-        self._parsed: InferRequest
-        self._checked: CheckedRequest
+        self._task: asyncio.Task[Any] | None = None
+        self._wanted: Wanted
 
     def begin(self, body: bytes) -> None:
         """Answers perhaps before it returns."""
@@ -116,14 +116,15 @@ class Exchange:
             self.set_exception(error)
 
     def _ask(self, body: bytes) -> None:
-        shortcut, (target, _, json_length, _) = self._shortcut, self._head
+        shortcut, (target, _, json_length, accepted) = self._shortcut, self._head
         narration.came_to_infer(*target)
         inference = shortcut.inference
         text, reader = inference.reader(inference.find(target), body, json_length)
-        self._parsed = parsed = reader(text)
-        self._checked = checked = inference.check(target, parsed)
+        parsed = reader(text)
+        checked = inference.check(target, parsed)
+        self._wanted = Wanted(checked, parsed, accepted)
         if checked.places or is_large(checked.body):
-            self._await(shortcut.gateway.infer(checked))
+            self._await(shortcut.gateway.infer(checked), self._write)
         else:
             self._id = shortcut.gateway.begin(checked, self)
 
@@ -142,7 +143,7 @@ class Exchange:
         try:
             response = wire.decode_response(body)
             if has_references(response):
-                self._await(self._shortcut.gateway.payload.open(response))
+                self._await(self._shortcut.gateway.payload.open(response), self._write)
             else:
                 self._write(response)
         except Exception as error:  # noqa: BLE001 - as above; the gateway reads on in any case
@@ -158,18 +159,24 @@ class Exchange:
 
     # ------------------------------------------------------------------ parts
 
-    def _await(self, opened: Awaitable[ResponseBody]) -> None:
-        self._task = asyncio.ensure_future(opened)
-        self._task.add_done_callback(self._awaited)
+    def _await(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
+        self._task = asyncio.ensure_future(awaited)
+        self._task.add_done_callback(functools.partial(self._awaited, then))
 
-    def _awaited(self, task: asyncio.Task[ResponseBody]) -> None:
+    def _awaited(self, then: Callable[[_T], None], task: asyncio.Task[_T]) -> None:
         if task.cancelled():
             return
         try:
-            self._write(task.result())
+            then(task.result())
         except Exception as error:  # noqa: BLE001 - as above
             self.set_exception(error)
 
     def _write(self, response: ResponseBody) -> None:
-        encoded = encode(self._checked, self._parsed, response, self._head.accepted)
+        wanted = self._wanted
+        if wanted.takes_long(response):
+            self._await(documents.aside(wanted.encode_in_pieces, response), self._succeed)
+        else:
+            self._succeed(wanted.encode(response))
+
+    def _succeed(self, encoded: Encoded) -> None:
         self._answer(200, encoded)
