@@ -110,6 +110,32 @@ def test_a_client_that_does_not_read_its_answer_is_left() -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize(("bytes_a_time", "is_waited_for"), [(40 << 10, True), (1000, False)])
+def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
+    bytes_a_time: int, is_waited_for: bool
+) -> None:
+    async def scenario(party: Party) -> None:
+        party.answer_bytes = 64 << 20
+        loop = asyncio.get_running_loop()
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(party.address)
+        client.setblocking(False)
+        await loop.sock_sendall(client, POST % 2 + b"ab")
+        for _ in range(5):
+            left = bytes_a_time
+            while left:
+                left -= len(await loop.sock_recv(client, left))
+            await party.turn()
+            party.later(STALL_S - 1)
+        await party.turn()
+
+        assert is_waited_for == (not party.connections.are_idle)
+        client.close()
+
+    play(scenario)
+
+
 def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
     tmp_path: Path,
 ) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import socket
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,9 +29,12 @@ _log = logging.getLogger(__name__)
 
 #: From the connection to the end of its first request's headers.
 HEADERS_WITHIN_S = 9.0
-#: A body must bring so many bytes in each such time, and a client that is sent one must read some.
+#: So many bytes of a body must come in each such time, and so many be read of an answer.
 STALL_S = 30.0
 MIN_PROGRESS_BYTES = 30 * 1024
+
+#: In the kernel's tcp_info: tcpi_bytes_acked, since Linux 4.1.
+_ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 
 _SERVER_EXITING = b'{"error":"Server exiting"}'
 
@@ -44,7 +50,8 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._response_buffer: bytes | None = None
         self._connections = connections
         self._received = 0
-        self._progress = (0, -1)
+        #: Whether it was sending, and how many bytes had gone, or come, at that time.
+        self._progress = (False, 0)
         self._progress_at = 0.0
         self._spelling = Spelling() if owner.keeps_spelling else None
         #: Takes what arrives, from the first large body on.
@@ -292,19 +299,22 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
                 self._end("Request Timeout")
             return
         is_receiving = self.is_receiving
-        if not unsent and not is_receiving:
-            self._progress, self._progress_at = (self._received, -1), now
-            return
-        received, previously_unsent = self._progress
-        has_moved = (
-            unsent != previously_unsent
-            if unsent
-            else self._received - received >= MIN_PROGRESS_BYTES
-        )
-        if has_moved:
-            self._progress, self._progress_at = (self._received, unsent or -1), now
+        is_sending = bool(unsent)
+        done = self._acknowledged() if is_sending else self._received
+        was_sending, before = self._progress
+        is_idle = not is_sending and not is_receiving
+        if is_idle or is_sending != was_sending or done - before >= MIN_PROGRESS_BYTES:
+            self._progress, self._progress_at = (is_sending, done), now
         elif now - self._progress_at > STALL_S:
             self._end("Request Timeout" if is_receiving and not unsent else "")
+
+    def _acknowledged(self) -> int:
+        """Bytes that the client's side has taken, as the kernel knows it."""
+        own: int = self.transport.get_extra_info("socket").fileno()
+        with socket.socket(fileno=os.dup(own)) as connection:
+            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        (acknowledged,) = struct.unpack_from("=Q", info.ljust(_INFO_BYTES, b"\0"), _ACKNOWLEDGED_AT)
+        return int(acknowledged)
 
     def _has_begun_request(self) -> bool:
         # A parser without such a field may hold something, so it counts as begun.
