@@ -200,6 +200,19 @@ def test_an_executing_request_does_not_keep_others_waiting(server: FakeServer) -
 # --------------------------------------------------------------------- the end
 
 
+def test_a_crowd_that_comes_at_once_can_connect(server: FakeServer) -> None:
+    [process] = server.branches
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(600):
+                # What the kernel has no room for it tells nobody, and tries again after a second.
+                connection = socket.create_connection(("127.0.0.1", server.port), timeout=0.9)
+                stack.enter_context(connection)
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
 def test_idle_and_half_open_connections_do_not_delay_the_end(server: FakeServer) -> None:
     with connection(server) as idle, plug(server) as silent, plug(server) as half:
         ask(idle)

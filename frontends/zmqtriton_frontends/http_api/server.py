@@ -150,7 +150,11 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         make: Any = lambda: Connection(self, connections)  # noqa: E731
         if secured is not None:
             make = secured.secured(make)
-        servers = [await self.loop.create_server(make, sock=s.sock) for s in self.sockets]
+        # Without it the loop would have them listen for a hundred at a time.
+        backlog = self.cfg.backlog
+        servers = [
+            await self.loop.create_server(make, sock=s.sock, backlog=backlog) for s in self.sockets
+        ]
         gc.freeze()
         for listener in self.sockets:
             gateway.listening("HTTPService", _address(listener.getsockname()))
