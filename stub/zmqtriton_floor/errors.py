@@ -34,6 +34,10 @@ class ZmqTritonError(Exception):
         return str(self.args[0]) if self.args else ""
 
 
+#: How the text ends of what is refused because as much is under way as may be.
+OVERLOADED = "Exceeds maximum queue size"
+
+
 class UnknownError(ZmqTritonError):
     """Raised when a model says UNKNOWN; Triton answers 400 for it."""
 

@@ -113,4 +113,4 @@ def test_what_a_dead_model_has_asked_is_cancelled(world: World) -> None:
 
     assert [(S, wire.Route(ASKER, 1))] == world.abandoned
     world.finish(S)
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered

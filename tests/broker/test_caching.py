@@ -60,7 +60,7 @@ def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
     assert [(0, wire.FINAL)] == [(r.code, r.flags) for r in world.replies[OTHER, 1]]
     counted = {"inferences": 1, "success": 2, "queue": 2, "compute_infer": 1}
     assert counted | {"cache_hit": 1, "cache_miss": 1} == world.counted()
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 @pytest.mark.parametrize(

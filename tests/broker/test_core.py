@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.broker.world import TOKEN, Page, World, request
-from zmqtriton.broker.inflight import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
+from zmqtriton.broker.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,
@@ -151,7 +151,7 @@ def test_a_frontend_that_dies_has_its_requests_cancelled(world: World) -> None:
     assert [(S, wire.Route(F, 1))] == world.abandoned
     world.finish(S)
     assert {} == {k: v for k, v in world.works.items() if v}
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 def test_a_retired_generation_is_drained_when_its_last_answer_is_out(world: World) -> None:
@@ -211,7 +211,7 @@ def test_removing_a_generation_answers_what_is_left_of_it(world: World) -> None:
     world.take()
 
     assert ["gave up", "gave up"] == [world.finals(F, i)[0].text for i in (1, 2)]
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() -> None:
@@ -271,7 +271,7 @@ def test_a_token_opens_only_its_own_door(world: World) -> None:
 
 
 def test_beyond_the_bound_requests_are_refused(world: World) -> None:
-    world.core.unanswered = MAX_UNANSWERED
+    world.core.limits.unanswered = MAX_UNANSWERED
 
     world.infer(F, request(1))
 
@@ -282,14 +282,14 @@ def test_requests_may_have_so_many_bytes_together(world: World) -> None:
     world.stub(S)
     world.infer(F, request(1))
     (asked,) = world.core.peers[F].requests.values()
-    assert asked.size == world.core.unanswered_bytes > 0
-    world.core.unanswered_bytes += MAX_UNANSWERED_BYTES
+    assert asked.size == world.core.limits.unanswered_bytes > 0
+    world.core.limits.unanswered_bytes += MAX_UNANSWERED_BYTES
 
     world.infer(F, request(2))
 
     assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 2)]
     world.finish(S)
-    assert MAX_UNANSWERED_BYTES == world.core.unanswered_bytes
+    assert MAX_UNANSWERED_BYTES == world.core.limits.unanswered_bytes
 
 
 def test_statistics_count_requests_elements_and_executions(world: World) -> None:
@@ -369,7 +369,7 @@ def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(world: Wo
     world.gone(S)
 
     assert [Cancelled.number] == [r.code for r in world.finals(F, 3)]
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: World) -> None:

@@ -42,7 +42,7 @@ def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
 
     assert [1, 2, 2, 2, 2, 2, 1, 0] == seen
     assert [b"0", b"1", b"2", b"3"] == [r.outputs[0].data for r in world.responses(1)]
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 @pytest.mark.row("E56")
@@ -74,7 +74,7 @@ def test_an_error_drops_what_waits_for_its_turn_and_releases_its_memory() -> Non
 
     assert ["in ensemble 'e', no luck"] == world.error_texts(1)
     assert blocks == sorted(world.released[serial])
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 RESHAPED = {"reshape": {"shape": [2, 2]}}
@@ -115,4 +115,4 @@ def test_an_output_that_cannot_have_its_shape_is_an_error() -> None:
     assert [
         "in ensemble 'e', output tensor shape does not match size of output for 'y'"
     ] == world.error_texts(1)
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered

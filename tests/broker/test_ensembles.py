@@ -45,7 +45,7 @@ def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> No
     assert [tensor("I", b"made")] == world.asked("second").inputs
     world.answer("second", tensor("O", b"done"))
     assert [tensor("y", b"done")] == world.response(1).outputs
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 @pytest.mark.row("E53")
@@ -462,7 +462,7 @@ def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
     replies = world.replies[F, 1]
     assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [(r.flags, r.number) for r in replies]
     assert [b"a", b"b"] == [r.outputs[0].data for r in world.responses(1)]
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with() -> None:

@@ -145,7 +145,7 @@ def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(world: 
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
     assert not world.works
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 def test_a_waiting_request_can_be_cancelled_and_expire(world: World) -> None:
@@ -159,7 +159,7 @@ def test_a_waiting_request_can_be_cancelled_and_expire(world: World) -> None:
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
     assert not world.works
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
     assert 0 == world.core.generations[1].pending
 
 
@@ -176,7 +176,7 @@ def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> No
     world.take()
 
     assert [3, 4, 5] == [r.number for r in world.replies[F, 1]]
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered
 
 
 # ------------------------------------------------------------------------ blocks
@@ -404,4 +404,4 @@ def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: World) 
 
     assert {} == world.works
     assert [0] == [r.code for r in world.finals(F, 1)]
-    assert 0 == world.core.unanswered
+    assert 0 == world.core.limits.unanswered

@@ -237,7 +237,7 @@ class Day:
         self.check()
         answered = set(self.world.replies)
         assert self.asked - self.orphans <= answered
-        assert 0 == self.world.core.unanswered
+        assert 0 == self.world.core.limits.unanswered
         assert all(not peer.requests for peer in self.world.core.peers.values())
         for peer in self.frontends:
             self.world.gone(peer)

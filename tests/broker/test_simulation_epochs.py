@@ -312,8 +312,8 @@ class Epochs:
         for frontend in self.frontends:
             assert set() == frontend.waiting
             assert all(times == 1 for times in frontend.finals.values())
-        assert 0 == core.unanswered
-        assert 0 == core.unanswered_bytes
+        assert 0 == core.limits.unanswered
+        assert 0 == core.limits.unanswered_bytes
         assert all(not peer.requests for peer in core.peers.values())
         assert 0 == core.blocks.leases.count
         assert {p.serial: 0 for p in self.processes.values()} == {

@@ -154,7 +154,7 @@ class Day:
 
 
 @pytest.mark.row("E38")
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_resources_are_never_exceeded_and_never_lie_idle(seed: int) -> None:
     day = Day(seed)
 

@@ -15,7 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests import leaks
-from tests.faults import broker_death, frontend_death, grpc_load, stub_death, supervisor_death
+from tests.faults import (
+    broker_death,
+    frontend_death,
+    grpc_load,
+    overload,
+    stub_death,
+    supervisor_death,
+)
 from tests.faults.load import Load
 from tests.server import Server
 
@@ -133,6 +140,7 @@ def main() -> int:
     _frontend_deaths(rounds)
     _supervisor_deaths(rounds)
     _grpc_load()
+    overload.run(60.0)
     left = leaks.leaks(before, mark)
     print("left behind:", left or "nothing")
     return 1 if left else 0

@@ -31,6 +31,8 @@ from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
 
 #: What the broker counts of no model's.
 COUNTS = {"malformed": 3, "received_bytes": 700, "sent_bytes": 800, "leases": 4}
+COUNTS.update(unanswered=5, refused=6)
+
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _TOKEN = bytes(16)

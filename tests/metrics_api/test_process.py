@@ -42,6 +42,8 @@ def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
     assert 'zmqtriton_broker_bytes_total{direction="in"} 700\n' in text
     assert 'zmqtriton_broker_bytes_total{direction="out"} 800\n' in text
     assert "zmqtriton_leased_blocks 4\n" in text
+    assert "zmqtriton_unanswered_requests 5\n" in text
+    assert "zmqtriton_refused_requests_total 6\n" in text
     assert [(m.service, m.address) for m in server.listening] == [
         ("Metrics Service", f"127.0.0.1:{server.port}")
     ]

@@ -13,7 +13,7 @@ from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.ordering import Addressed
 from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import Cancelled, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
@@ -60,8 +60,7 @@ class Answers:
         request.answer()
         if generation.sequences is not None:
             generation.sequences.answered(request)
-        core.unanswered -= 1
-        core.unanswered_bytes -= request.size
+        core.limits.answered(request)
         generation.unanswered -= 1
         peer = core.peers.get(request.peer)
         if peer is not None:
@@ -90,7 +89,7 @@ def too_many(request: Inflight) -> Unavailable:
         named = wire.decode_request(request.body).request_id
     except ProtocolError:
         named = ""
-    text = f"[request id: {named or '<id_unknown>'}] Exceeds maximum queue size"
+    text = f"[request id: {named or '<id_unknown>'}] {OVERLOADED}"
     model = request.row.model  # only a model that asks does so by name
     where = f"Model {model} - Error when running inference: " if model else ""
     return Unavailable(where + text)

@@ -16,9 +16,10 @@ from zmqtriton.broker.circles import Circles
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
-from zmqtriton.broker.inflight import MAX_UNANSWERED, MAX_UNANSWERED_BYTES, Inflight, RequestState
+from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance
 from zmqtriton.broker.iterations import Iterations
+from zmqtriton.broker.limits import Limits
 from zmqtriton.broker.measures import Measures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
@@ -45,8 +46,7 @@ class Core:
         self.instances: dict[int, Instance] = {}
         #: Dropped because they did not decode or came from where they may not.
         self.malformed = 0
-        self.unanswered = 0
-        self.unanswered_bytes = 0
+        self.limits = Limits()
         self.blocks = Blocks(self.outbox, self.peers)
         self.traffic = Traffic()
         self.answers = Answers(self)
@@ -69,6 +69,7 @@ class Core:
         self._dispatch.number_from(epoch << 40)
         self._sequencing.epoch = epoch
         self.rates.begin(settings)
+        self.limits.begin(settings)
 
     # ------------------------------------------------------- peers and models
 
@@ -197,7 +198,9 @@ class Core:
                 self.malformed += 1
                 continue
             try:
-                generation = self._find(row)
+                generation = self.generations.find(row)
+                is_client = peer.role != "stub" and not row.flags & wire.RESENT
+                self.limits.check(generation, is_client)
             except ZmqTritonError as error:
                 self.answers.deny(serial, row.id, error)
                 continue
@@ -216,8 +219,7 @@ class Core:
     def submit(self, request: Inflight, now_ns: int) -> None:
         """Admits a request; it is dispatched when all of this event has been taken."""
         row, generation = request.row, request.generation
-        self.unanswered += 1
-        self.unanswered_bytes += request.size
+        self.limits.admitted(request)
         generation.unanswered += 1
         generation.statistics.last_arrival_ns = now_ns
         if generation.is_cached and self.caching.answer(request, now_ns):
@@ -251,16 +253,6 @@ class Core:
         """It was queued, and is dispatched at the end of this event, or later."""
         self._dispatch.limit_wait(request)
         self._dispatch.touch(request.generation)
-
-    @property
-    def is_full(self) -> bool:
-        many = self.unanswered >= MAX_UNANSWERED
-        return many or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
-
-    def _find(self, row: wire.Request) -> Generation:
-        if self.is_full:
-            raise Unavailable("Exceeds maximum queue size")
-        return self.generations.find(row)
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """A queued request is never executed; an executing one's stub is told."""

@@ -18,6 +18,7 @@ from zmqtriton.broker.runs import SEQUENCE_FLAGS, Call, Run, Sequence, Wave, blo
 from zmqtriton.broker.steps import Step, fit
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
+    OVERLOADED,
     Cancelled,
     InvalidArgument,
     ProtocolError,
@@ -145,8 +146,8 @@ class Ensembles:
             text = f"Request for unknown model: '{step.model}'"
             text += f" version {step.version}" if step.version > 0 else ""
             self._fail(run, Unavailable(f"{text} is not at ready state"), now_ns)
-        elif core.is_full:
-            self._fail(run, Unavailable("Exceeds maximum queue size"), now_ns)
+        elif core.limits.is_full:
+            self._fail(run, Unavailable(OVERLOADED), now_ns)
         else:
             # Unlike those of peers its numbers must not be those of an earlier broker.
             self._last_id = own_id = max(self._last_id + 1, now_ns)

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from zmqtriton.broker.slots import Sequence
 
 
-#: Requests that may be unanswered at once; the next one is refused.
-MAX_UNANSWERED = 100_000
-MAX_UNANSWERED_BYTES = 1 << 30
-
-
 class RequestState(enum.Enum):
     QUEUED = "queued"
     EXECUTING = "executing"

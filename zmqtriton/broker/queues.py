@@ -28,16 +28,20 @@ _MOST_AHEAD = 16
 
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
 _MAX_EXECUTION = "max_execution_seconds"
+#: The model parameter that bounds how many requests of clients may be unanswered; 0: unbounded.
+_MAX_REQUESTS = "max_requests"
 
 
-def _max_execution_ns(config: dict[str, Any]) -> int:
+def _parameter(config: dict[str, Any], name: str) -> float | None:
+    """A number that a model gives, in any spelling of the name; None: it gives none."""
     for key, value in config.get("parameters", {}).items():
-        if key.lower() == _MAX_EXECUTION:
+        if key.lower() == name:
             try:
-                return max(0, int(float(value.get("string_value", "0")) * 1e9))
-            except (ValueError, OverflowError):
-                return 0
-    return 0
+                number = float(value.get("string_value", ""))
+            except ValueError:
+                return None
+            return number if 0 <= number < 1e9 else None
+    return None
 
 
 def _instances(config: dict[str, Any]) -> int:
@@ -64,7 +68,10 @@ class Generation:
         self.takes_gpu = takes_gpu(document)
         #: What an ensemble does; None for a model that has stubs.
         self.plan = Plan(model, document) if "ensemble_scheduling" in document else None
-        self.max_execution_ns = _max_execution_ns(document)
+        self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
+        most = _parameter(document, _MAX_REQUESTS)
+        #: None: as many as the server's options say.
+        self.most_requests = None if most is None else int(most)
         self.statistics = ModelStatistics()
         self.instances: dict[int, Instance] = {}
         #: The models that this one has asked.

@@ -34,6 +34,7 @@ def report(
         entry["zmqtriton"]["unanswered"] = generation.unanswered
     own: dict[str, Any] = {"malformed": core.malformed, "leases": core.blocks.leases.count}
     own |= vars(core.traffic) | core.caching.report() | {"resources": core.rates.report()}
+    own |= {"refused": core.limits.refused, "unanswered": core.limits.unanswered}
     document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
     peer = core.peers.get(serial)
     if peer is not None and peer.role == "metrics":

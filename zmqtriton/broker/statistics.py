@@ -69,6 +69,11 @@ class ModelStatistics:
     def inserted(self, insertion_ns: int) -> None:
         self.cache_miss.add(0, insertion_ns)
 
+    def rejected(self) -> None:
+        """One that was never admitted."""
+        self.fail.add(1, 0)
+        self.failures[REJECTED] += 1
+
     def failed(self, request: Inflight, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1

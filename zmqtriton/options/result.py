@@ -17,6 +17,10 @@ class Options:
     # Server
     id: str = "triton"
     exit_timeout_secs: int = 30
+    #: 0: as many as the broker can bear.
+    max_requests: int = 0
+    #: 0: any number.
+    max_model_requests: int = 0
     early_liveness: bool = False
     #: Empty: $RUNTIME_DIRECTORY, else a new private directory.
     runtime_directory: str = ""

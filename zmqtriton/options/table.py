@@ -20,6 +20,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "exit-timeout-secs",
             "Seconds that requests under way are given when the server stops.",
         ),
+        a.count(
+            "max-requests",
+            "Inferences that may be unanswered at once, by default 100000; the next one gets 503.",
+        ),
+        a.count(
+            "max-model-requests",
+            "The same for each model that has no parameter max_requests. By default any number.",
+        ),
         a.switch(
             "early-liveness",
             "Open the ports before models are loaded: live at once, ready when they are.",

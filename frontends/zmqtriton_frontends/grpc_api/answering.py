@@ -11,7 +11,7 @@ import contextlib
 import logging
 from typing import Any
 
-from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import OVERLOADED, InternalError, Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
@@ -21,6 +21,9 @@ _log = logging.getLogger(__name__)
 #: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
 #: their own; a traceback must not become that.
 _MAX_DETAILS_BYTES = 6000
+_UNAVAILABLE = Unavailable.grpc_status
+#: In milliseconds; clients that have no policy of trying again take no notice.
+_PUSHBACK = (("grpc-retry-pushback-ms", "1000"),)
 #: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
 FAR_S = 1e9
 #: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
@@ -90,6 +93,11 @@ def compression_of(settings: dict[str, Any]) -> str:
     are among the algorithms that every client of gRPC knows."""
     level = settings["grpc_infer_response_compression_level"]
     return {"low": "gzip", "medium": "deflate", "high": "deflate"}.get(level, "")
+
+
+def pushback(code: int, text: str) -> tuple[tuple[str, str], ...]:
+    """Trailers that keep a client whose policy is to try again from doing so at once."""
+    return _PUSHBACK if code == _UNAVAILABLE and text.endswith(OVERLOADED) else ()
 
 
 def details_of(text: str) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from zmqtriton_frontends.grpc_api.answering import pushback
 from zmqtriton_frontends.grpc_api.handlers import Rpc
 from zmqtriton_frontends.http2.header_blocks import Headers, literal, status
 
@@ -125,6 +126,7 @@ def trailers(code: int, text: str) -> bytes:
     pairs = [(b"grpc-status", b"%d" % code)]
     if text:
         pairs.append((b"grpc-message", percent_encoded(text)))
+    pairs += [(name.encode(), value.encode()) for name, value in pushback(code, text)]
     return literal(pairs)
 
 

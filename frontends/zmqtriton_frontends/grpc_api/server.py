@@ -28,6 +28,7 @@ from zmqtriton_frontends.grpc_api.answering import (
     compression_of,
     details_of,
     failed,
+    pushback,
 )
 from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
 from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
@@ -224,5 +225,6 @@ class Server:
 
 
 async def _abort(context: Any, error: ZmqTritonError) -> NoReturn:
-    await context.abort(_STATUS[error.grpc_status], details_of(error.text))
+    code, text = error.grpc_status, details_of(error.text)
+    await context.abort(_STATUS[code], text, trailing_metadata=pushback(code, text))
     raise AssertionError("abort always raises")

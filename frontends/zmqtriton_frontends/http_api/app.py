@@ -161,6 +161,7 @@ async def _answer_error(
     req: Request, resp: falcon.asgi.Response, error: ZmqTritonError, params: Any
 ) -> None:
     resp.status, resp.data = problems.told(error)
+    resp.set_headers(problems.headers(error.http_status))
 
 
 async def _answer_http_error(

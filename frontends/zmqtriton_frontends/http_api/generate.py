@@ -13,7 +13,7 @@ import falcon.asgi
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import documents, generate_request
+from zmqtriton_frontends.http_api import documents, generate_request, problems
 from zmqtriton_frontends.http_api.events import Events
 from zmqtriton_frontends.http_api.generate_response import Writer, as_event, error_document
 from zmqtriton_frontends.http_api.request import Request
@@ -44,6 +44,7 @@ class Generate:
                     continue
                 if not documents_written:
                     resp.status = status
+                    resp.set_headers(problems.headers(status))
                 documents_written.append(document)
                 if len(documents_written) > 1:
                     break  # and the request is cancelled
@@ -59,7 +60,9 @@ class Generate:
         writer = Writer(checked.model, checked.body.request_id)
         items = self._gateway.stream(checked)
         first = await anext(items)
-        document, resp.status = writer.document(first)
+        document, status = writer.document(first)
+        resp.status = status
+        resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
         if first.is_final:
             resp.data = as_event(document)

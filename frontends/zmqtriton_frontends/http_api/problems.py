@@ -12,6 +12,9 @@ from zmqtriton_frontends.http_api import documents
 
 _log = logging.getLogger(__name__)
 
+_UNAVAILABLE = 503
+#: What is refused for lack of room has it within moments; whole seconds are all there is.
+_RETRY = (("Retry-After", "1"),)
 #: A client's own names come back in the texts of its errors; a model's own texts are not cut.
 _MAX_CLIENT_ERROR = 3000
 
@@ -22,6 +25,11 @@ def told(error: ZmqTritonError) -> tuple[int, bytes]:
     if error.http_status < 500 and len(text) > _MAX_CLIENT_ERROR:
         text = text[:_MAX_CLIENT_ERROR] + " ..."
     return error.http_status, documents.write({"error": text})
+
+
+def headers(status: int) -> tuple[tuple[str, str], ...]:
+    """What else an answer with this status has."""
+    return _RETRY if status == _UNAVAILABLE else ()
 
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:

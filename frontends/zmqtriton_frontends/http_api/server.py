@@ -69,7 +69,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "timeout": _HANG_S,
             "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
             "keepalive": 75,
-            "backlog": 2048,
+            "backlog": 4096,
             # Names with `_` too; they become no variables here, so that none can pose as another.
             "header_map": "dangerous",
             "limit_request_line": 8190,

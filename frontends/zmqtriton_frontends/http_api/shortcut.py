@@ -155,7 +155,7 @@ class Exchange:
         else:
             path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
             status, text = problems.fault("POST", path, error)
-        self._answer(status, Encoded((), text, []))
+        self._answer(status, Encoded(problems.headers(status), text, []))
 
     # ------------------------------------------------------------------ parts
 

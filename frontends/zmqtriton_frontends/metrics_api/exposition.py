@@ -209,6 +209,14 @@ def render_own(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         f"zmqtriton_leased_blocks {broker['leases']}",
         *_own("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
         *_values("shared_memory_bytes", "role", shared),
+        *_own("unanswered_requests", "Inferences that are under way", "gauge"),
+        f"zmqtriton_unanswered_requests {broker['unanswered']}",
+        *_own(
+            "refused_requests_total",
+            "Inferences refused because as many were under way as may be",
+            "counter",
+        ),
+        f"zmqtriton_refused_requests_total {broker['refused']}",
         *_resources(broker.get("resources", [])),
     ]
     return "\n".join(lines) + "\n"

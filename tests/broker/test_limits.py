@@ -1,0 +1,109 @@
+"""How many requests may be unanswered at once, and who is refused where it is too many."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.broker.world import World, request
+from zmqtriton_floor import wire
+
+F, S, S2 = 1, 11, 12
+FULL = "Exceeds maximum queue size"
+
+
+def _limited(most: str = "", **settings: int) -> World:
+    world = World()
+    world.core.begin(1, json.dumps(settings))
+    config: dict[str, Any] = {"name": "m"}
+    if most:
+        config["parameters"] = {"MAX_REQUESTS": {"string_value": most}}
+    world.serve(config=config)
+    world.core.serve(wire.Serve(2, "n", 1, json.dumps({"name": "n"})))
+    world.frontend(F)
+    world.stub(S)
+    return world
+
+
+def _texts(world: World, *ids: int) -> list[str]:
+    return [reply.text for own_id in ids for reply in world.finals(F, own_id)]
+
+
+@pytest.mark.row("L04")
+def test_a_model_has_so_many_unanswered_and_no_more() -> None:
+    world = _limited(most="3")
+
+    world.infer(F, *(request(own_id) for own_id in range(1, 6)))
+
+    assert [FULL, FULL] == _texts(world, 1, 2, 3, 4, 5)
+    assert [FULL] == _texts(world, 5)
+    world.finish(S)
+    world.infer(F, request(6), request(7))
+    assert [FULL] == _texts(world, 6, 7)
+    world.infer(F, request(8, 2))
+    assert [] == _texts(world, 8)
+
+
+@pytest.mark.row("L04")
+def test_the_server_has_so_many_unanswered_and_no_more() -> None:
+    world = _limited(max_requests=2)
+
+    world.infer(F, request(1), request(2, 2), request(3), request(4, 2))
+
+    assert [FULL, FULL] == _texts(world, 1, 2, 3, 4)
+    world.cancel(F, 2)
+    world.infer(F, request(5))
+    assert [] == _texts(world, 5)
+
+
+def test_a_model_s_own_number_counts_before_the_server_s_for_all_models() -> None:
+    world = _limited(most="0", max_model_requests=1)
+
+    world.infer(F, request(1), request(2), request(3, 2), request(4, 2))
+
+    assert [FULL] == _texts(world, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("most", ["many", "-1", "1e99", "nan"])
+def test_what_is_no_number_limits_nothing(most: str) -> None:
+    world = _limited(most=most)
+
+    world.infer(F, *(request(own_id) for own_id in range(1, 9)))
+
+    assert [] == _texts(world, *range(1, 9))
+
+
+def test_what_an_admitted_request_needs_is_admitted() -> None:
+    world = _limited(max_requests=1)
+    world.stub(S2, 2)
+    world.infer(F, request(1))
+
+    world.infer(S, request(1, 0, model="n"))
+
+    assert [1] == [work.id for work in world.works[S2]]
+
+
+def test_who_asks_a_new_broker_again_is_admitted() -> None:
+    world = _limited(most="1")
+
+    rows = [request(own_id, flags=wire.RESENT) for own_id in (1, 2, 3)]
+    world.infer(F, *rows)
+
+    assert [] == _texts(world, 1, 2, 3)
+
+
+def test_the_refused_are_counted() -> None:
+    world = _limited(most="1")
+
+    world.infer(F, request(1), request(2), request(3))
+    world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
+    world.take()
+
+    [told] = [m for m in world.told if type(m) is wire.Statistics]
+    document = json.loads(told.result)
+    [entry] = document["model_stats"]
+    assert 2 == entry["zmqtriton"]["failures"]["REJECTED"]
+    assert 2 == entry["inference_stats"]["fail"]["count"]
+    assert (2, 1) == (document["zmqtriton"]["refused"], document["zmqtriton"]["unanswered"])

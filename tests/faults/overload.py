@@ -1,0 +1,169 @@
+"""`python -m tests.faults.overload`: ten times what a model can do, and what comes of it.
+
+An open loop: requests leave when their time has come, whether others are answered or not. Prints
+goodput, what refusals cost their clients, and how soon all is well again; R-19 in full.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.server import Server
+
+#: And how many milliseconds an execution takes.
+_MODELS = {"of_5_ms": 5, "of_50_ms": 50}
+#: What waits beside those that execute, for each instance.
+_WAITING = 4
+_STEP_S = 0.001
+
+
+class Answer(NamedTuple):
+    status: int
+    seconds: float
+    has_retry_after: bool
+
+
+def add(server: Server, name: str, instances: int) -> None:
+    """A model that sleeps as long as each request says."""
+    path = server.add_model("journal", name) / "config.pbtxt"
+    group = f"count: {instances} kind"
+    parameter = (
+        f'parameters {{ key: "max_requests" value '
+        f'{{ string_value: "{instances * (1 + _WAITING)}" }} }}\n'
+    )
+    path.write_text(path.read_text().replace("count: 1 kind", group) + parameter)
+
+
+class Clients:
+    """Connections to one model; a request takes an idle one, or opens another."""
+
+    def __init__(self, server: Server, model: str, milliseconds: int) -> None:
+        inputs = [
+            {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": ["x"]},
+            {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]},
+        ]
+        body = json.dumps({"inputs": inputs}).encode()
+        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}"
+        self._request = head.encode() + b"\r\n\r\n" + body
+        self._port = server.http_port
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self.answers: list[Answer] = []
+
+    async def ask(self) -> Answer:
+        if self._idle:
+            reader, writer = self._idle.pop()
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        begun_s = time.monotonic()
+        writer.write(self._request)
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        answer = Answer(int(head[9:12]), time.monotonic() - begun_s, b"retry-after" in head)
+        self.answers.append(answer)
+        self._idle.append((reader, writer))
+        return answer
+
+    async def keep_asking(self, clients: int, seconds: float) -> float:
+        """A closed loop; answers of 200 a second."""
+        end_s = time.monotonic() + seconds
+
+        async def one() -> int:
+            count = 0
+            while time.monotonic() < end_s:
+                count += (await self.ask()).status == 200
+            return count
+
+        return sum(await asyncio.gather(*(one() for _ in range(clients)))) / seconds
+
+    async def flood(self, rate: float, seconds: float) -> list[Answer]:
+        """So many a second, and what they are answered."""
+        self.answers = []
+        started_s = time.monotonic()
+        under_way: set[asyncio.Task[Answer]] = set()
+        sent = 0
+        while (passed_s := time.monotonic() - started_s) < seconds:
+            while sent < rate * passed_s:
+                sent += 1
+                task = asyncio.create_task(self.ask())
+                under_way.add(task)
+                task.add_done_callback(under_way.discard)
+            await asyncio.sleep(_STEP_S)
+        await asyncio.gather(*under_way)
+        return self.answers
+
+    async def recover(self, usual_s: float) -> float:
+        """Seconds until a request takes no more than twice as long as usual."""
+        started_s = time.monotonic()
+        while (await self.ask()).seconds > 2 * usual_s + 0.02:
+            assert time.monotonic() < started_s + 60, "it does not recover"
+        return time.monotonic() - started_s
+
+    def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+
+
+@contextmanager
+def clients(server: Server, model: str, milliseconds: int) -> Iterator[Clients]:
+    found = Clients(server, model, milliseconds)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+async def _measure(server: Server, model: str, ms: int, instances: int, seconds: float) -> None:
+    with clients(server, model, ms) as asking:
+        capacity = await asking.keep_asking(instances + 2, min(5.0, seconds))
+        usual_s = (await asking.ask()).seconds
+        answers = await asking.flood(10 * capacity, seconds)
+        within_s = await asking.recover(usual_s)
+    good = [a for a in answers if a.status == 200]
+    refused = [a.seconds * 1e3 for a in answers if a.status == 503]
+    others = len(answers) - len(good) - len(refused)
+    print(
+        f"{model:10} capacity {capacity:6.0f}/s  asked {len(answers) / seconds:6.0f}/s  "
+        f"goodput {len(good) / seconds / capacity:4.0%}  "
+        f"503: {len(refused)} in ms p50 {_quantile(refused, 0.5):.1f} "
+        f"p99 {_quantile(refused, 0.99):.1f} max {max(refused, default=0.0):.1f}  "
+        f"Retry-After {all(a.has_retry_after for a in answers if a.status == 503)}  "
+        f"others {others}  200 p99 {_quantile([a.seconds * 1e3 for a in good], 0.99):.0f} ms  "
+        f"usual again after {within_s:.2f} s",
+        flush=True,
+    )
+
+
+def run(seconds: float) -> None:
+    """Prints a line for each model."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "s")
+        for name in _MODELS:
+            add(server, name, 2)
+        with server:
+            for name, ms in _MODELS.items():
+                asyncio.run(_measure(server, name, ms, 2, seconds))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=60.0)
+    run(parser.parse_args().seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
