@@ -118,7 +118,7 @@ def test_a_form_that_is_json_and_compressed_is_answered_in_kind(server: Server) 
     status, body = _post(
         server,
         INFER,
-        gzip.compress(ONE),
+        gzip.compress(ONE, mtime=0),
         Content_Type="application/x-www-form-urlencoded",
         Content_Encoding="gzip",
         Accept_Encoding="deflate;q=0.5, gzip;q=0.9, br",
