@@ -108,6 +108,22 @@ LAYERS = (
         "is used with and without a running server",
     ),
     Layer(
+        "zmqtriton.checking",
+        (
+            _FLOOR,
+            "zmqtriton.checking",
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.repository",
+            "zmqtriton.storage.places",
+            "zmqtriton.supervisor.gpus",
+            "zmqtriton.supervisor.python_settings",
+        ),
+        (),
+        "judges by the rules of a load and starts no server",
+    ),
+    Layer(
         "zmqtriton.storage",
         (_FLOOR, "zmqtriton.storage"),
         (),

@@ -1,4 +1,4 @@
-"""The commands `zmqtriton` and `tritonserver`: a server, or a demo, an example, a simulation.
+"""The commands `zmqtriton` and `tritonserver`: a server, a demo, an example, and so on.
 
 Returns the exit status. Options that are wrong are said on stderr, in Triton's words.
 """
@@ -24,6 +24,10 @@ def main(arguments: list[str] | None = None) -> int:
         from zmqtriton.simulation.command import run_simulate
 
         return run_simulate(words[1:])
+    if words[:1] == ["check"]:
+        from zmqtriton.checking.command import run_check
+
+        return run_check(words[1:])
     options = read_options(words)
     if isinstance(options, int):
         return options

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,13 @@ def test_a_label_is_a_line(tmp_path: Path) -> None:
     labels = read_labels(config(A="labels.txt", B=""), tmp_path)
 
     assert {"A": ["cat", "", " big dog \r", "bär\ufffd"]} == json.loads(labels)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "labels.txt")
+
+    with pytest.raises(InternalError, match="failed to open text file for read"):
+        read_labels(config(A="labels.txt"), tmp_path)
 
 
 def test_without_files_there_are_none(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,29 @@ def test_two_scans_tell_what_was_added_modified_and_removed(tmp_path: Path) -> N
     assert Changes(added=("added",), modified=("edited",), removed=("deleted",)) == compare(
         before, after
     )
+
+
+def test_a_tree_of_any_depth_is_read(tmp_path: Path) -> None:
+    version = tmp_path / "m" / "1"
+    version.mkdir(parents=True)
+    # Deeper than a name may be long, and than a function may call itself.
+    descriptor = os.open(version, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+
+    try:
+        assert (1,) == scan_model(tmp_path / "m", tmp_path).versions
+    finally:
+        # Python's own rmtree, which pytest uses, calls itself too.
+        subprocess.run(["rm", "-rf", str(version)], check=True)
+
+
+def test_a_directory_whose_name_is_no_text_is_left_out(tmp_path: Path) -> None:
+    for name in (b"good", b"b\xff"):
+        (tmp_path / os.fsdecode(name)).mkdir()
+
+    assert ["good"] == list(scan([tmp_path]))

@@ -228,6 +228,13 @@ def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         Repository(Options(model_repository=(f"{tmp_path}/nowhere",))).names()
 
 
+def test_a_link_to_itself_does_not_hide_the_models(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "circle").symlink_to("circle")
+
+    assert {"m": ""} == Repository(Options(model_repository=(str(tmp_path),))).names()
+
+
 @pytest.mark.row("F22")
 def test_repositories_come_and_go(tmp_path: Path) -> None:
     for folder in ("one", "two"):

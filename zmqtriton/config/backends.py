@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import zmqtriton_floor
 from zmqtriton.config.errors import ConfigError, Problem, closest
 from zmqtriton.config.files import file_inside
 from zmqtriton_floor.errors import InternalError
+
+#: Backends that come with the server. The stub lies beside the floor and is imported by nobody.
+OWN_BACKENDS = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub" / "backends"
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError, from_number
 
 #: Where a value stands: names of fields, each followed by an index where it is repeated, or by the
 #: key of a map.
@@ -33,6 +33,8 @@ class Problem:
     shown: str = ""
     #: Of the error that a load ends with; a ConfigError's unless said otherwise.
     number: int = InvalidArgument.number
+    #: It is this machine that lacks something; another one may serve the model.
+    is_of_machine: bool = False
 
     def __str__(self) -> str:
         suggestion = f" Did you mean '{self.meant}'?" if self.meant else ""
@@ -64,9 +66,9 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 def to_error(problem: Problem) -> ZmqTritonError:
     """What a load ends with."""
-    if problem.number == InternalError.number:
-        return InternalError(str(problem))
-    return ConfigError(problem)
+    if problem.number == InvalidArgument.number:
+        return ConfigError(problem)
+    return from_number(problem.number, str(problem))
 
 
 def closest(word: str, known: Iterable[str]) -> str:
@@ -78,4 +80,4 @@ def closest(word: str, known: Iterable[str]) -> str:
 def ending(problems: Iterable[Problem], text: str) -> Iterator[Problem]:
     """The same problems with more text."""
     for problem in problems:
-        yield Problem(problem.text + text, problem.field, problem.meant, number=problem.number)
+        yield replace(problem, text=problem.text + text)

@@ -6,15 +6,19 @@ the test, because a link is as good as `..` for leaving the repository.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from zmqtriton.config.errors import ConfigError, Field, Problem, refuse
 from zmqtriton_floor.errors import InternalError
 
+#: The folder of files for `model_warmup`.
+_SAMPLES = "warmup"
 #: More than any set of classes has, and it is sent to every frontend.
 _MAX_LABEL_BYTES = 8 << 20
 
@@ -75,17 +79,49 @@ def read_labels(config: Any, model_dir: Path) -> str:
         path = model_dir / output.label_filename
         if not output.label_filename:
             continue
-        try:
-            with path.open("rb") as file:
-                data = file.read(_MAX_LABEL_BYTES + 1)
-        except OSError as error:
-            raise InternalError(
-                f"failed to open text file for read {path}: {os.strerror(error.errno or 0)}"
-            ) from None
+        data = _read_regular(path, _MAX_LABEL_BYTES + 1)
         if len(data) > _MAX_LABEL_BYTES:
             raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
         found[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
     return json.dumps(found) if found else ""
+
+
+def unreadable_files(config: Any, model_dir: Path) -> Iterator[Problem]:
+    """Files that the configuration names and that are not there, or may not be read."""
+    labels = [
+        (model_dir / output.label_filename, ("output", index, "label_filename"))
+        for index, output in enumerate(config.output)
+        if output.label_filename
+    ]
+    samples = [
+        (model_dir / folder / name, field)
+        for folder, name, field in _data_files(config)
+        if folder == _SAMPLES  # `states` reads what states begin with
+    ]
+    for path, field in [*labels, *samples]:
+        try:
+            _read_regular(path, 0)
+        except InternalError as error:
+            yield Problem(error.text, field, number=error.number)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Raises OSError for what is no plain file; a pipe is not waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file")
+    return open(descriptor, "rb")
+
+
+def _read_regular(path: Path, most_bytes: int) -> bytes:
+    """The beginning of a file. Raises InternalError."""
+    try:
+        with open_regular(path) as file:
+            return file.read(most_bytes)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise InternalError(f"failed to open text file for read {path}: {why}") from None
 
 
 def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
@@ -108,7 +144,7 @@ def _data_files(config: Any) -> Iterator[tuple[str, str, Field]]:
     for index, warmup in enumerate(config.model_warmup):
         for key, given in sorted(warmup.inputs.items()):
             if given.HasField("input_data_file"):
-                yield "warmup", given.input_data_file, ("model_warmup", index, "inputs", key)
+                yield _SAMPLES, given.input_data_file, ("model_warmup", index, "inputs", key)
     for index, state in enumerate(config.sequence_batching.state):
         field: Field = ("sequence_batching", "state", index, "initial_state")
         for number, initial in enumerate(state.initial_state):

@@ -101,7 +101,8 @@ def _gpu_problems(
 ) -> Iterator[Problem]:
     if not group.gpus:
         problem = "specifies no GPUs" if gpus else "no GPUs are available"
-        yield Problem(f"{where} has kind KIND_GPU but {problem}", (*field, "kind"))
+        text = f"{where} has kind KIND_GPU but {problem}"
+        yield Problem(text, (*field, "kind"), is_of_machine=True)
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
             yield Problem(
@@ -109,6 +110,7 @@ def _gpu_problems(
                 f"minimum required CUDA compute compatibility of {min_compute_capability:f} are: "
                 + ", ".join(str(known) for known in sorted(gpus)),
                 (*field, "gpus", number),
+                is_of_machine=True,
             )
 
 

@@ -47,6 +47,21 @@ def complete_ensemble(
     return complete
 
 
+def no_version(ensemble: str, model: str, why: str) -> str:
+    """What is said where a step's model has not been loaded."""
+    return (
+        f"ensemble '{ensemble}' depends on '{model}' which has no loaded version. "
+        f"Model '{model}' loading failed with error: {why}"
+    )
+
+
+def not_that_version(ensemble: str, model: str, number: int) -> str:
+    """What is said where the version that a step names has not been loaded."""
+    return (
+        f"ensemble '{ensemble}' depends on '{model}' whose required version {number} is not loaded."
+    )
+
+
 def check_members(config: Any, members: Mapping[str, Any]) -> None:
     """Refuses members that do not fit; sets the ensemble's transaction policy by theirs."""
     tensors: dict[str, _Inferred] = {}

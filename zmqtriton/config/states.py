@@ -14,6 +14,7 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError, Problem, refuse
+from zmqtriton.config.files import open_regular
 from zmqtriton_floor.check import check_elements
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
@@ -128,7 +129,7 @@ def _check_data(initial: Any, name: str, datatype: Datatype, model: str, model_d
         return
     path = model_dir / FOLDER / initial.data_file
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno()).st_size
             _check_size(found, f"initial_state of state input '{name}'")
             data = file.read() if datatype.number == BYTES else b""

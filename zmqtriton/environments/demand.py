@@ -19,6 +19,8 @@ _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 #: Beside a model, in this order.
 REQUIREMENT_FILES = ("requirements.txt", "pyproject.toml")
+#: Triton runs it in place of its own.
+_STUB = "triton_python_backend_stub"
 _YES = frozenset({"yes", "true", "on", "1"})
 _NO = frozenset({"no", "false", "off", "0"})
 
@@ -80,6 +82,17 @@ def find_demand(config: Any, model_dir: Path, *, may_build: bool) -> Environment
     if python == sys.executable:
         return SERVERS_OWN
     return Demand(INTERPRETER, "", python)
+
+
+def ignored_stubs(model_dir: Path) -> list[str]:
+    """A warning where somebody has put a stub of Triton beside the model."""
+    stub = model_dir / _STUB
+    if not stub.exists():
+        return []
+    return [
+        f"ignore {stub}: a stub for another Python is not needed; name the Python in "
+        "EXECUTION_ENV_PATH or PYTHON_EXECUTABLE"
+    ]
 
 
 def _parameter(config: Any, name: str, model_dir: Path) -> str:

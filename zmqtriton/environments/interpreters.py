@@ -93,7 +93,7 @@ def find(named: str) -> str:
     if "/" in named:
         return named
     tried = []
-    for candidate in _candidates(named):
+    for candidate in candidates(named):
         try:
             found = ask(Environment(candidate))
         except InternalError as error:
@@ -102,13 +102,17 @@ def find(named: str) -> str:
         version = _NAME.fullmatch(named)
         if version is None or version.group(1) == "{}.{}".format(*found.version):
             return candidate
+    raise InternalError("; ".join([not_there(named), *tried]))
+
+
+def not_there(named: str) -> str:
+    """What is said of a name that leads to no interpreter."""
     text = f"PYTHON_EXECUTABLE '{named}': there is no such interpreter on PATH"
-    if _NAME.fullmatch(named):
-        text += ", nor among those of pyenv and uv"
-    raise InternalError("; ".join([text, *tried]))
+    return f"{text}, nor among those of pyenv and uv" if _NAME.fullmatch(named) else text
 
 
-def _candidates(named: str) -> list[str]:
+def candidates(named: str) -> list[str]:
+    """Programs that such a name may mean; none of them is run."""
     found = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
     version = _NAME.fullmatch(named)
     if version is not None:

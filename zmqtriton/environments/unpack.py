@@ -77,10 +77,26 @@ def unpack(path: str, file: IO[bytes], target: Path, report: Report, bounds: Bou
     except (*_BROKEN, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
             raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
-        raise InternalError(
-            f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
-            "conda-pack or tar?"
-        ) from error
+        raise _unusable(path, error) from error
+
+
+def check_beginning(path: str) -> None:
+    """Raises what is wrong with an archive as far as its first member tells."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            mode: Any = f"r|{_compression(path)}"
+            with _little_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
+                if archive.next() is None:
+                    raise EOFError("it is empty")
+    except (*_BROKEN, OSError) as error:
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: str, error: Exception) -> InternalError:
+    return InternalError(
+        f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
+        "conda-pack or tar?"
+    )
 
 
 @contextlib.contextmanager

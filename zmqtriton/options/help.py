@@ -26,6 +26,7 @@ def help_text() -> str:
     lines = [
         "Usage: zmqtriton [options]",
         "       zmqtriton demo [options]",
+        "       zmqtriton check directory ... [options]",
         "",
         "  --help",
         f"{_INDENT}Print this and exit.",

@@ -43,12 +43,13 @@ class HelpRequested(Exception):
     """Raised for --help and --version; its text is for stdout, and is no error."""
 
 
-def parse(argv: list[str]) -> Options:
-    """The options in argv, which lacks the program's name. Raises OptionError, HelpRequested."""
+def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
+    """The options in argv, which lacks the program's name. With `takes_directories` what is no
+    option is a repository. Raises OptionError, HelpRequested."""
     defaults = {**_DEFAULTS, **_INTERMEDIATE}
     values = dict(defaults)
     warnings: list[str] = []
-    for option, text in _words(argv):
+    for option, text in _words(argv, takes_directories):
         value = _value(option, text)
         if option.warning:
             warnings.append(option.warning)
@@ -68,10 +69,13 @@ def _judge(option: Option, warnings: list[str]) -> None:
             warnings.append(warning)
 
 
-def _words(argv: list[str]) -> Iterator[tuple[Option, str]]:
+def _words(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, str]]:
     """Each option with its value's text."""
     words = iter(argv)
     for word in words:
+        if takes_directories and not word.startswith("-"):
+            yield BY_NAME["model-repository"], word
+            continue
         if word in ("-", "--") or not word.startswith("-"):
             raise OptionError(f"Unexpected argument: {word}\n{_HINT}")
         name, has_value, text = word.removeprefix("--").partition("=")

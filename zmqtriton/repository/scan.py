@@ -78,10 +78,19 @@ def scan(repositories: Sequence[Path], config_name: str = "") -> dict[str, Scann
             elif models[model.name].path.resolve() != path.resolve():
                 models[model.name] = replace(
                     models[model.name],
-                    problem=f"failed to poll model '{model.name}': "
-                    "not unique across all model repositories",
+                    problem=not_unique(model.name),
                 )
     return dict(sorted(models.items()))
+
+
+def not_unique(name: str) -> str:
+    """Why a model that two repositories have cannot be loaded."""
+    return f"failed to poll model '{name}': not unique across all model repositories"
+
+
+def not_found(name: str) -> str:
+    """Why a model that no repository has cannot be loaded."""
+    return f"failed to poll model '{name}': model not found in any model repository."
 
 
 def _scan_or_tell(path: Path, repository: Path, config_name: str) -> ScannedModel:
@@ -95,7 +104,7 @@ def _scan_or_tell(path: Path, repository: Path, config_name: str) -> ScannedMode
 def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedModel:
     """One model directory as it is now; a directory that vanishes meanwhile is an error."""
     warnings: list[str] = []
-    versions = _versions(path, repository, warnings)
+    versions = find_versions(path, repository, warnings)
     config_path = find_config(path, config_name)
     return ScannedModel(
         name=path.name,
@@ -172,10 +181,20 @@ def subdirectories(path: Path) -> list[Path]:
 
 
 def _is_ignored(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__"
+    return name.startswith(".") or name == "__pycache__" or not is_text(name)
 
 
-def _versions(path: Path, repository: Path, warnings: list[str]) -> dict[int, Path]:
+def is_text(name: str) -> bool:
+    """Can it be said to clients? A name on disk is bytes, and may be no UTF-8."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int, Path]:
+    """The directories of versions by number; adds to the warnings why others are none."""
     versions: dict[int, Path] = {}
     for directory in subdirectories(path):
         name = directory.name
@@ -241,12 +260,36 @@ def _contents(path: Path, config_path: Path | None, versions: Mapping[int, Path]
 
 
 def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
-    """The files in order of their names; linked directories are not entered, they may circle."""
-    for root, directories, names in os.walk(directory):
-        directories[:] = sorted(d for d in directories if recursive and not _is_ignored(d))
-        for name in sorted(names):
-            if not _is_ignored(name):
-                yield Path(root, name)
+    """The files in order of their names; linked directories are not entered, they may circle.
+
+    Not by os.walk, which calls itself for each level, and somebody's tree may have thousands.
+    """
+    waiting = [os.fspath(directory)]
+    while waiting:
+        inner = []
+        for entry in _entries(waiting.pop()):
+            if _is_directory(entry):
+                inner.append(entry.path)
+            else:
+                yield Path(entry.path)
+        if recursive:
+            waiting += [path for path in reversed(inner) if not os.path.islink(path)]
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    """By name; of a directory that has gone, or may not be read, there are none."""
+    try:
+        with os.scandir(directory) as entries:
+            return sorted((e for e in entries if not _is_ignored(e.name)), key=lambda e: e.name)
+    except OSError:
+        return []
+
+
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link that leads to itself
 
 
 def _entry(file: Path, base: Path) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from zmqtriton.config.ensembles import check_circle
+from zmqtriton.config.members import no_version, not_that_version
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished
 from zmqtriton.supervisor.failures import shorten
@@ -65,18 +66,10 @@ class Members:
             if served is None:
                 known = self._models.get(model)
                 why = known.why_not_loaded if known else "unknown model"
-                text = (
-                    f"ensemble '{name}' depends on '{model}' which has no loaded version. "
-                    f"Model '{model}' loading failed with error: {shorten(why)}"
-                )
-                raise ensemble.refuse(index, text)
+                raise ensemble.refuse(index, no_version(name, model, shorten(why)))
             served = self._serving(model, number)
             if served is None:
-                text = (
-                    f"ensemble '{name}' depends on '{model}' whose required version {number} is "
-                    "not loaded."
-                )
-                raise ensemble.refuse(index, text)
+                raise ensemble.refuse(index, not_that_version(name, model, number))
             generation = served.generation
             assert generation is not None
             assert generation.finished is not None

@@ -7,7 +7,6 @@ version, never an exception.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config.backends import find_model_file
+from zmqtriton.config.backends import OWN_BACKENDS, find_model_file
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, closest, refuse
@@ -24,12 +23,27 @@ from zmqtriton.config.files import check_paths, inherit_labels, read_labels
 from zmqtriton.config.instances import apply_group_defaults, instance_names
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
+from zmqtriton.config.parameters import callees, load_within_s, parameter_problems
 from zmqtriton.config.positions import locate, located
 from zmqtriton.config.states import check_states
-from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment, find_demand
+from zmqtriton.environments.demand import (
+    SERVERS_OWN,
+    Demand,
+    Environment,
+    find_demand,
+    ignored_stubs,
+)
 from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
-from zmqtriton.repository.scan import DUPLICATE_REASON, ScannedModel, choose_versions, scan_model
+from zmqtriton.repository.scan import (
+    DUPLICATE_REASON,
+    ScannedModel,
+    choose_versions,
+    not_found,
+    not_unique,
+    scan_model,
+    subdirectories,
+)
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import Copied, Override
 from zmqtriton.supervisor.blueprint import (
@@ -46,25 +60,13 @@ from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
     NotFound,
-    Unsupported,
     ZmqTritonError,
 )
 
 #: The stub lies beside the floor; it is started by path and imported by nobody.
 STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
 
-#: Triton runs it in place of its own.
-_OWN_STUB = "triton_python_backend_stub"
-_WHY_NO_OWN_STUB = (
-    "a stub for another Python is not needed; name the Python in EXECUTION_ENV_PATH or "
-    "PYTHON_EXECUTABLE"
-)
 
-
-#: The parameter that bounds a load, in seconds.
-_MAX_LOAD = "max_load_seconds"
-#: The parameter that names the models that a model asks.
-_CALLEES = "BLS_MODELS"
 #: Fields that decide which versions and how many instances there are, and nothing else.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
@@ -81,7 +83,7 @@ class Repository:
         self._may_build = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
-        self._backends = (STUB / "backends", Path(options.backend_directory))
+        self._backends = (OWN_BACKENDS, Path(options.backend_directory))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -109,8 +111,8 @@ class Repository:
         found: dict[str, str] = {}
         places: dict[str, Path] = {}
         for repository in self._paths:
-            for name in _directories(repository):
-                place = (repository / name).resolve()
+            for path in subdirectories(repository):
+                name, place = path.name, path.resolve()
                 if places.setdefault(name, place) != place:
                     found[name] = DUPLICATE_REASON
                 else:
@@ -137,13 +139,14 @@ class Repository:
         if not places and not urls:
             if copied.problem:
                 return self._read_copy(name, copied, override)
-            text = f"failed to poll model '{name}': model not found in any model repository."
+            text = not_found(name)
             if meant := closest(name, self._known()):
                 text += f" Did you mean '{meant}'?"
             return Unreadable(text, NotFound.number)
         if len(places) + len(urls) > 1:
-            text = f"failed to poll model '{name}': not unique across all model repositories"
-            return Unreadable(text, InternalError.number, "duplicate", is_duplicate=True)
+            return Unreadable(
+                not_unique(name), InternalError.number, "duplicate", is_duplicate=True
+            )
         if urls:
             return self._read_copy(name, copied, override)
         ((path, repository),) = places.values()
@@ -199,8 +202,7 @@ class Repository:
         path = scanned.config_path if override is None else None
         refuse(locate(problem, path) for problem in agent_problems(config, self._agents))
         versions, warnings = self._versions(config, scanned, path)
-        if (scanned.path / _OWN_STUB).exists():
-            warnings = (*warnings, f"ignore {scanned.path / _OWN_STUB}: {_WHY_NO_OWN_STUB}")
+        warnings = (*warnings, *ignored_stubs(scanned.path))
         labels = ""
         environment: Environment | Demand = SERVERS_OWN
         is_ensemble = config.HasField("ensemble_scheduling")
@@ -209,7 +211,7 @@ class Repository:
             labels = read_labels(config, scanned.path)
             if not is_ensemble:
                 check_settings(self._python_settings)
-                _check_parameters(config)
+                refuse(locate(problem, path) for problem in parameter_problems(config))
                 environment = find_demand(
                     config, scanned.path.absolute(), may_build=self._may_build
                 )
@@ -236,8 +238,8 @@ class Repository:
             completed="".join(completed),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
-            load_within_s=_load_within_s(config),
-            callees=() if ensemble else _callees(config),
+            load_within_s=load_within_s(config),
+            callees=() if ensemble else callees(config),
         )
 
     def _check_further(self, config: Any, directory: Path, path: Path | None) -> None:
@@ -275,38 +277,6 @@ class Repository:
         return Version(str(file))
 
 
-def _directories(repository: Path) -> list[str]:
-    try:
-        with os.scandir(repository) as entries:
-            return sorted(
-                e.name
-                for e in entries
-                if e.is_dir() and not e.name.startswith(".") and e.name != "__pycache__"
-            )
-    except OSError as error:
-        raise InternalError(f"failed to open directory {repository}: {error.strerror}") from error
-
-
-def _load_within_s(config: Any) -> float:
-    if _MAX_LOAD not in config.parameters:
-        return 0.0
-    value = str(config.parameters[_MAX_LOAD].string_value)
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
-        raise ConfigError(f"{_MAX_LOAD} is '{value}', which is no number of seconds")
-    return seconds
-
-
-def _callees(config: Any) -> tuple[str, ...]:
-    if _CALLEES not in config.parameters:
-        return ()
-    names = str(config.parameters[_CALLEES].string_value).split(",")
-    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
-
-
 def _substance(config: Any, environment: Environment | Demand, contents: str) -> str:
     """Of a version: all that makes it what it is, but for how many instances it has and where.
     "" where these decide more than that: a sequence is kept by one, a rate limit counts them."""
@@ -323,14 +293,6 @@ def _substance(config: Any, environment: Environment | Demand, contents: str) ->
     digest = hashlib.blake2b(rest.SerializeToString(deterministic=True), digest_size=16)
     digest.update(f"{contents}\n{tuple(environment)}".encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def _check_parameters(config: Any) -> None:
-    if "FORCE_CPU_ONLY_INPUT_TENSORS" in config.parameters:
-        value = str(config.parameters["FORCE_CPU_ONLY_INPUT_TENSORS"].string_value)
-        if value not in ("yes", "no"):
-            # The quotation mark is Triton's.
-            raise Unsupported(f"Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: {value}'")
 
 
 def _places(config: Any) -> tuple[Place, ...]:

@@ -1,0 +1,231 @@
+"""Every problem of a model's directory, found without loading it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.checking.models import Rules, check_model
+
+GOOD = """backend: "python"
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+
+
+def write(root: Path, name: str, config: str, model: str = "") -> Path:
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "1" / "model.py").write_text(model)
+    (root / name / "config.pbtxt").write_text(config)
+    return root / name
+
+
+def told(directory: Path, rules: Rules | None = None) -> list[tuple[int, str, str]]:
+    return [(p.line, p.text, p.meant) for p in check_model(directory, rules).problems]
+
+
+def test_a_good_model_has_no_problem(tmp_path: Path) -> None:
+    findings = check_model(write(tmp_path, "m", GOOD))
+
+    assert ([], []) == (findings.problems, findings.warnings)
+    assert "m" == findings.config.name
+
+
+@pytest.mark.row("E22")
+def test_all_problems_are_found_in_the_order_of_the_file(tmp_path: Path) -> None:
+    config = """name: "n"
+backend: "pythn"
+max_batch_size: -1
+input [ { name: "A" dims: [ 0 ] } ]
+output [ { name: "B" data_type: TYPE_FP32 dims: [ 1 ] label_filename: "../x" } ]
+instance_group [ { kind: KIND_GPU } ]
+model_repository_agents { agents [ { name: "checksums" } ] }
+"""
+    model = write(tmp_path, "m", config)
+
+    assert [
+        (1, "unexpected directory name 'm' for model 'n', directory name must equal model name"),
+        (
+            2,
+            "unable to find backend library for backend 'pythn', try specifying runtime on the "
+            "model configuration.",
+        ),
+        (3, "'max_batch_size' must be non-negative value for m"),
+        (4, "model input 'A' must specify 'data_type' for m"),
+        (
+            4,
+            "model input 'A' dimension must be integer >= 1, or -1 to indicate a variable-size "
+            "dimension for m",
+        ),
+        (5, "label file path '../x' for output 'B' in model 'm' is outside model directory"),
+        (
+            7,
+            "unable to find 'libtritonrepoagent_checksums.so' for repo agent 'checksums', "
+            "searched: /opt/tritonserver/repoagents",
+        ),
+    ] == [(line, text) for line, text, _ in told(model)]
+    (warning,) = check_model(model).warnings
+    text = "instance group m_0 of model m has kind KIND_GPU but no GPUs are available"
+    assert (6, text) == (warning.line, warning.text)
+
+
+def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
+    model = write(tmp_path, "m", GOOD + "max_batch_sizes: 2\nmax_batch_size: -1\nnonsense: 1\n")
+
+    found = check_model(model).problems
+
+    assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.meant) for p in found]
+    assert all(p.path == str(model / "config.pbtxt") for p in found)
+
+
+def test_a_text_that_cannot_be_read_is_one_problem(tmp_path: Path) -> None:
+    model = write(tmp_path, "m", 'backend: "python"\ninput [ {')
+
+    (problem,) = check_model(model).problems
+
+    assert (2, 9, 'Expected "}".') == (problem.line, problem.column, problem.detail)
+
+
+def test_a_model_that_completes_its_configuration_may_leave_it_open(tmp_path: Path) -> None:
+    config = 'backend: "python" input { name: "A" }'
+    closed = write(tmp_path, "closed", config)
+    opened = write(tmp_path, "opened", config, "def auto_complete_config(): ...")
+
+    assert [] == told(opened)
+    assert 2 == len(told(closed))
+    assert 2 == len(told(opened, Rules(auto_complete=False)))
+
+
+def test_files_and_versions_are_looked_for(tmp_path: Path) -> None:
+    labels = GOOD.replace('"B"', '"B" label_filename: "l.txt"')
+    model = write(tmp_path, "m", labels + "version_policy { specific { versions: [ 1, 9 ] } }")
+    (model / "1" / "model.py").unlink()
+    (model / "01").mkdir()
+
+    findings = check_model(model)
+
+    assert [
+        f"Python model file not found in '{model}/1/model.py'",
+        f"failed to open text file for read {model}/l.txt: No such file or directory",
+    ] == sorted(p.text for p in findings.problems)
+    assert [
+        "ignore version directory '01' which contains leading zeros in its directory name",
+        "version 9 is specified for model 'm', but the version directory is not present",
+    ] == [warning.text for warning in findings.warnings]
+
+
+def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
+    parameters = "".join(
+        f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+        for key, value in [
+            ("FORCE_CPU_ONLY_INPUT_TENSOR", "yes"),
+            ("FORCE_CPU_ONLY_INPUT_TENSORS", "true"),
+            ("max_load_seconds", "soon"),
+            ("execution_env_path", "x"),
+            ("threshold", "0.5"),
+        ]
+    )
+
+    findings = check_model(write(tmp_path, "m", GOOD + parameters))
+
+    assert [
+        (5, "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: true'"),
+        (6, "max_load_seconds is 'soon', which is no number of seconds"),
+    ] == [(p.line, p.text) for p in findings.problems]
+    assert [(4, "FORCE_CPU_ONLY_INPUT_TENSORS"), (7, "EXECUTION_ENV_PATH")] == [
+        (p.line, p.meant) for p in findings.warnings
+    ]
+
+
+def test_files_of_samples_and_states_must_be_there(tmp_path: Path) -> None:
+    config = """model_warmup {
+  name: "w" batch_size: 1
+  inputs { key: "A" value { data_type: TYPE_FP32 dims: 1 input_data_file: "a" } }
+}
+"""
+    model = write(tmp_path, "m", GOOD + config)
+
+    (problem,) = check_model(model).problems
+
+    assert 6 == problem.line
+    expected = f"failed to open text file for read {model}/warmup/a: No such file or directory"
+    assert expected == problem.text
+
+
+@pytest.mark.parametrize("odd", ["pipe", "directory", "huge", "circle", "device"])
+@pytest.mark.parametrize("name", ["config.pbtxt", "1/model.py", "labels.txt"])
+def test_what_is_no_plain_file_neither_hangs_nor_kills(tmp_path: Path, odd: str, name: str) -> None:
+    model = write(tmp_path, "m", GOOD.replace('"B"', '"B" label_filename: "labels.txt"'))
+    path = model / name
+    path.unlink(missing_ok=True)
+    if odd == "pipe":
+        os.mkfifo(path)
+    elif odd == "directory":
+        path.mkdir()
+    elif odd == "circle":
+        path.symlink_to(path)
+    elif odd == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 30)
+
+    findings = check_model(model)
+
+    # A large model.py is nothing that is wrong; it is not looked into.
+    assert findings.problems or findings.warnings or (odd, name) == ("huge", "1/model.py")
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = write(tmp_path, "m", GOOD)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(model))
+
+    monkeypatch.setattr("zmqtriton.checking.models.find_config", refuse)
+
+    assert [f"[Errno 13] Permission denied: '{model}'"] == [t for _, t, _ in told(model)]
+
+
+def test_what_a_model_asks_of_its_python_is_looked_for(tmp_path: Path) -> None:
+    value = 'parameters {{ key: "{}" value {{ string_value: "{}" }} }}'
+    (tmp_path / "broken.tar.gz").write_bytes(b"no archive")
+    asked = {
+        "path": ("EXECUTION_ENV_PATH", "/nowhere"),
+        "archive": ("EXECUTION_ENV_PATH", f"{tmp_path}/broken.tar.gz"),
+        "named": ("PYTHON_EXECUTABLE", "python2.99"),
+        "program": ("PYTHON_EXECUTABLE", f"{tmp_path}/broken.tar.gz"),
+        "build": ("PYTHON_REQUIREMENTS", "yes"),
+    }
+
+    found = {
+        name: check_model(write(tmp_path, name, GOOD + value.format(*parameter)))
+        for name, parameter in asked.items()
+    }
+
+    texts = {name: [p.text for p in one.problems] for name, one in found.items()}
+    assert ["Failed to get the canonical path for /nowhere."] == texts["path"]
+    assert "cannot be unpacked" in texts["archive"][0]
+    assert "there is no such interpreter on PATH" in texts["named"][0]
+    assert "is no program that can be run" in texts["program"][0]
+    assert "has no requirements.txt or pyproject.toml" in texts["build"][0]
+    assert all(4 == one.problems[0].line for one in found.values())
+
+
+def test_lines_that_no_installer_understands_are_told(tmp_path: Path) -> None:
+    build = 'parameters { key: "PYTHON_REQUIREMENTS" value { string_value: "yes" } }'
+    model = write(tmp_path, "m", GOOD + build)
+    (model / "requirements.txt").write_text(
+        "# ours\nnumpy>=1.26,<3\ntorch[cpu] == 2.4 ; python_version < '3.13'\n"
+        "-r more.txt\ngit+https://example.org/x.git\n./local\nx @ https://example.org/x.whl\n"
+        "pkg==1 \\\n  --hash=sha256:00\nnumpy => 2\nimport torch\n"
+    )
+
+    findings = check_model(model)
+
+    assert [] == findings.problems
+    assert [(10, "numpy => 2"), (11, "import torch")] == [
+        (p.line, p.text.split("'")[1]) for p in findings.warnings
+    ]

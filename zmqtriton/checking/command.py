@@ -1,0 +1,154 @@
+"""`zmqtriton check DIRECTORY ...`: what is wrong with models, before a server has to serve them.
+
+Takes the options of the server, so that a whole command line can be put behind the word `check`;
+prints lines as compilers do, or JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zmqtriton.checking.models import Rules
+from zmqtriton.checking.repositories import Report, check
+from zmqtriton.config.backends import OWN_BACKENDS
+from zmqtriton.config.errors import Problem
+from zmqtriton.config.model_config import Host
+from zmqtriton.options import HelpRequested, OptionError, Options, parse
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.gpus import visible_gpus
+from zmqtriton.supervisor.python_settings import check as check_settings
+from zmqtriton_floor.errors import ZmqTritonError
+
+CLEAN, WRONG, MISUSED = 0, 1, 2
+_JSON = "--json"
+_HELP = """\
+Usage: zmqtriton check directory ... [--json] [options of the server]
+
+Tells all that is wrong with model repositories, or with single models, and runs nothing of them.
+A directory is one of models, or a model itself. Options are those of the server, so its whole
+command line may stand here. What counts:
+
+  --model-repository, --model-config-name, --disable-auto-complete-config, --backend-directory,
+  --backend-config, --repoagent-directory, --min-supported-compute-capability, --load-model,
+  --build-environments
+
+The exit status is 0 without problems, 1 with some, and 2 if this command was misused. Warnings do
+not count: they are what looks wrong and may be meant, and what this machine lacks.
+"""
+
+
+class _Line(NamedTuple):
+    is_problem: bool
+    model: str
+    #: Where it is no file that is wrong.
+    directory: str
+    problem: Problem
+
+
+def run_check(words: list[str]) -> int:
+    """The exit status."""
+    if any(word in ("-h", "--help") for word in words):
+        sys.stdout.write(_HELP)
+        return CLEAN
+    try:
+        options = parse([word for word in words if word != _JSON], takes_directories=True)
+    except (HelpRequested, OptionError) as refusal:
+        sys.stderr.write(f"{refusal}\n")
+        return MISUSED
+    if remote := [place for place in options.model_repository if is_remote(place)]:
+        sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
+        return MISUSED
+    report = check_all(options)
+    lines = list(_lines(report))
+    if _JSON in words:
+        _print(json.dumps(_document(report, lines), indent=2) + "\n")
+    else:
+        _print("".join(map(_text, lines)) + _sum(report, lines))
+    return WRONG if any(line.is_problem for line in lines) else CLEAN
+
+
+def check_all(options: Options) -> Report:
+    """What a server with these options would find, and more."""
+    lowest = options.min_supported_compute_capability
+    rules = Rules(
+        config_name=options.model_config_name,
+        auto_complete=not options.strict_model_config,
+        host=Host(visible_gpus(lowest), lowest),
+        backends=(OWN_BACKENDS, Path(options.backend_directory)),
+        agents=options.repoagent_directory,
+        may_build=options.build_environments,
+    )
+    report = check([Path(path) for path in options.model_repository], rules, options.load_model)
+    try:
+        check_settings(options.backend_settings("python"))
+    except ZmqTritonError as error:
+        report.problems.append(Problem(error.text))
+    return report
+
+
+def _lines(report: Report) -> Iterator[_Line]:
+    for problem in report.problems:
+        yield _Line(True, "", "", problem)
+    for problem in report.warnings:
+        yield _Line(False, "", "", problem)
+    for name, one in report.models.items():
+        for problem in one.problems:
+            yield _Line(True, name, str(one.directory), problem)
+        for problem in one.warnings:
+            yield _Line(False, name, str(one.directory), problem)
+
+
+def _place(line: _Line) -> str:
+    """As short as it can be said from where we are."""
+    path = line.problem.path or line.directory
+    if not path:
+        return ""
+    short = os.path.relpath(path)
+    return path if short.startswith("..") else short
+
+
+def _text(line: _Line) -> str:
+    problem = line.problem
+    numbers = [str(number) for number in (problem.line, problem.column) if number]
+    where = ":".join([_place(line), *numbers])
+    kind = "error" if line.is_problem else "warning"
+    rows = [f"{where}: {kind}: {problem.text}" if where else f"{kind}: {problem.text}"]
+    rows += [f"  {problem.detail}"] if problem.detail else []
+    rows += problem.shown.splitlines()
+    rows += [f"  Did you mean '{problem.meant}'?"] if problem.meant else []
+    return "\n".join(rows) + "\n"
+
+
+def _sum(report: Report, lines: list[_Line]) -> str:
+    wrong = sum(line.is_problem for line in lines)
+    counts = ((len(report.models), "model"), (wrong, "problem"), (len(lines) - wrong, "warning"))
+    return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"
+
+
+def _document(report: Report, lines: list[_Line]) -> dict[str, Any]:
+    return {
+        "models": list(report.models),
+        "findings": [
+            {
+                "severity": "error" if line.is_problem else "warning",
+                "model": line.model,
+                "path": line.problem.path or line.directory,
+                "line": line.problem.line,
+                "column": line.problem.column,
+                "text": line.problem.text,
+                "detail": line.problem.detail,
+                "suggestion": line.problem.meant,
+            }
+            for line in lines
+        ],
+    }
+
+
+def _print(text: str) -> None:
+    """Names of files may hold bytes that are no text."""
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode())

@@ -1,0 +1,103 @@
+"""What is wrong with the Python that a model asks for, as far as names and first bytes tell.
+
+Called for each Python model. Runs no interpreter, unpacks and builds nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.config.errors import Field, Problem
+from zmqtriton.environments.demand import (
+    ARCHIVE,
+    INTERPRETER,
+    REQUIREMENTS,
+    SERVERS_OWN,
+    Demand,
+    find_demand,
+)
+from zmqtriton.environments.interpreters import candidates, not_there
+from zmqtriton.environments.unpack import check_beginning
+from zmqtriton_floor.errors import ZmqTritonError
+
+_PATH, _PYTHON, _BUILD = "EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS"
+_MOST_BYTES = 1 << 20
+_SPECIFIER = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[^\s,;()]+"
+_SPECIFIERS = rf"{_SPECIFIER}(?:\s*,\s*{_SPECIFIER})*\s*,?"
+_REQUIREMENT = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[A-Za-z0-9._,\s-]*\])?\s*"
+    rf"(?:{_SPECIFIERS}|\(\s*{_SPECIFIERS}\s*\)|@\s*\S+)?\s*(?:;.*)?(?:\s--\S.*)?"
+)
+#: Options, addresses and paths, which are for whoever installs them to understand.
+_OTHER = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|.*\$\{")
+
+
+@dataclass
+class Environment:
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    is_servers_own: bool = False
+
+
+def look_at_environment(config: Any, directory: Path, *, may_build: bool) -> Environment:
+    found = Environment()
+    where = _where(config)
+    try:
+        demand = find_demand(config, directory.absolute(), may_build=may_build)
+        found.is_servers_own = demand == SERVERS_OWN
+        if isinstance(demand, Demand):
+            _look_at_demand(demand, found, where)
+    except (ZmqTritonError, OSError) as error:
+        text = error.text if isinstance(error, ZmqTritonError) else str(error)
+        found.problems.append(Problem(text, where))
+    return found
+
+
+def _where(config: Any) -> Field:
+    """The parameter that decides."""
+    return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
+
+
+def _look_at_demand(demand: Demand, found: Environment, where: Field) -> None:
+    if demand.kind == ARCHIVE:
+        check_beginning(demand.path)
+    elif demand.kind == REQUIREMENTS:
+        found.warnings += requirement_problems(Path(demand.path))
+    is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
+    if is_named and not candidates(demand.python):
+        found.problems.append(Problem(not_there(demand.python), where))
+
+
+def requirement_problems(path: Path) -> Iterator[Problem]:
+    """Lines that no installer understands."""
+    with path.open("rb") as file:
+        text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+    if path.suffix == ".toml":
+        yield from _toml_problems(path, text)
+        return
+    continues = False
+    for number, line in enumerate(text.splitlines(), 1):
+        continued, continues = continues, line.endswith("\\")
+        words = re.sub(r"(^|\s)#.*$", "", line.rstrip("\\")).strip()
+        if not words or continued or _OTHER.match(words) or _REQUIREMENT.fullmatch(words):
+            continue
+        problem = f"'{words[:100]}' is no requirement that can be installed"
+        yield Problem(problem, path=str(path), line=number, column=1)
+
+
+def _toml_problems(path: Path, text: str) -> Iterator[Problem]:
+    if sys.version_info < (3, 11):
+        return
+    import tomllib
+
+    try:
+        tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        place = re.search(r"at line (\d+), column (\d+)", str(error))
+        line, column = map(int, place.groups()) if place else (0, 0)
+        yield Problem(f"{error}", path=str(path), line=line, column=column)

@@ -1,0 +1,216 @@
+"""All that is wrong with one model's directory, as data, without loading anything.
+
+Called by `repositories`. A load stops at the first problem; here each is found, with its line, as
+far as the text can be understood. Only a load knows what a model makes of its own configuration,
+what its environment lacks, and whether its code works.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zmqtriton.checking.environments import look_at_environment
+from zmqtriton.config.backends import PYTHON, PYTHON_FILE, complete_backend, find_model_file
+from zmqtriton.config.defaults import apply_defaults
+from zmqtriton.config.errors import ConfigError, Problem
+from zmqtriton.config.files import path_problems, read_labels, unreadable_files
+from zmqtriton.config.instances import apply_group_defaults, group_problems
+from zmqtriton.config.model_config import Host
+from zmqtriton.config.names import unknown_names
+from zmqtriton.config.parameters import likely_misspelt, load_within_s, parameter_problems
+from zmqtriton.config.pbtxt import parse_text, read_text
+from zmqtriton.config.positions import Positions, locate
+from zmqtriton.config.states import state_problems
+from zmqtriton.config.validation import problems, tensor_problems
+from zmqtriton.environments.demand import ignored_stubs
+from zmqtriton.repository.agents import agent_problems
+from zmqtriton.repository.scan import CONFIG_FILE, choose_versions, find_config, find_versions
+from zmqtriton_floor.errors import ZmqTritonError
+
+_COMPLETES = b"auto_complete_config"
+#: What is larger is no code that somebody has written.
+_MOST_OF_A_FILE = 4 << 20
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a server would be told on its command line."""
+
+    config_name: str = ""
+    auto_complete: bool = True
+    host: Host = field(default_factory=Host)
+    backends: Sequence[Path] = ()
+    may_build: bool = False
+    agents: str = "/opt/tritonserver/repoagents"
+
+
+@dataclass
+class Findings:
+    """Of one model: what keeps it from being served, and what should be known anyway."""
+
+    directory: Path
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    #: None where the text cannot be understood.
+    config: Any = None
+    config_path: Path | None = None
+    #: Those that would be served, with the file of each that has one of its own.
+    versions: tuple[int, ...] = ()
+    files: tuple[Path, ...] = ()
+    #: It runs on the server's own Python.
+    has_servers_python: bool = True
+
+
+def check_model(directory: Path, rules: Rules | None = None) -> Findings:
+    """One model directory; its name is the model's."""
+    rules = rules or Rules()
+    findings = Findings(directory)
+    try:
+        _look_at(directory, rules, findings)
+    except ZmqTritonError as error:
+        findings.problems.append(to_problem(error, findings.config_path))
+    except OSError as error:
+        findings.problems.append(Problem(str(error)))
+    findings.problems.sort(key=lambda problem: (problem.line, problem.column))
+    return findings
+
+
+def _look_at(directory: Path, rules: Rules, findings: Findings) -> None:
+    findings.config_path = path = find_config(directory, rules.config_name)
+    wrong = findings.problems
+    if path is None and os.path.lexists(directory / CONFIG_FILE):
+        text = f"ignore {directory / CONFIG_FILE}, which is no file that can be read"
+        findings.warnings.append(Problem(text))
+    text = read_text(path) if path is not None else ""
+    if path is None and not rules.auto_complete:
+        read_text(directory / CONFIG_FILE)  # says that there is none
+    config = _parsed(text, str(path), wrong)
+    if config is None:
+        return
+    if config.name not in ("", directory.name):
+        wrong += placed(_other_name(config.name, directory.name), path)
+        config.name = directory.name
+    complete_backend(config, directory.name, directory)
+    apply_defaults(config)
+    apply_group_defaults(config, rules.host.gpus)
+    findings.config = config
+    positions = Positions(text)
+    for problem in _config_problems(config, directory, rules):
+        where = findings.warnings if problem.is_of_machine else wrong
+        where.append(locate(problem, path, positions))
+    findings.warnings += [locate(p, path, positions) for p in likely_misspelt(config)]
+    _look_at_versions(directory, rules, findings)
+    if config.backend == PYTHON:
+        environment = look_at_environment(config, directory, may_build=rules.may_build)
+        wrong += [locate(p, path, positions) for p in environment.problems]
+        findings.warnings += environment.warnings
+        findings.has_servers_python = environment.is_servers_own
+
+
+def _parsed(text: str, path: str, wrong: list[Problem]) -> Any:
+    """The configuration, without the names that nobody knows; None if that is not all."""
+    try:
+        return parse_text(text, path)
+    except ConfigError as error:
+        unknown = list(unknown_names(Positions(text), path))
+        first = error.problem
+        if not any((first.line, first.column) == (u.line, u.column) for u in unknown):
+            unknown.append(first)
+        wrong += unknown
+    try:
+        return parse_text(text, path, may_have_more=True)
+    except ConfigError:
+        return None
+
+
+def _other_name(name: str, directory: str) -> Iterator[Problem]:
+    yield Problem(
+        f"unexpected directory name '{directory}' for model '{name}', directory name must equal "
+        "model name",
+        ("name",),
+        directory,
+    )
+
+
+def _config_problems(config: Any, directory: Path, rules: Rules) -> Iterator[Problem]:
+    yield from agent_problems(config, rules.agents)
+    yield from problems(config)
+    if not (rules.auto_complete and _completes(config, directory)):
+        yield from tensor_problems(config)
+    yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
+    yield from parameter_problems(config)
+    try:
+        load_within_s(config)
+    except ConfigError as error:
+        yield error.problem
+    outside = list(path_problems(config, directory))
+    yield from outside
+    if outside:
+        return
+    yield from state_problems(config, directory)
+    unreadable = list(unreadable_files(config, directory))
+    yield from unreadable
+    if not unreadable:
+        try:
+            read_labels(config, directory)
+        except ZmqTritonError as error:
+            yield to_problem(error, None)
+
+
+def _completes(config: Any, directory: Path) -> bool:
+    """Whether a model of it says more about its tensors when it is asked."""
+    if config.backend != PYTHON:
+        return False
+    name = config.default_model_filename or PYTHON_FILE
+    files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
+    return any(_COMPLETES in _beginning(path) for path in files)
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MOST_OF_A_FILE)
+
+
+def _look_at_versions(directory: Path, rules: Rules, findings: Findings) -> None:
+    config, path = findings.config, findings.config_path
+    told: list[str] = []
+    versions = find_versions(directory, directory.parent, told)
+    try:
+        choice = choose_versions(config, versions)
+    except ConfigError as error:
+        findings.problems.append(to_problem(error, path))
+        return
+    finally:
+        findings.warnings += [Problem(text) for text in (*told, *ignored_stubs(directory))]
+    findings.versions = choice.versions
+    findings.warnings += [Problem(text) for text in choice.warnings]
+    if config.HasField("ensemble_scheduling") or not config.backend:
+        return
+    files = []
+    for version in choice.versions:
+        try:
+            file = find_model_file(config, directory, version, rules.backends)
+        except ZmqTritonError as error:
+            problem = to_problem(error, path)
+            if problem not in findings.problems:
+                findings.problems.append(problem)
+        else:
+            # Of a backend that is written in Python it is not the model's.
+            files += [file] if config.backend == PYTHON else []
+    findings.files = tuple(files)
+
+
+def placed(found: Iterable[Problem], path: Path | None) -> list[Problem]:
+    """The problems with their places in the file."""
+    return [locate(problem, path) for problem in found]
+
+
+def to_problem(error: ZmqTritonError, path: Path | None) -> Problem:
+    """What a load would end with, with its place where it knows it."""
+    if isinstance(error, ConfigError):
+        return locate(error.problem, path)
+    return Problem(error.text, number=error.number)

@@ -1,0 +1,67 @@
+"""What is wrong with model files as Python, asked of a program that only parses them.
+
+A file may be made to exhaust a parser, which can end the process; so it is another one, and the
+files behind such a file are given to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from zmqtriton_floor import prctl
+
+_PROGRAM = Path(__file__).with_name("syntax.py")
+#: Files that may end the program, before the rest is not looked into.
+_MOST_DEATHS = 8
+_WITHIN_S = 120
+
+
+class Finding(NamedTuple):
+    #: syntax, problem or warning
+    kind: str
+    line: int
+    column: int
+    text: str
+
+
+_TOO_MUCH = [Finding("warning", 0, 0, "the file is not looked into: it is too much for a parser")]
+
+
+def look_into(paths: Sequence[Path]) -> dict[Path, list[Finding]]:
+    """What is found in each of the files."""
+    found: dict[Path, list[Finding]] = {}
+    for _ in range(_MOST_DEATHS):
+        left = [path for path in paths if path not in found]
+        if not left:
+            break
+        lines = _ask(left)
+        for path, line in zip(left, lines, strict=False):
+            found[path] = [Finding(*finding) for finding in json.loads(line)]
+        if len(lines) < len(left):
+            found[left[len(lines)]] = _TOO_MUCH
+    return {path: found.get(path, _TOO_MUCH) for path in paths}
+
+
+def _ask(paths: Sequence[Path]) -> list[str]:
+    """A line for each file that was read to its end."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", str(_PROGRAM)],
+            # In hexadecimal: the name of a file may hold anything, a line's end too.
+            input="".join(f"{os.fsencode(path).hex()}\n" for path in paths),
+            capture_output=True,
+            text=True,
+            timeout=_WITHIN_S,
+            check=False,
+            preexec_fn=prctl.die_with_parent,
+        )
+        said = done.stdout
+    except subprocess.TimeoutExpired as error:
+        said = (error.stdout or b"").decode() if not isinstance(error.stdout, str) else error.stdout
+    return [line for line in said.splitlines(keepends=True) if line.endswith("\n")]

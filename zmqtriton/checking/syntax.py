@@ -1,0 +1,167 @@
+"""A program of its own: reads model files as syntax trees and prints what is wrong, a line each.
+
+Started by `sources` by its path, with the paths of the files on stdin. It imports and runs nothing
+of them. A file that is too much for it ends it, and the one who started it goes on behind it.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import resource
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+
+_MOST_BYTES = 4 << 20
+_WITHIN_S = 10
+_MOST_MEMORY = 2 << 30
+_CLASS = "TritonPythonModel"
+#: What is called, and with how many arguments.
+_CALLED = {"initialize": 1, "execute": 1, "finalize": 0, "is_ready": 0}
+_COMPLETES = "auto_complete_config"
+_NEVER_AWAITED = ("initialize", "finalize", _COMPLETES)
+#: With these a name may be bound that no statement binds.
+_OPAQUE = {"globals", "setattr", "exec", "eval", "vars"}
+
+_Method = ast.FunctionDef | ast.AsyncFunctionDef
+_Finding = tuple[str, int, int, str]
+
+
+def findings(path: str) -> Iterator[_Finding]:
+    """(kind, line, column, text); the kind is syntax, problem or warning."""
+    data = _read(path)
+    if data is None:
+        yield "warning", 0, 0, f"the file is not looked into: it has more than {_MOST_BYTES} bytes"
+        return
+    try:
+        tree = ast.parse(data, path)
+    except SyntaxError as error:
+        yield "syntax", error.lineno or 0, error.offset or 0, f"SyntaxError: {error.msg}"
+        return
+    except ValueError as error:
+        yield "syntax", 0, 0, f"SyntaxError: {error}"
+        return
+    except (RecursionError, MemoryError):
+        yield "warning", 0, 0, "the file is not looked into: it is nested too deeply"
+        return
+    yield from _of_module(tree, path)
+
+
+def _read(path: str) -> bytes | None:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no regular file")
+        data = file.read(_MOST_BYTES + 1)
+    return None if len(data) > _MOST_BYTES else data
+
+
+def _of_module(tree: ast.Module, path: str) -> Iterator[_Finding]:
+    statements = list(_statements(tree.body))
+    models = [s for s in statements if isinstance(s, ast.ClassDef) and s.name == _CLASS]
+    if models:
+        yield from _of_class(models[-1], path)
+    elif not any(_may_bind(statement) for statement in statements) and not _is_opaque(tree):
+        package = os.path.basename(os.path.dirname(path))
+        module = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
+        yield "problem", 0, 0, f"AttributeError: module '{module}' has no attribute '{_CLASS}'"
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a body and of what branches there, but not of functions and classes."""
+    waiting = list(reversed(body))
+    while waiting:
+        statement = waiting.pop()
+        yield statement
+        if isinstance(statement, _Method | ast.ClassDef):
+            continue
+        for child in ast.iter_child_nodes(statement):
+            if isinstance(child, ast.stmt):
+                waiting.append(child)
+            elif isinstance(child, ast.ExceptHandler | ast.match_case):
+                waiting += child.body
+
+
+def _may_bind(statement: ast.stmt, name: str = _CLASS) -> bool:
+    if isinstance(statement, ast.ImportFrom | ast.Import):
+        return any((alias.asname or alias.name) in (name, "*") for alias in statement.names)
+    if isinstance(statement, _Method | ast.ClassDef):
+        return statement.name in (name, "__getattr__")
+    return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(statement))
+
+
+def _is_opaque(tree: ast.AST) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in _OPAQUE for n in ast.walk(tree))
+
+
+def _of_class(model: ast.ClassDef, path: str) -> Iterator[_Finding]:
+    statements = list(_statements(model.body))
+    has_more = bool(model.keywords or model.decorator_list) or any(
+        ast.unparse(base) != "object" for base in model.bases
+    )
+    if not has_more and not any(_may_bind(s, "execute") for s in statements):
+        text = f"Python model {path} does not implement `execute` method."
+        yield "warning", model.lineno, model.col_offset + 1, text
+    for method in statements:
+        if isinstance(method, _Method) and method.name in (*_CALLED, _COMPLETES):
+            for text in _of_method(method):
+                yield "warning", method.lineno, method.col_offset + 1, text
+
+
+def _of_method(method: _Method) -> Iterator[str]:
+    name = method.name
+    if isinstance(method, ast.AsyncFunctionDef) and name in _NEVER_AWAITED:
+        yield f"{name} is 'async def', and what it returns is never awaited"
+    if name == "execute" and _yields(method):
+        yield "execute has a 'yield', so that it returns a generator and no list of responses"
+    decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
+    if not decorators <= {"staticmethod", "classmethod"}:
+        return
+    # A plain function of a class is called on the class here, so that nothing is bound.
+    is_bound = "staticmethod" not in decorators and (name != _COMPLETES or bool(decorators))
+    given = _CALLED.get(name, 1) + is_bound
+    arguments = method.args
+    most = len(arguments.posonlyargs) + len(arguments.args)
+    least = most - len(arguments.defaults)
+    needs_names = any(default is None for default in arguments.kw_defaults)
+    if least <= given and (given <= most or arguments.vararg) and not needs_names:
+        return
+    plural = "" if given == 1 else "s"
+    called = f"{given} argument{plural}" + (", the first of them its object" if is_bound else "")
+    text = f"{name}({ast.unparse(arguments)}) is called with {called}"
+    if name == _COMPLETES and not decorators:
+        text += "; is there a @staticmethod missing?"
+    yield text
+
+
+def _yields(method: _Method) -> bool:
+    waiting: list[ast.AST] = list(method.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, _Method | ast.Lambda | ast.ClassDef):
+            waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def main() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        signal.alarm(_WITHIN_S)
+        path = os.fsdecode(bytes.fromhex(line.strip()))
+        try:
+            found = list(findings(path))
+        except OSError as error:
+            found = [("problem", 0, 0, str(error))]
+        except (RecursionError, MemoryError):
+            found = [("warning", 0, 0, "the file is not looked into: it is nested too deeply")]
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
