@@ -68,6 +68,23 @@ def test_the_status_shows_what_is_being_prepared() -> None:
     assert [] == preparing()
 
 
+def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
+    """Whoever kills the supervisor at any moment leaves nothing behind that a preparation began."""
+    quiet = Watching(demanding("m"))
+    quiet.started = []
+    quiet.silent = set(range(1000))
+    quiet.start()
+    broker = quiet.serial("broker")
+    quiet.silent = {broker}
+    quiet.receive(broker, wire.Seen(quiet.to("broker", wire.Sync)[-1].number))
+
+    assert ["environment"] == [e.role for e in quiet.to("broker", wire.Expect)][-1:]
+    assert [] == quiet.to("environment", wire.Call)
+    quiet.receive(broker, wire.Seen(quiet.to("broker", wire.Sync)[-1].number))
+
+    assert ["prepare"] == [call.verb for call in quiet.to("environment", wire.Call)]
+
+
 def test_a_restart_uses_the_same_environment() -> None:
     watched = world(demanding("m"))
     answer(watched, "m")

@@ -1,7 +1,7 @@
 """The process that prepares the environment of a model; started by the supervisor.
 
-Says what it does over its lifeline, then one Answer: the Environment, or what is wrong. It dies
-with the supervisor, and is killed where nobody wants the environment any more.
+Waits for a word to begin, says what it does over its lifeline, then one Answer: the Environment, or
+what is wrong. It dies with the supervisor, and is killed where nobody wants it any more.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ def main(arguments: list[str]) -> int:
     origin = f"{arguments[2]}.environment"
     demand = Demand(*json.loads(arguments[4]))
 
+    # Once the broker knows of this process, what is started here dies with the supervisor.
+    line.wait()
+    if line.ended or not line.receive():
+        return 1
     numbers = itertools.count(1)
 
     def report(level: str, text: str) -> None:

@@ -116,12 +116,16 @@ class Introductions:
 
         self._when_ready(serial, now)
 
-    def guard(self, serial: int, role: str, label: str, pid: int) -> None:
+    def guard(
+        self, serial: int, role: str, label: str, pid: int, then: Callable[[], None] | None = None
+    ) -> None:
         """The broker kills the process group of this one, which it will never meet, if the
-        supervisor is killed."""
+        supervisor is killed. Calls `then` when that is certain."""
 
         def now() -> None:
             self.tell_broker(wire.Expect(serial, self._server.new_token(), role, label, pid))
+            if then is not None:
+                self._acknowledgements.ask([self.broker], then)
 
         self._when_ready(serial, now)
 

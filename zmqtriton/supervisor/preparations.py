@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zmqtriton.environments.demand import Demand, Environment
-from zmqtriton.supervisor.actions import PrepareEnvironment, Signal
+from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -48,7 +49,13 @@ class Preparations:
                 "started_s": started_s,
                 "state": f"preparing {demand}",
             }
-            self._introductions.guard(serial, _ROLE, demand.kind, pid)
+            go_on = partial(self._guarded, serial)
+            self._introductions.guard(serial, _ROLE, demand.kind, pid, go_on)
+
+    def _guarded(self, serial: int) -> None:
+        """What it starts from now on ends with the server, whoever kills the supervisor."""
+        if serial in self._waiting:
+            self._plan.do(Send(serial, wire.Call(0, "prepare", "{}")))
 
     def describe(self) -> list[dict[str, Any]]:
         """The processes, for the status."""
