@@ -7,12 +7,10 @@ same ones.
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 import time
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.certificates import Certificates
+from zmqtriton_frontends.encryption import Encryption
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api import opening
 from zmqtriton_frontends.grpc_api.answering import (
@@ -25,8 +23,6 @@ from zmqtriton_frontends.grpc_api.native_connection import ClientConnection
 from zmqtriton_frontends.http2.budget import PingRules
 from zmqtriton_frontends.http2.connection import Rules
 from zmqtriton_frontends.http2.header_blocks import Headers
-
-_log = logging.getLogger(__name__)
 
 #: What is received at once. One buffer is enough, since what is in it is used at once too.
 _BUFFER_BYTES = 1 << 18
@@ -59,7 +55,7 @@ class NativeServer:
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
         self._connections: set[ClientConnection] = set()
-        self._secured = Secured(settings) if settings["grpc_use_ssl"] else None
+        self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
         self._listening: asyncio.Server
         #: Set when the last connection is closed.
         self._is_left: asyncio.Event | None = None
@@ -76,8 +72,8 @@ class NativeServer:
                 # Several processes serve one port; that nobody else does is the supervisor's
                 # business.
                 reuse_port=True,
-                ssl=self._secured.context if self._secured else None,
-                ssl_handshake_timeout=_HANDSHAKE_S if self._secured else None,
+                ssl=self._encryption.context if self._encryption else None,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._encryption else None,
             )
         except OSError as error:
             raise RuntimeError(f"cannot listen on {address}: {error}") from error
@@ -107,8 +103,8 @@ class NativeServer:
     # --------------------------------------------------------- for connections
 
     def _connected(self) -> ClientConnection:
-        if self._secured is not None:
-            self._secured.renew()
+        if self._encryption is not None:
+            self._encryption.renew()
         return ClientConnection(self)
 
     def admit(self, connection: ClientConnection) -> bool:
@@ -125,36 +121,6 @@ class NativeServer:
 
     def read_opening(self, headers: Headers) -> opening.Opening | None:
         return opening.read_opening(headers, self._rpcs)
-
-
-class Secured:
-    """What connections are encrypted with. A renewed certificate counts from the next one on."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        """Raises OSError for files that cannot be used."""
-        self._files = Certificates(settings, "grpc")
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["h2"])
-        self._load()
-        if self._files.root:
-            self.context.verify_mode = ssl.CERT_REQUIRED
-
-    def _load(self) -> None:
-        self.context.load_cert_chain(self._files.cert, self._files.key, password="")
-        if self._files.root:
-            self.context.load_verify_locations(self._files.root)
-
-    def renew(self) -> None:
-        """To be called before a connection is made."""
-        if not self._files.have_changed():
-            return
-        try:
-            self._load()
-        except OSError as error:  # perhaps only one of the files is new by now
-            _log.warning("the certificate has changed and cannot be used: %s", error)
-        else:
-            _log.info("the certificate of gRPC was renewed")
 
 
 def rules_of(settings: dict[str, Any]) -> Rules:

@@ -1,22 +1,17 @@
-"""HTTPS: how a connection becomes an encrypted one, and the renewal of the certificate.
+"""HTTPS: how a connection becomes an encrypted one.
 
-Made by server.py where the settings ask for it. TLS 1.2 at least; with a root certificate clients
-must show one that it has signed. The loop could do the handshake itself, but would hide what it
-has not sent yet, by which connections.py knows who reads and who stalls.
+Made by server.py where the settings ask for it. The loop could do the handshake itself, but would
+hide what it has not sent yet, by which connections.py knows who reads and who stalls.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 from collections.abc import Callable
 from typing import Any
 
-from zmqtriton_frontends.certificates import Certificates
+from zmqtriton_frontends.encryption import Encryption
 from zmqtriton_frontends.http_api.connections import Connection
-
-_log = logging.getLogger(__name__)
 
 #: A client that has not made itself understood by then is none.
 HANDSHAKE_WITHIN_S = 9.0
@@ -25,30 +20,10 @@ HANDSHAKE_WITHIN_S = 9.0
 class Tls:
     def __init__(self, settings: dict[str, Any]) -> None:
         """Raises OSError for files that cannot be used."""
-        self._files = Certificates(settings, "http")
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
-        self._load()
-        if self._files.root:
-            self.context.verify_mode = ssl.CERT_REQUIRED
+        self._encryption = Encryption(settings, "http", "http/1.1")
+        self.context = self._encryption.context
+        self.renew = self._encryption.renew
         self._handshakes: set[asyncio.Task[None]] = set()
-
-    def _load(self) -> None:
-        self.context.load_cert_chain(self._files.cert, self._files.key, password="")
-        if self._files.root:
-            self.context.load_verify_locations(self._files.root)
-
-    def renew(self) -> None:
-        """To be called now and then: connections made from now on get the newest certificate."""
-        if not self._files.have_changed():
-            return
-        try:
-            self._load()
-        except OSError as error:  # perhaps only one of the files is new by now
-            _log.warning("the certificate has changed and cannot be used: %s", error)
-        else:
-            _log.info("the certificate of HTTP was renewed")
 
     def secured(self, make: Callable[[], Connection]) -> Callable[[], asyncio.Protocol]:
         """What a listener makes in place of connections."""
