@@ -24,9 +24,8 @@ Three conversations, frontend (F), broker (B), stub (S), supervisor (V):
     S ── Loaded ─▶ V     B ── Replies ─▶ F                V ── News, Sync ─▶ F ── Seen ─▶ V
     S ── Hello ──▶ B                                      V ── Answer ──▶ F
 
-What does not decode raises `ProtocolError` naming kind and field; whoever reads a socket counts
-that and drops the message, and lives on. `python -m zmqtriton_floor.protocol_page` prints the
-tables as Markdown, which is docs/protocol.md.
+What does not decode raises `ProtocolError` naming kind and field; its reader counts and drops it.
+`python -m zmqtriton_floor.protocol_page` prints the tables as Markdown, which is docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -269,6 +268,7 @@ class Results(NamedTuple):
     outcomes: list[Outcome]
     executed: list[Executed]
     rescheduled: list[Route] = []  # to be executed again, by the same stub, under the same names
+    responses: Document = ""  # of streams since it was last told: counts and times by index, JSON
 
 
 class Expect(NamedTuple):

@@ -97,6 +97,8 @@ class Executions:
         execution.requests = requests.copy()
         execution.ids = narration.begun(self._instance, requests)
         execution.ready_ns = execution.executed_ns = _now_ns()
+        for pending in batch if self._instance.is_decoupled else ():
+            pending.begin(execution.ready_ns)
         try:
             returned = self._model.execute(requests) if requests else []
             requests = []

@@ -24,7 +24,8 @@ from zmqtriton_floor.memory import held
 from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.responses import Answer, Pending, state_lock
-from zmqtriton_stub.streams import Publisher, Stream, coalesce, frames
+from zmqtriton_stub.streams import Publisher, Stream, coalesce
+from zmqtriton_stub.tallies import Tallies
 
 _RESCHEDULED = "the request was to be executed again, and that was lost with the broker"
 _UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
@@ -55,6 +56,8 @@ class Link:
         self.pending: dict[tuple[int, int], Pending] = {}
         #: What the broker may not have passed on yet.
         self.answered = Answered()
+        #: Of the responses of streams.
+        self.tallies = Tallies()
         #: Called by models that may be within a long execute(), for what the loop looks after.
         self.glance: Callable[[], None] = lambda: None
         #: When nothing was left to be received.
@@ -142,10 +145,11 @@ class Link:
             blocks += asker.unopened_blocks()
         return held(blocks)
 
-    def publish(self, address: str) -> None:
-        """From now on frontends can get responses of streams straight from here."""
+    def publish(self, address: str, *, is_timed: bool = False) -> None:
+        """From now on frontends can get responses of streams straight from here; all but the first
+        of each if the broker is to know when that leaves."""
         with self._lock:
-            self._publisher = Publisher(self.context, address)
+            self._publisher = Publisher(self.context, address, is_timed=is_timed)
 
     def close(self) -> None:
         """Ends the connection; what is sent later is dropped."""
@@ -212,9 +216,23 @@ class Link:
             if not answers:
                 return False
             self._lend(answers)
-            item = frames(answers)
+            item = self._results(answers)
         endpoints.send(socket, item)
         return True
+
+    def _results(self, answers: list[Answer]) -> list[bytes]:
+        """One message of them all, and what else the broker is to know of responses."""
+        with state_lock:
+            responses = self.tallies.take(is_last=not self.pending)
+        header = wire.Results([outcome for outcome, _ in answers], [], [], responses)
+        return [wire.encode(header), *[body for _, body in answers]]
+
+    def tell_tallies(self) -> None:
+        """Amid streams that may last long; leaves with the next turn()."""
+        with state_lock:
+            responses = self.tallies.take(is_last=False)
+        if responses:
+            self.put([wire.encode(wire.Results([], [], [], responses))])
 
     def _lend(self, answers: list[Answer]) -> None:
         """Responses amid a stream leave; of what ends one that is known already."""

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import endpoints, metrics_config, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import Wanted
@@ -189,7 +189,9 @@ class Stub:
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
         if self._instance.is_decoupled:
             birth = self._birth
-            self._link.publish(endpoints.stream_address(birth.directory, birth.serial))
+            address = endpoints.stream_address(birth.directory, birth.serial)
+            wanted = metrics_config.of_settings(json.loads(birth.settings))
+            self._link.publish(address, is_timed=wanted.has_histograms)
         self._link.glance = self._glance
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:

@@ -119,6 +119,9 @@ class Pending:
             self._senders += 1
         return InferenceResponseSender(self)
 
+    def begin(self, now_ns: int) -> None:
+        """The model gets it; of interest to those that count each response."""
+
     def cancel(self) -> None:
         """Nobody waits for the answer any more; it is still owed, but for one that waits to be
         executed again: the broker has answered that."""

@@ -17,6 +17,7 @@ from zmqtriton_floor.errors import BY_CODE
 from zmqtriton_stub.pb_errors import TritonModelException, clip
 from zmqtriton_stub.pb_types import InferenceResponse
 from zmqtriton_stub.responses import INTERNAL, Answer, Pending, state_lock
+from zmqtriton_stub.tallies import CANCEL, EMPTY, FAIL, SUCCESS
 
 if TYPE_CHECKING:
     from zmqtriton_stub.link import Link
@@ -48,6 +49,7 @@ class _Sender(threading.local):
 
 
 _sender = _Sender()
+_now_ns = time.monotonic_ns
 
 
 class Stream(Pending):
@@ -57,7 +59,7 @@ class Stream(Pending):
     # They may have to wait for the reader.
     _passes_on = False
 
-    __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_taken")
+    __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_since_ns", "_taken")
 
     def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
         super().__init__(link, work, body)
@@ -70,12 +72,20 @@ class Stream(Pending):
         self._buffered_bytes = 0
         #: Responses were dropped, so the end must say so.
         self._has_lost = False
+        #: When the model could begin with the next response.
+        self._since_ns = 0
 
     # ------------------------------------------------------------- the model
 
+    def begin(self, now_ns: int) -> None:
+        self._since_ns = now_ns
+
     def send(self, response: InferenceResponse | None, flags: int) -> None:
+        begun_ns = _now_ns()
         if self.is_cancelled and not flags and not self._is_closed:
             self._has_lost = True  # nobody will read it
+            with state_lock:
+                self._count_response(CANCEL, begun_ns)
             return
         changes = {} if response is None else self.changes(response)
         if response is None:
@@ -102,21 +112,31 @@ class Stream(Pending):
                 self._cut()
             else:
                 self.keep(changes)
+                self._count_response(_kind(response), begun_ns)
                 self._put(answer)
         # A model that does nothing but send learns in time how far its reader is.
         takes = bool(self._buffer) or not self._number % _LOOK_EVERY
         if takes:
             self._link.glance()
+            self._link.tell_tallies()
         self._link.turn(takes=takes)
         if is_too_slow:
             instance = self._link.instance
             instance.say("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
+
+    def _count_response(self, kind: int, begun_ns: int) -> None:
+        done_ns = _now_ns()
+        infer_ns = begun_ns - self._since_ns if self._since_ns else 0
+        self._link.tallies.add(self._count, kind, infer_ns, done_ns - begun_ns)
+        self._count += 1
+        self._since_ns = done_ns
 
     def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
         """Ends it with an error, after what is on its way; sends it, too."""
         with state_lock:
             if not self._is_closed:
                 self._is_closed = True
+                self._count_response(FAIL, _now_ns())
                 self._put((wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""))
         return []
 
@@ -228,7 +248,9 @@ class Stream(Pending):
 class Publisher:
     """The XPUB of this stub and who listens to it."""
 
-    def __init__(self, context: Any, address: str) -> None:
+    def __init__(self, context: Any, address: str, *, is_timed: bool = False) -> None:
+        #: The broker wants to see when the first response of each stream leaves.
+        self._is_timed = is_timed
         self._socket: Any = endpoints.open_publisher(context, address)
         #: The topics of those who get theirs from here.
         self._topics: set[bytes] = set()
@@ -242,7 +264,7 @@ class Publisher:
         if topic not in self._topics:
             self._take_subscriptions()
         if len(answers) == 1:
-            if topic not in self._topics or not _is_plain(answers[0][0]):
+            if topic not in self._topics or not self._is_plain(answers[0][0]):
                 return answers
             self._send(topic, answers)
             return []
@@ -250,13 +272,19 @@ class Publisher:
         straight: dict[bytes, list[Answer]] = {}
         for answer in answers:
             topic = endpoints.topic(answer[0].peer)
-            if topic in self._topics and _is_plain(answer[0]):
+            if topic in self._topics and self._is_plain(answer[0]):
                 straight.setdefault(topic, []).append(answer)
             else:
                 rest.append(answer)
         for topic, some in straight.items():
             self._send(topic, some)
         return rest
+
+    def _is_plain(self, outcome: wire.Outcome) -> bool:
+        """The broker need not know of it."""
+        if self._is_timed and not outcome.number:
+            return False
+        return not (outcome.flags or outcome.code or outcome.blocks)
 
     def _send(self, topic: bytes, answers: list[Answer]) -> None:
         header, *bodies = frames(answers)
@@ -271,9 +299,11 @@ class Publisher:
                 self._topics.discard(message[1:])
 
 
-def _is_plain(outcome: wire.Outcome) -> bool:
-    """The broker need not know of it."""
-    return not (outcome.flags or outcome.code or outcome.blocks)
+def _kind(response: InferenceResponse | None) -> int:
+    """How it is counted."""
+    if response is None:
+        return EMPTY
+    return SUCCESS if response._error is None else FAIL
 
 
 def frames(answers: list[Answer]) -> list[bytes]:

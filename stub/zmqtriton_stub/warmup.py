@@ -22,6 +22,7 @@ from zmqtriton_stub.link import Link
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.responses import Answer, Pending
 from zmqtriton_stub.streams import Stream
+from zmqtriton_stub.tallies import Tallies
 
 _FOLDER = "warmup"
 #: A string without characters is its length alone.
@@ -38,6 +39,8 @@ class Sink:
         self.instance = link.instance
         self.pending: dict[tuple[int, int], Pending] = {}
         self.answered = Answered()
+        #: Nobody is told of these.
+        self.tallies = Tallies()
         self.errors: list[str] = []
         #: What the model wants to execute once more.
         self.again: list[Pending] = []
@@ -76,6 +79,9 @@ class Sink:
 
     def glance(self) -> None:
         self._link.glance()
+
+    def tell_tallies(self) -> None:
+        """Samples are not counted."""
 
     def turn(self, *, takes: bool = True) -> None:
         self._link.turn(takes=takes)

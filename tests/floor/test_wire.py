@@ -32,7 +32,9 @@ SAMPLES: tuple[Any, ...] = (
     wire.Cancel([1, 2]),
     wire.AskStatistics(4, "m", -1),
     wire.Results(
-        [wire.Outcome(1, 5, 0, "", 1, 2, [wire.Block(7, 1, 2)])], [wire.Executed(3, 1, 2, 3)]
+        [wire.Outcome(1, 5, 0, "", 1, 2, [wire.Block(7, 1, 2)])],
+        [wire.Executed(3, 1, 2, 3)],
+        responses="[]",
     ),
     wire.Expect(7, _TOKEN, "stub", "m_0", 99),
     wire.Serve(7, "m", 1, "{}"),

@@ -12,7 +12,6 @@ import pytest
 
 from tests.http_api.fake_server import FakeServer
 from tests.metrics_api.test_exposition import stat
-from zmqtriton_frontends.metrics_api.__main__ import counts_latencies
 
 MODULE = "zmqtriton_frontends.metrics_api"
 
@@ -69,16 +68,3 @@ def test_sigterm_ends_it(tmp_path: Path, is_open: bool) -> None:
         server.process.send_signal(signal.SIGTERM)
 
         assert server.process.wait(10.0) in ((0,) if is_open else (0, -signal.SIGTERM))
-
-
-@pytest.mark.parametrize(
-    ("config", "has"),
-    [
-        ([], True),
-        ([["", "summary_latencies", "true"]], True),
-        ([["", "counter_latencies", "false"]], False),
-        ([["", "counter_latencies", "false"], ["", "counter_latencies", "true"]], True),
-    ],
-)
-def test_latency_counters_are_an_option(config: list[list[str]], has: bool) -> None:
-    assert counts_latencies(config) is has

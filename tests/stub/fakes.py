@@ -9,6 +9,7 @@ from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.responses import Answer, Pending
 from zmqtriton_stub.streams import Stream, frames
+from zmqtriton_stub.tallies import Tallies
 
 LOAD = wire.Load("m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0)
 
@@ -22,6 +23,7 @@ class FakeLink:
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], Pending] = {}
         self.answered = Answered()
+        self.tallies = Tallies()
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []
         self.on_turn: list[Any] = []
@@ -34,6 +36,9 @@ class FakeLink:
 
     def glance(self) -> None:
         """Nothing else is to be looked after."""
+
+    def tell_tallies(self) -> None:
+        """Nobody asks for them."""
 
     def turn(self, *, takes: bool = True) -> None:
         while self.on_turn:

@@ -386,17 +386,39 @@ def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
 
 
 @pytest.mark.row("C82")
-def test_no_responses_are_counted_by_their_index_as_triton_has_it_for_python(
-    server: Server,
-) -> None:
-    read_tokens(server, 2)
-    with (
-        urllib.request.urlopen(f"{server.url}/v2/models/tokens/stats") as answer,
-        triton.InferenceServerClient(server.grpc_address) as client,
-    ):
-        [over_http] = json.load(answer)["model_stats"]
-        [over_grpc] = client.get_inference_statistics("tokens").model_stats
+def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Server) -> None:
+    def counts() -> dict[str, dict[str, int]]:
+        with urllib.request.urlopen(f"{server.url}/v2/models/tokens/stats") as answer:
+            [stats] = json.load(answer)["model_stats"]
+        assert stats["inference_stats"]["success"]["count"] > 0
+        found = stats["response_stats"].items()
+        return {i: {kind: of["count"] for kind, of in row.items()} for i, row in found}
 
-    assert over_http["inference_stats"]["success"]["count"] > 0
-    assert {} == over_http["response_stats"]
-    assert {} == dict(over_grpc.response_stats)
+    # Nothing of earlier tests goes on that would be counted meanwhile.
+    eventually(lambda: counts() == counts(), 30, "streams end")
+    before = counts()
+    read_tokens(server, 0)
+    read_tokens(server, TOKENS)
+    after = counts()
+
+    def grown(index: int, kind: str) -> int:
+        return after[str(index)][kind] - before.get(str(index), {}).get(kind, 0)
+
+    kinds = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
+    assert set(kinds) == set(after["0"])
+    assert [1, 1, 1, 0, 1, 0] == [grown(0, kind) for kind in kinds]
+    for index in range(1, TOKENS):
+        assert [1, 1, 1, 0, 0, 0] == [grown(index, kind) for kind in kinds]
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        [over_grpc] = client.get_inference_statistics("tokens").model_stats
+    told = over_grpc.response_stats
+    assert after["0"]["success"] == told["0"].success.count
+    assert set(after) == set(told)
+    assert told["0"].success.ns == told["0"].compute_infer.ns + told["0"].compute_output.ns
+
+
+def test_a_model_with_one_response_has_no_counts_by_index(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/stats") as answer:
+        [stats] = json.load(answer)["model_stats"]
+
+    assert {} == stats["response_stats"]

@@ -70,7 +70,7 @@ class Caching:
         took_ns = self._clock() - begun_ns
         self._lookup_ns += took_ns
         if entry is None:
-            request.cache_key = key
+            request.miss = key, took_ns
             self._misses += 1
             generation.statistics.missed(took_ns)
             return False
@@ -114,12 +114,13 @@ class Caching:
     def keep(self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes) -> None:
         """The only response of a request that was not found. Nobody has been told of it yet, so
         neither its blocks nor those of its inputs can have been used for anything else."""
-        cache, key = self.cache, request.cache_key
-        request.cache_key = None
+        cache, miss = self.cache, request.miss
+        request.miss = None
         is_whole = outcome.flags & wire.FINAL and not outcome.number and not outcome.code
         generation = request.generation
-        if cache is None or key is None or not is_whole or not body or generation.is_retired:
+        if cache is None or miss is None or not is_whole or not body or generation.is_retired:
             return
+        key, lookup_ns = miss
         begun_ns = self._clock()
         if all(self._may_stay(block.owner, source, request.peer) for block in outcome.blocks):
             entry = Entry(key, body, outcome.blocks, _shared(body) if outcome.blocks else 0)
@@ -129,7 +130,7 @@ class Caching:
                 self._release(cache.put(entry))
         took_ns = self._clock() - begun_ns
         self._insertion_ns += took_ns
-        generation.statistics.inserted(took_ns)
+        generation.statistics.inserted(lookup_ns, took_ns)
 
     def _may_stay(self, owner: int, source: int, asker: int) -> bool:
         """Whether its owner hears of a lease before it may use the block for something else. It may

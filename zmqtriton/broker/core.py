@@ -19,6 +19,7 @@ from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance
 from zmqtriton.broker.iterations import Iterations
+from zmqtriton.broker.latencies import Latencies
 from zmqtriton.broker.limits import Limits
 from zmqtriton.broker.measures import Measures
 from zmqtriton.broker.outbox import Outbox
@@ -65,6 +66,7 @@ class Core:
 
     def begin(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
+        self.generations.latencies = Latencies(settings, clock)
         self.caching.begin(settings, clock)
         self._dispatch.number_from(epoch << 40)
         self._sequencing.epoch = epoch
@@ -295,6 +297,7 @@ class Core:
                 self.take_outcome(serial, request, outcome, body, now_ns)
         if message.rescheduled:
             self._iterations.take(instance, message.rescheduled, now_ns)
+        generation.count_responses(message.responses)
         for executed in message.executed:
             if instance.is_in(executed.batch):
                 self._dispatch.executed(instance, generation, executed, now_ns)
@@ -319,10 +322,10 @@ class Core:
         counters = request.generation.statistics
         if outcome.code:
             request.has_failed = True
-        if request.cache_key is not None:
+        if request.miss is not None:
             self.caching.keep(source, request, outcome, body)
-        if request.generation.is_decoupled:
-            counters.responded(request, outcome, bool(body or outcome.code))
+        if request.generation.is_decoupled or counters.times_responses:
+            counters.responded(request, outcome, bool(body or outcome.code), now_ns)
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # to be executed again, which is over
                 request.generation.leave_queue(request)
@@ -339,8 +342,7 @@ class Core:
 
     def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """The final answer is an error of the broker's own."""
-        generation = request.generation
-        sequences = generation.sequences
+        generation, sequences = request.generation, request.generation.sequences
         later = sequences.break_off(request, error) if sequences is not None else []
         generation.statistics.failed(request, reason, now_ns)
         if request.state is RequestState.QUEUED:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zmqtriton.broker.caching import no_clock
+from zmqtriton.broker.latencies import Latencies
 from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
@@ -13,6 +15,7 @@ class Generations:
     def __init__(self) -> None:
         self._by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
+        self.latencies = Latencies("{}", no_clock)
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
         #: Those that are gone, and the one that takes what was still on its way to them.
@@ -33,6 +36,7 @@ class Generations:
             known.regroup(message.config)
             return known
         new = Generation(message.generation, message.model, message.version, message.config)
+        new.measure(self.latencies)
         self._by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})

@@ -34,7 +34,6 @@ class Inflight:
         "arrived_ns",
         "body",
         "brokered",
-        "cache_key",
         "call",
         "dispatched_ns",
         "generation",
@@ -45,6 +44,7 @@ class Inflight:
         "is_late",
         "kept",
         "level",
+        "miss",
         "peer",
         "queued_ns",
         "row",
@@ -87,8 +87,9 @@ class Inflight:
         self.kept: list[Block] = []
         #: The one that it is a request of, until it is answered; None: it is of none.
         self.sequence: Sequence | None = None
-        #: Where its answer is to be kept for those who ask the same.
-        self.cache_key: Key | None = None
+        #: It was not in the cache: where its answer is to be kept for those who ask the same, and
+        #: how long it took to look.
+        self.miss: tuple[Key, int] | None = None
         #: A member's of an ensemble: what it is asked for.
         self.call: Call | None = None
 

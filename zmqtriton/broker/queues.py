@@ -8,18 +8,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zmqtriton.broker.batching import queue_of
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.ordering import order_of
+from zmqtriton.broker.response_counts import ResponseCounts
 from zmqtriton.broker.sequences import Sequences
 from zmqtriton.broker.statistics import ModelStatistics
 from zmqtriton.broker.steps import Plan
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.check import Signature, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, Request, Work
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.latencies import Latencies
 
 #: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
 _SHORT_NS = 500_000
@@ -104,6 +108,15 @@ class Generation:
         self._mean_ns = 0
         #: When a timer was started for, to look at the queue again; 0: there is none.
         self.timer_ns = 0
+
+    def measure(self, latencies: Latencies) -> None:
+        """It is new: from now on it is counted as the server wants it."""
+        self.statistics = latencies.statistics(self._config, is_cached=self.is_cached)
+        self.statistics.responses = ResponseCounts() if self.is_decoupled else None
+
+    def count_responses(self, told: str) -> None:
+        if told and self.statistics.responses is not None:
+            self.statistics.responses.add(told)
 
     def regroup(self, config: str) -> None:
         """There are to be other instances; everything else is as it was."""

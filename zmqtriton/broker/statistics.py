@@ -9,6 +9,7 @@ from typing import Any
 
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Batch
+from zmqtriton.broker.response_counts import ResponseCounts
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
 #: Why a request failed, as the metrics call it.
@@ -48,6 +49,10 @@ class ModelStatistics:
         self.cache_hit = Duration()
         self.cache_miss = Duration()
         self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
+        #: Whether responded() is to hear of those too that are no streams'.
+        self.times_responses = False
+        #: Of a decoupled model; None of others, which give one response each.
+        self.responses: ResponseCounts | None = None
         #: Responses of streams that went straight to their readers, and those that came by here.
         self.direct = 0
         self.brokered = 0
@@ -66,7 +71,8 @@ class ModelStatistics:
     def missed(self, lookup_ns: int) -> None:
         self.cache_miss.add(1, lookup_ns)
 
-    def inserted(self, insertion_ns: int) -> None:
+    def inserted(self, lookup_ns: int, insertion_ns: int) -> None:
+        """It was missed, which took so long, and is answered."""
         self.cache_miss.add(0, insertion_ns)
 
     def rejected(self) -> None:
@@ -78,8 +84,12 @@ class ModelStatistics:
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1
 
-    def responded(self, request: Inflight, outcome: Outcome, has_response: bool) -> None:
+    def responded(
+        self, request: Inflight, outcome: Outcome, has_response: bool, now_ns: int
+    ) -> None:
         """A response of a stream, or its end, which tells how many there were."""
+        if self.responses is None:
+            return
         request.brokered += has_response
         if outcome.flags & FINAL:
             self.brokered += request.brokered
@@ -121,7 +131,6 @@ class ModelStatistics:
 
     def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
         """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
-        responses = {"direct_responses": self.direct, "brokered_responses": self.brokered}
         last = self.last_arrival_ns
         return {
             "name": name,
@@ -139,7 +148,7 @@ class ModelStatistics:
                 "cache_hit": self.cache_hit.as_dict(),
                 "cache_miss": self.cache_miss.as_dict(),
             },
-            "response_stats": {},
+            "response_stats": self.responses.as_dict() if self.responses is not None else {},
             "batch_stats": [
                 {
                     "batch_size": size,
@@ -150,5 +159,13 @@ class ModelStatistics:
                 for size, durations in sorted(self.batches.items())
             ],
             "memory_usage": [],
-            "zmqtriton": {"failures": dict(self.failures), "pending": pending, **responses},
+            "zmqtriton": {"pending": pending, **self.own()},
+        }
+
+    def own(self) -> dict[str, Any]:
+        """What the protocol has no field for."""
+        return {
+            "failures": dict(self.failures),
+            "direct_responses": self.direct,
+            "brokered_responses": self.brokered,
         }

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 
-from zmqtriton_floor import logs, prctl
+from zmqtriton_floor import logs, metrics_config, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition, measures
@@ -47,7 +47,7 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
         return
     settings = gateway.settings
     logs.configure(logs.Wanted.of(settings))
-    has_latencies = counts_latencies(settings["metrics_config"])
+    has_latencies = metrics_config.of_settings(settings).has_counters
     machine = Machine() if settings.get("allow_cpu_metrics", True) else None
     interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
     watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
@@ -81,12 +81,6 @@ async def _opened(gateway: Gateway) -> None:
     gateway.on_open = is_open.set
     await gateway.start()
     await is_open.wait()
-
-
-def counts_latencies(metrics_config: list[list[str]]) -> bool:
-    """What `--metrics-config counter_latencies=` says; the last one counts."""
-    said = [value for _, key, value in metrics_config if key == "counter_latencies"]
-    return not said or said[-1].lower() in ("true", "1", "on")
 
 
 if __name__ == "__main__":

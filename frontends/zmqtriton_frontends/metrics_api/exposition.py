@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_frontends.metrics_api import latencies
 from zmqtriton_frontends.metrics_api.machine import Machine
-from zmqtriton_frontends.metrics_api.measures import escape, number
+from zmqtriton_frontends.metrics_api.measures import number
+from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.
 CONTENT_TYPE = "text/plain; charset=utf-8"
@@ -123,7 +124,7 @@ def render(
 ) -> str:
     """The text; a model without series has none in any family. Labels are made of the models'
     configurations, and so is which of them have a cache."""
-    known = [_Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats]
+    known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in model_stats]
     lines = [*_family(_SUCCESS, known), *_failures(known)]
     *counters, pending = _FAMILIES
     cached = [series for series in known if series.is_cached]
@@ -133,16 +134,9 @@ def render(
     for family in _CACHE_FAMILIES if has_latencies else ():
         lines += _family(family, cached)
     lines += _family(pending, known)
-    lines += _family(_LOAD, [s for s in known if "load_s" in s.stat.get("zmqtriton", {})])
+    lines += _family(_LOAD, [s for s in known if "load_s" in s.own])
+    lines += [*latencies.first_responses(known), *latencies.summaries(known)]
     return "\n".join(lines) + "\n"
-
-
-class _Series:
-    def __init__(self, stat: ModelStat, config: Mapping[str, Any]) -> None:
-        self.stat = stat
-        tags = {f"_{key}": str(value) for key, value in (config.get("metric_tags") or {}).items()}
-        self.labels = {**tags, "model": stat["name"], "version": stat["version"]}
-        self.is_cached = is_cached(dict(config))
 
 
 def render_machine(machine: Machine | None, cache: Mapping[str, Any]) -> str:
@@ -232,7 +226,7 @@ def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
         yield from _own(name, text, "gauge")
         for entry in resources:
             device = "" if entry["device"] is None else str(entry["device"])
-            labels = _labels(resource=entry["resource"], device=device)
+            labels = labels_text(resource=entry["resource"], device=device)
             yield f"zmqtriton_{name}{labels} {entry[key]}"
 
 
@@ -242,27 +236,21 @@ def _own(name: str, text: str, kind: str) -> list[str]:
 
 def _values(name: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
     for key, value in values.items():
-        yield f"zmqtriton_{name}{_labels(**{label: key})} {value}"
+        yield f"zmqtriton_{name}{labels_text(**{label: key})} {value}"
 
 
-def _family(family: Family, known: list[_Series]) -> Iterator[str]:
+def _family(family: Family, known: list[Series]) -> Iterator[str]:
     yield f"# HELP {family.name} {family.help}"
     yield f"# TYPE {family.name} {family.kind}"
     for series in known:
-        yield f"{family.name}{_labels(**series.labels)} {number(family.value(series.stat))}"
+        yield f"{family.name}{labels_text(**series.labels)} {number(family.value(series.stat))}"
 
 
-def _failures(known: list[_Series]) -> Iterator[str]:
+def _failures(known: list[Series]) -> Iterator[str]:
     yield f"# HELP {_FAILURE} {_FAILURE_HELP}"
     yield f"# TYPE {_FAILURE} counter"
     for series in known:
-        failures = series.stat.get("zmqtriton", {}).get("failures", {})
+        failures = series.own.get("failures", {})
         for reason in FAILURE_REASONS:
-            labels = _labels(**series.labels, reason=reason)
+            labels = labels_text(**series.labels, reason=reason)
             yield f"{_FAILURE}{labels} {int(failures.get(reason, 0))}"
-
-
-def _labels(**labels: str) -> str:
-    """In the order that Triton has them in."""
-    pairs = sorted(labels.items())
-    return "{" + ",".join(f'{key}="{escape(value)}"' for key, value in pairs) + "}"

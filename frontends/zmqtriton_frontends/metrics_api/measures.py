@@ -18,7 +18,7 @@ def render(families: list[dict[str, Any]]) -> str:
             name, kind = family["name"], _KINDS[family["kind"]]
             lines += [f"# HELP {name} {_help(family['description'])}", f"# TYPE {name} {kind}"]
             for series in family["series"]:
-                lines += _histogram(name, series) if "counts" in series else _single(name, series)
+                lines += histogram(name, series) if "counts" in series else _single(name, series)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -26,7 +26,8 @@ def _single(name: str, series: dict[str, Any]) -> Iterator[str]:
     yield f"{name}{_labels(series['labels'])} {number(series['value'])}"
 
 
-def _histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
+def histogram(name: str, series: dict[str, Any]) -> Iterator[str]:
+    """Its lines; `counts` are of each bucket alone, `value` is the sum."""
     labels, counts = series["labels"], list(accumulate(series["counts"]))
     yield f"{name}_count{_labels(labels)} {counts[-1]}"
     yield f"{name}_sum{_labels(labels)} {number(series['value'])}"

@@ -1,0 +1,88 @@
+"""Histograms and summaries of latencies as Prometheus text, where `--metrics-config` asks for them.
+
+The broker keeps them; a version for which it has none has no series here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from zmqtriton_frontends.metrics_api.measures import histogram, number
+from zmqtriton_frontends.metrics_api.series import Series, labels_text
+
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+_FIRST_RESPONSE_HELP = "Duration from request to first response in milliseconds"
+
+_INCLUDED, _EXCLUDED = "(includes cached requests)", "(does not include cached requests)"
+_IN_US = "in microseconds"
+#: What the broker calls it, its family, and the help that Triton gives.
+_SUMMARIES = (
+    (
+        "request",
+        "nv_inference_request_summary_us",
+        f"Summary of inference request duration {_IN_US} {_INCLUDED}",
+    ),
+    (
+        "queue",
+        "nv_inference_queue_summary_us",
+        f"Summary of inference queuing duration {_IN_US} {_INCLUDED}",
+    ),
+    (
+        "compute_input",
+        "nv_inference_compute_input_summary_us",
+        f"Cumulative compute input duration {_IN_US} {_EXCLUDED}",
+    ),
+    (
+        "compute_infer",
+        "nv_inference_compute_infer_summary_us",
+        f"Cumulative compute inference duration {_IN_US} {_EXCLUDED}",
+    ),
+    (
+        "compute_output",
+        "nv_inference_compute_output_summary_us",
+        f"Cumulative inference compute output duration {_IN_US} {_EXCLUDED}",
+    ),
+    (
+        "cache_hit",
+        "nv_cache_hit_summary_per_model",
+        "Summary of cache hit counts/durations per model, in microseconds.",
+    ),
+    (
+        "cache_miss",
+        "nv_cache_miss_summary_per_model",
+        "Summary of cache miss counts/durations per model, in microseconds.",
+    ),
+)
+
+
+def first_responses(known: list[Series]) -> Iterator[str]:
+    """Lines; none where no version is timed."""
+    timed = [series for series in known if "first_response" in series.own]
+    if timed:
+        yield f"# HELP {_FIRST_RESPONSE} {_FIRST_RESPONSE_HELP}"
+        yield f"# TYPE {_FIRST_RESPONSE} histogram"
+    for series in timed:
+        of = series.own["first_response"]
+        yield from histogram(_FIRST_RESPONSE, {"labels": series.labels, **of})
+
+
+def summaries(known: list[Series]) -> Iterator[str]:
+    """Lines; a family without a series is left out."""
+    for key, name, text in _SUMMARIES:
+        summed = [series for series in known if key in series.own.get("summaries", {})]
+        if summed:
+            yield f"# HELP {name} {text}"
+            yield f"# TYPE {name} summary"
+        for series in summed:
+            yield from _summary(name, series, series.own["summaries"][key])
+
+
+def _summary(name: str, series: Series, of: dict[str, Any]) -> Iterator[str]:
+    yield f"{name}_count{labels_text(**series.labels)} {of['count']}"
+    yield f"{name}_sum{labels_text(**series.labels)} {of['sum']}"
+    own = labels_text(**series.labels)[:-1]
+    for quantile, value in of["quantiles"]:
+        told = number(math.nan if value is None else value)
+        yield f'{name}{own},quantile="{number(quantile)}"}} {told}'
