@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import News, ResponseBody, Tensor
+from zmqtriton_floor.wire import News, ResponseBody, Tensor, encode_body
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import table
@@ -119,6 +119,8 @@ class FakeGateway(Gateway):
         self.feeds = FakeStreams()
         self.requests: list[CheckedRequest] = []
         self.cancelled = 0
+        #: What answers the requests that were begun without a task, by their ids from 1 on.
+        self.begun: list[asyncio.Task[None]] = []
         #: Verb -> result or error of a control call, and the calls that came.
         self.answers: dict[str, Any] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -140,6 +142,21 @@ class FakeGateway(Gateway):
                 raise
         with self.catalogue.regions.claim(request.places) as claim:
             return claim.store(self.answer(request))
+
+    def begin(self, request: CheckedRequest, reply: Any) -> int:
+        async def answer() -> None:
+            try:
+                reply.set_result(encode_body(await self.infer(request)))
+            except ZmqTritonError as error:
+                reply.set_exception(error)
+            except ZeroDivisionError as mistake:
+                reply.set_exception(mistake)
+
+        self.begun.append(asyncio.get_running_loop().create_task(answer()))
+        return len(self.begun)
+
+    def cancel(self, own_id: int) -> None:
+        self.begun[own_id - 1].cancel()
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)

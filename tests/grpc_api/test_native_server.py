@@ -53,7 +53,6 @@ def request(count: int = 1) -> bytes:
         (STREAM, [h2.data(1, b"cut", length=10, flags=h2.END_STREAM)]),
         (INFER, [h2.frame(h2.DATA, 0, 1, b"\x07" + bytes(4))]),
         (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\x01\0\0\0\x03abc")]),
-        (INFER, [h2.frame(h2.DATA, 0, 1, bytes(10))]),
     ],
 )
 def test_a_request_that_is_none_gets_a_status(
@@ -66,6 +65,18 @@ def test_a_request_that_is_none_gets_a_status(
         # And the next one is answered.
         connection.send(h2.headers(3, LIVE), h2.data(3, b"", flags=h2.END_STREAM))
         assert status(0) in connection.read_until(status(0))
+
+
+def test_a_second_request_where_there_may_be_one_ends_both(server: Serving) -> None:
+    server.do(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+    with connect(server) as connection:
+        connection.send(h2.headers(1, INFER), h2.data(1, request()))
+        eventually(lambda: server.gateway.requests, within_s=20)
+
+        connection.send(h2.data(1, request()))
+
+        assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
+        eventually(lambda: server.gateway.cancelled == 1, within_s=20)
 
 
 def test_headers_that_are_no_request_reset_their_stream(server: Serving) -> None:

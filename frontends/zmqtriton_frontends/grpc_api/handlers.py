@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.health import Health
-from zmqtriton_frontends.grpc_api.infer import Inference
+from zmqtriton_frontends.grpc_api.infer import Answer, Asked, Inference
 from zmqtriton_frontends.grpc_api.models import Models
 from zmqtriton_frontends.grpc_api.reflection import Reflection
 from zmqtriton_frontends.grpc_api.repository import Repository
@@ -25,6 +25,7 @@ from zmqtriton_frontends.restrictions import Restriction, by_category
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
 Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
+Quick = Callable[[bytes, Call, Answer], Asked]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"
@@ -46,6 +47,8 @@ class Rpc(NamedTuple):
     stream: Stream | None = None
     #: Many requests, many responses; the transport closes what it returns.
     exchange: Exchange | None = None
+    #: What `unary` does, for transports that need no task for it.
+    quick: Quick | None = None
     #: To be called when the server stops: what goes on for as long as a client likes now ends.
     drain: Callable[[], None] = lambda: None
 
@@ -61,18 +64,21 @@ def table(gateway: Gateway) -> list[Rpc]:
 
 def _restricted(rpc: Rpc, restriction: Restriction) -> Rpc:
     def asking(handle: Any) -> Any:
-        def ask(data: Any, call: Call) -> Any:
+        def ask(data: Any, call: Call, *answer: Any) -> Any:
             given = [value for name, value in call.metadata if name == restriction.name]
             if not restriction.admits([v if isinstance(v, bytes) else v.encode() for v in given]):
                 raise Unavailable(
                     f"This protocol is restricted, expecting header '{restriction.header}'"
                 )
-            return handle(data, call)
+            return handle(data, call, *answer)
 
         return handle and ask
 
     return rpc._replace(
-        unary=asking(rpc.unary), stream=asking(rpc.stream), exchange=asking(rpc.exchange)
+        unary=asking(rpc.unary),
+        stream=asking(rpc.stream),
+        exchange=asking(rpc.exchange),
+        quick=asking(rpc.quick),
     )
 
 
@@ -97,7 +103,7 @@ def _rpcs(gateway: Gateway) -> list[Rpc]:
         Rpc(_INFERENCE, "ModelReady", "health", health.model_ready),
         Rpc(_INFERENCE, "ServerMetadata", "metadata", models.server_metadata),
         Rpc(_INFERENCE, "ModelMetadata", "metadata", models.metadata),
-        Rpc(_INFERENCE, "ModelInfer", "inference", inference.infer),
+        Rpc(_INFERENCE, "ModelInfer", "inference", inference.infer, quick=inference.begin),
         Rpc(
             _INFERENCE,
             "ModelStreamInfer",

@@ -1,15 +1,18 @@
 """The inference RPC: bytes in, the gateway's one response as bytes out.
 
-In the table of handlers.py. Knows no transport; cancelling the task that awaits it cancels the
-request.
+In the table of handlers.py. Knows no transport; cancelling the task that awaits it, or what it
+began, cancels the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.classification import NO_CLASSES, classify
 from zmqtriton_frontends.forwarding import Forwarding
@@ -19,6 +22,7 @@ from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options,
 from zmqtriton_frontends.grpc_api.raw import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.response import encode_response
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
+from zmqtriton_frontends.payload import has_references, is_large
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_protos import message
 
@@ -34,11 +38,14 @@ class Inference:
 
     async def infer(self, data: bytes, call: Call) -> bytes:
         checked = self._read(data, call)
-        response = await self._gateway.infer(checked)
-        model = checked.model
-        if checked.classes:
-            response = classify(model, response, checked.classes)
-        return encode_response(model.name, model.version, checked.body.request_id, response)
+        return encoded(checked, await self._gateway.infer(checked))
+
+    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked:
+        """The same without a task; the answer may be given before this returns. Raises what is
+        wrong with the request."""
+        asked = Asked(self._gateway, self._read(data, call), answer)
+        asked.start()
+        return asked
 
     def _read(self, data: bytes, call: Call) -> CheckedRequest:
         # A function of its own, so that the message is freed before the response is awaited.
@@ -54,6 +61,82 @@ class Inference:
         if self._forwarding:
             self._forwarding.add(forwarded, call.metadata)
         return check_request(catalogue, request, raw, forwarded, call.deadline_ns)
+
+
+class Answer(Protocol):
+    """Gets the response, or what it became instead; one call, which must not raise."""
+
+    def set_result(self, response: bytes, /) -> None: ...
+
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+class Asked:
+    """A request under way, to which the gateway gives its reply."""
+
+    __slots__ = ("_answer", "_checked", "_gateway", "_id", "_is_wanted", "_task")
+
+    def __init__(self, gateway: Gateway, checked: CheckedRequest, answer: Answer) -> None:
+        self._gateway = gateway
+        self._checked = checked
+        self._answer = answer
+        self._id = 0
+        self._is_wanted = True
+        #: What sends a large request, and opens its response.
+        self._task: asyncio.Task[ResponseBody] | None = None
+
+    def start(self) -> None:
+        if self._checked.places or is_large(self._checked.body):
+            self._await(self._gateway.infer(self._checked))
+        else:
+            self._id = self._gateway.begin(self._checked, self)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._is_wanted = False
+        if self._id:
+            # A response that is being opened is let go when it is open.
+            self._gateway.cancel(self._id)
+        elif self._task is not None:
+            self._task.cancel()
+
+    # -------------------------------------------------- called by the gateway
+
+    def done(self) -> bool:
+        return False  # the gateway forgets whom it cancels
+
+    def set_result(self, body: bytes, /) -> None:
+        try:
+            response = wire.decode_response(body)
+            if has_references(response):
+                self._await(self._gateway.payload.open(response))
+            else:
+                self._answer.set_result(encoded(self._checked, response))
+        except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
+            self._answer.set_exception(error)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._answer.set_exception(error)
+
+    def _await(self, response: Coroutine[Any, Any, ResponseBody]) -> None:
+        self._task = asyncio.get_running_loop().create_task(response)
+        self._task.add_done_callback(self._awaited)
+
+    def _awaited(self, task: asyncio.Task[ResponseBody]) -> None:
+        if not self._is_wanted or task.cancelled():
+            return
+        try:
+            self._answer.set_result(encoded(self._checked, task.result()))
+        except Exception as error:  # noqa: BLE001 - an edge, as above
+            self._answer.set_exception(error)
+
+
+def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:
+    """The response as a message."""
+    model = checked.model
+    if checked.classes:
+        response = classify(model, response, checked.classes)
+    return encode_response(model.name, model.version, checked.body.request_id, response)
 
 
 def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:

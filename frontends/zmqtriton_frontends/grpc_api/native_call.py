@@ -1,20 +1,17 @@
 """One RPC over our own HTTP/2: what comes on its stream reaches the handler, and the answer goes
 out on it.
 
-Made by native_connection.py. Each kind of RPC has a class of its own; all of them are the Call that
-their handler is given.
+The base of what native_kinds.py has for each kind of RPC; all of them are the Call that their
+handler is given.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Any
 
-from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_frontends.grpc_api.answering import (
     FAR_S,
     INFERENCE,
@@ -38,11 +35,9 @@ from zmqtriton_frontends.grpc_api.opening import (
     only_trailers,
     trailers,
 )
-from zmqtriton_frontends.grpc_api.straight import MIN_BYTES, straight_into
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
-from zmqtriton_frontends.payload import Gathered
 
 _DEADLINE_EXCEEDED = 4
 #: Room that is given for a large message at a time.
@@ -244,140 +239,3 @@ class NativeCall(Stream):
         while self.outgoing_bytes > _MOST_UNSENT:
             self._room = self._loop.create_future()
             await self._room
-
-
-class OneRequest(NativeCall):
-    """An RPC whose client says one thing."""
-
-    __slots__ = ()
-
-    def on_message(self, is_compressed: bool, message: Message) -> None:
-        if self._task is None:
-            self._start(is_compressed, message)
-        else:
-            self._fail(InternalError("a second request where there may be one"))
-
-    def on_end(self) -> None:
-        if self._task is None:
-            self._fail(InternalError("the request is missing"))
-
-
-class UnaryCall(OneRequest):
-    """One request, one response."""
-
-    __slots__ = ()
-
-    def _new_assembly(self) -> Assembly:
-        if self.rpc.category != INFERENCE:
-            return Assembly()
-        return Assembly(straight_into(self._answering.gateway.payload), MIN_BYTES)
-
-    def on_message(self, is_compressed: bool, message: Any) -> None:
-        super().on_message(is_compressed, message.data if type(message) is Gathered else message)
-        if type(message) is Gathered:
-            assert self._task is not None
-            # What was placed meanwhile outlives it.
-            self._task.add_done_callback(lambda _: message.free())
-
-    async def _answer(self, *request: Any) -> None:
-        is_compressed, message = request
-        assert self.rpc.unary is not None
-        if is_compressed:
-            message = await self._opened(is_compressed, message)
-        response = await self.rpc.unary(message, self)
-        if not self._compression:
-            pieces = prefix(len(response)), response
-        else:
-            pieces = await self._packed(response)
-        if self.is_open and not self.has_ended:
-            self.connection.answer(self, HEADS[self._compression], pieces, TAIL)
-
-
-class WatchCall(OneRequest):
-    """One request, many responses. Lasts as long as the client likes, so nobody waits for it."""
-
-    __slots__ = ()
-
-    async def _answer(self, *request: Any) -> None:
-        is_compressed, message = request
-        assert self.rpc.stream is not None
-        message = await self._opened(is_compressed, message)
-        self._answering.ended()
-        try:
-            async for response in self.rpc.stream(bytes(message), self):
-                await self._send(response)
-        finally:
-            self._answering.begin()
-
-
-class ExchangeCall(NativeCall):
-    """Many requests, many responses."""
-
-    __slots__ = ("_messages", "_waiting")
-
-    def __init__(
-        self,
-        connection: Connection,
-        number: int,
-        opening: Opening,
-        answering: Answering,
-        compression: str,
-    ) -> None:
-        super().__init__(connection, number, opening, answering, compression)
-        self._messages: deque[tuple[bool, Message]] = deque()
-        #: What the handler waits for, when it wants a request.
-        self._waiting: asyncio.Future[None] | None = None
-
-    def on_begin(self) -> None:
-        self._start()
-
-    def on_message(self, is_compressed: bool, message: Message) -> None:
-        self._messages.append((is_compressed, message))
-        self.is_holding = True
-        self._wake()
-
-    def on_end(self) -> None:
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    async def _requests(self) -> AsyncIterator[bytes]:
-        messages = self._messages
-        while True:
-            while not messages:
-                if self.was_ended:
-                    if self._assembly.is_amid:
-                        raise InternalError("the last request is cut off")
-                    return
-                self._waiting = self._loop.create_future()
-                await self._waiting
-            is_compressed, message = messages.popleft()
-            if not messages:
-                self.is_holding = False
-                self.connection.give_credit(self)
-            if is_compressed:
-                message = await self._opened(is_compressed, message)
-            yield bytes(message)
-
-    async def _answer(self, *request: Any) -> None:
-        assert self.rpc.exchange is not None
-        async with aclosing(self.rpc.exchange(self._requests(), self)) as responses:
-            async for response in responses:
-                await self._send(response)
-
-
-def call_of(
-    connection: Connection, number: int, opening: Opening, answering: Answering, compression: str
-) -> Stream:
-    """The stream that answers it."""
-    rpc = opening.rpc
-    if rpc is None:
-        return Refused(connection, number, opening.refusal)
-    kind: type[NativeCall] = UnaryCall
-    if rpc.exchange is not None:
-        kind = ExchangeCall
-    elif rpc.stream is not None:
-        kind = WatchCall
-    return kind(connection, number, opening, answering, compression)

@@ -10,7 +10,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from zmqtriton_frontends.grpc_api.native_call import call_of
+from zmqtriton_frontends.grpc_api.native_kinds import call_of
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import Stream
