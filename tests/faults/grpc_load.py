@@ -12,6 +12,7 @@ import struct
 import time
 import urllib.request
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,12 +196,17 @@ def cancel_many(server: Server, cancels: int = CANCELS, seed: int = 1) -> Counte
     assert "Traceback" not in server.log_text(), server.log_text()[-3000:]
     eventually(lambda: _is_idle(server), _REST_S, "nothing pending, nothing lent")
 
+    now = before
+
     def is_as_before() -> bool:
+        nonlocal now
         now = _kept(server)
         has_more = any(now.descriptors[r] > held for r, held in before.descriptors.items())
         return before.pids == now.pids and now.segments == 0 and not has_more
 
-    eventually(is_as_before, _REST_S, f"as before: {before}, now {_kept(server)}")
+    with suppress(AssertionError):
+        eventually(is_as_before, _REST_S)
+    assert is_as_before(), f"before: {before}, now: {now}"
     return ends
 
 

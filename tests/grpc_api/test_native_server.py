@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests import raw_http2 as h2
 from tests.grpc_api.fake_gateway import FakeGateway, news
 from tests.grpc_api.serving import Serving, serving
 from tests.waiting import eventually
+from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -111,6 +114,55 @@ def test_a_connection_that_says_nothing_more_leaves_nothing_behind(server: Servi
         eventually(lambda: len(server.gateway.requests) == 20, within_s=20)
 
     eventually(lambda: server.gateway.cancelled == 20, within_s=20)
+
+
+class Place(bytearray):
+    """Memory that can be watched."""
+
+
+class OnePlace:
+    """An arena with room for one message."""
+
+    def __init__(self, size: int) -> None:
+        self._place: Place | None = Place(size)
+        self.watched = weakref.ref(self._place)
+        self.freed: list[int] = []
+
+    def reserve_now(self, size: int, tensors_at: int) -> Gathered:
+        assert self._place is not None
+        view, self._place = memoryview(self._place)[:size], None
+        arena: Any = self
+        return Gathered(view, arena, 7)
+
+    def free(self, blocks: list[int]) -> None:
+        self.freed += blocks
+
+
+def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_collector(
+    server: Serving,
+) -> None:
+    count, data = 100_000, request(100_000)
+    place = OnePlace(len(data))
+
+    def prepare() -> None:
+        server.gateway.gate, server.gateway.payload = asyncio.Event(), place
+
+    server.do(prepare)
+    gc.disable()
+    try:
+        with connect(server) as connection:
+            prefix = b"\0" + len(data).to_bytes(4, "big")
+            parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
+            connection.send(h2.headers(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p))
+            eventually(lambda: server.gateway.requests, within_s=20)
+            server.do(server.gateway.requests.clear)
+            assert place.watched() is not None
+
+            connection.send(h2.reset(1))
+
+            eventually(lambda: place.freed == [7] and place.watched() is None, within_s=20)
+    finally:
+        gc.enable()
 
 
 def test_who_does_not_read_is_not_read_from(server: Serving) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any
 
@@ -12,7 +13,8 @@ from tests.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, news
 from tests.streams import failure, final, item
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
-from zmqtriton_frontends.grpc_api.stream import Streaming
+from zmqtriton_frontends.forwarding import Forwarding
+from zmqtriton_frontends.grpc_api.stream import Streaming, _Exchange
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.streams import StreamItem
 from zmqtriton_protos import message
@@ -115,6 +117,26 @@ def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
         assert is_final(response)
 
     converse(test)
+
+
+def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
+    async def run() -> None:
+        gateway = FakeGateway(news("m"), news("d", decoupled=True))
+        exchange = _Exchange(gateway, FakeCall(), Forwarding(""))
+        for model in ("m", "d", "nobody"):
+            exchange._begin(request(model, "1").SerializeToString())
+        reading = exchange._reading = asyncio.create_task(settle())
+        answering = list(exchange._answering)
+        for one in answering:
+            one.cancel()
+        await reading
+
+        assert [True] * 3 == [one.cancelled() for one in answering]
+        assert [] == gateway.requests
+
+    # A coroutine that was made and not begun would be an error of its own.
+    asyncio.run(run())
+    gc.collect()
 
 
 def large(model: str, request_id: str) -> Any:

@@ -99,6 +99,7 @@ class Asked:
             self._gateway.cancel(self._id)
         elif self._task is not None:
             self._task.cancel()
+            self._task = None
 
     # -------------------------------------------------- called by the gateway
 
@@ -123,6 +124,7 @@ class Asked:
         self._task.add_done_callback(self._awaited)
 
     def _awaited(self, task: asyncio.Task[ResponseBody]) -> None:
+        self._task = None
         if not self._is_wanted or task.cancelled():
             return
         try:

@@ -181,8 +181,11 @@ class NativeCall(Stream):
             self._deadline.cancel()
             self._deadline = None
         self._assembly.drop()
-        if self._task is not None:
-            self._task.cancel()
+        # Forgotten at once: a task that was cancelled keeps all that it had seen, the request's
+        # memory too, and would itself be kept until the garbage collector finds it.
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
 
     # -------------------------------------------------------------- the answer
 
@@ -199,6 +202,7 @@ class NativeCall(Stream):
         except Exception as error:  # noqa: BLE001 - an edge: whatever it is, the client gets a status
             self._fail(failed(self.rpc, error))
         finally:
+            self._task = None
             self._answering.ended()
             self._assembly.drop()
             if self._deadline is not None:

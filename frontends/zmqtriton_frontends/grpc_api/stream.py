@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -140,7 +140,7 @@ class _Exchange:
             found = catalogue.find(request.model_name, request.model_version)
             checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
         except ZmqTritonError as error:
-            answer = self._in_turn(self._refuse(encoder, error))
+            answer = self._in_turn(partial(self._refuse, encoder, error))
         else:
             if is_large(checked.body):
                 self._asked = asked = self._loop.create_future()
@@ -151,9 +151,9 @@ class _Exchange:
                     _EMPTY_FINAL in request.parameters
                     and request.parameters[_EMPTY_FINAL].bool_param
                 )
-                answer = self._follow(encoder, checked, wants_empty_final)
+                answer = partial(self._follow, encoder, checked, wants_empty_final)
             else:
-                answer = self._in_turn(self._infer(encoder, checked))
+                answer = self._in_turn(partial(self._infer, encoder, checked))
         answering = self._loop.create_task(self._survive(encoder, answer))
         self._answering[answering] = len(data)
         self._bytes += len(data)
@@ -170,9 +170,10 @@ class _Exchange:
 
     # ----------------------------------------------------------------- answers
 
-    async def _survive(self, encoder: StreamEncoder, answer: Coroutine[Any, Any, None]) -> None:
+    async def _survive(self, encoder: StreamEncoder, answer: Callable[[], Awaitable[None]]) -> None:
+        # Not begun before this is, since a task that is cancelled at once never begins.
         try:
-            await answer
+            await answer()
             return
         except ZmqTritonError as known:
             error = known
@@ -183,20 +184,22 @@ class _Exchange:
         if message is not None:
             await self.outbox.send(message)
 
-    def _in_turn(self, answer: Coroutine[Any, Any, bytes | None]) -> Coroutine[Any, Any, None]:
+    def _in_turn(
+        self, answer: Callable[[], Awaitable[bytes | None]]
+    ) -> Callable[[], Awaitable[None]]:
         """Takes a place in the order of answers now, and sends the message at that place."""
         previous, own = self._last_turn, self._loop.create_future()
         self._last_turn = own
-        return self._take_turn(answer, previous, own)
+        return partial(self._take_turn, answer, previous, own)
 
     async def _take_turn(
         self,
-        answer: Coroutine[Any, Any, bytes | None],
+        answer: Callable[[], Awaitable[bytes | None]],
         previous: asyncio.Future[None] | None,
         own: asyncio.Future[None],
     ) -> None:
         try:
-            message = await answer
+            message = await answer()
             if previous is not None and not previous.done():
                 await previous
             if message is not None:
