@@ -10,6 +10,7 @@ from zmqtriton_frontends.grpc_api.framing import (
     Assembly,
     Message,
     TooLargeError,
+    Unfinished,
     deflate,
     inflate,
     prefix,
@@ -17,7 +18,7 @@ from zmqtriton_frontends.grpc_api.framing import (
 
 
 def test_a_message_in_one_piece_is_there_at_once() -> None:
-    found = Assembly().feed(memoryview(prefix(5) + b"hello"))
+    found = Assembly(Unfinished()).feed(memoryview(prefix(5) + b"hello"))
 
     assert [(False, b"hello")] == found
 
@@ -27,7 +28,7 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
     rng = random.Random(seed)
     sent = [(rng.random() < 0.5, rng.randbytes(rng.choice((0, 0, 1, 7, 300)))) for _ in range(50)]
     whole = b"".join(prefix(len(m), is_compressed=c) + m for c, m in sent)
-    assembly = Assembly()
+    assembly = Assembly(Unfinished())
     got: list[tuple[bool, Message]] = []
 
     while whole:
@@ -41,7 +42,7 @@ def test_messages_are_the_same_however_they_are_cut(seed: int) -> None:
 
 @pytest.mark.parametrize("part", [prefix(5)[:3], prefix(5), prefix(5) + b"hell"])
 def test_what_is_cut_off_is_known(part: bytes) -> None:
-    assembly = Assembly()
+    assembly = Assembly(Unfinished())
 
     assert [] == assembly.feed(memoryview(part))
 
@@ -49,14 +50,14 @@ def test_what_is_cut_off_is_known(part: bytes) -> None:
 
 
 def test_a_message_over_the_limit_is_refused_by_its_prefix() -> None:
-    assert [] == Assembly().feed(memoryview(prefix(2**31 - 1)))
+    assert [] == Assembly(Unfinished()).feed(memoryview(prefix(2**31 - 1)))
     with pytest.raises(TooLargeError, match=r"2147483648 vs\. 2147483647"):
-        Assembly().feed(memoryview(prefix(2**31)))
+        Assembly(Unfinished()).feed(memoryview(prefix(2**31)))
 
 
 def test_a_flag_that_means_nothing_is_refused() -> None:
     with pytest.raises(InternalError):
-        Assembly().feed(memoryview(b"\x02\0\0\0\0"))
+        Assembly(Unfinished()).feed(memoryview(b"\x02\0\0\0\0"))
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
@@ -81,3 +82,19 @@ def test_what_is_deflated_can_be_inflated(encoding: str) -> None:
 def test_what_is_not_compressed_as_it_says_is_refused(data: bytes, encoding: str) -> None:
     with pytest.raises(InternalError):
         inflate(data, encoding)
+
+
+def test_what_is_not_whole_is_bounded_over_all_clients() -> None:
+    unfinished = Unfinished(most=1000)
+    first, second = Assembly(unfinished), Assembly(unfinished)
+    first.feed(memoryview(prefix(600) + bytes(500)))
+    second.feed(memoryview(prefix(600) + bytes(450)))
+
+    with pytest.raises(TooLargeError):
+        second.feed(memoryview(bytes(60)))
+    second.drop()
+    assert 500 == unfinished.bytes
+    assert [(False, bytes(600))] == first.feed(memoryview(bytes(100)))
+
+    assert 0 == unfinished.bytes
+    assert [(False, bytes(5000))] == second.feed(memoryview(prefix(5000) + bytes(5000)))

@@ -9,7 +9,7 @@ import pytest
 
 from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.grpc_api import straight
-from zmqtriton_frontends.grpc_api.framing import Assembly, prefix
+from zmqtriton_frontends.grpc_api.framing import Assembly, Unfinished, prefix
 from zmqtriton_frontends.grpc_api.raw import tensors_at
 from zmqtriton_frontends.grpc_api.straight import StraightBody, straight_into
 from zmqtriton_protos import message
@@ -174,7 +174,7 @@ def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     async def scenario() -> None:
         arena = Arena()
-        assembly = Assembly(straight_into(arena), 1000)
+        assembly = Assembly(Unfinished(), straight_into(arena), 1000)
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:
             whole = prefix(size, is_compressed=is_compressed) + DATA[:size]

@@ -127,16 +127,13 @@ def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() ->
             exchange._begin(request(model, "1").SerializeToString())
         reading = exchange._reading = asyncio.create_task(settle())
         answering = list(exchange._answering)
-        for one in answering:
-            one.cancel()
+        assert [True] * 3 == [one.cancel() for one in answering]
         await reading
-
         assert [True] * 3 == [one.cancelled() for one in answering]
         assert [] == gateway.requests
 
-    # A coroutine that was made and not begun would be an error of its own.
     asyncio.run(run())
-    gc.collect()
+    gc.collect()  # a coroutine that was made and not begun would be an error of its own
 
 
 def large(model: str, request_id: str) -> Any:

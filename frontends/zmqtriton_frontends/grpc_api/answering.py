@@ -14,6 +14,7 @@ from typing import Any
 from zmqtriton_floor.errors import OVERLOADED, InternalError, Unavailable, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
+from zmqtriton_frontends.grpc_api.framing import Unfinished
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
 
 _log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Answering:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
+        self.unfinished = Unfinished()
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self.active = 0
         #: Set by the last of them once drain() waits for it.

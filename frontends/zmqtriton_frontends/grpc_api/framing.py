@@ -35,6 +35,24 @@ def prefix(size: int, *, is_compressed: bool = False) -> bytes:
     return _PREFIX.pack(is_compressed, size)
 
 
+class Unfinished:
+    """What has come of messages that are not whole, of all clients of a process: each may be large,
+    but not all of them at once."""
+
+    def __init__(self, most: int = 2 << 30) -> None:
+        self._most = most
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        """Raises TooLargeError where that is too much."""
+        if self.bytes + size > self._most:
+            raise TooLargeError("Too many large requests are being sent to this server")
+        self.bytes += size
+
+    def remove(self, size: int) -> None:
+        self.bytes -= size
+
+
 class Body(Protocol):
     """Takes what comes of a message."""
 
@@ -84,12 +102,27 @@ _NOWHERE = memoryview(b"")
 class Assembly:
     """Puts together the messages of one stream."""
 
-    __slots__ = ("_body", "_head", "_is_compressed", "_large", "_large_bytes", "left")
+    __slots__ = (
+        "_body",
+        "_come",
+        "_head",
+        "_is_compressed",
+        "_large",
+        "_large_bytes",
+        "_unfinished",
+        "left",
+    )
 
     def __init__(
-        self, large: Callable[[int], Body] | None = None, large_bytes: int = MAX_MESSAGE_BYTES
+        self,
+        unfinished: Unfinished,
+        large: Callable[[int], Body] | None = None,
+        large_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         """large: makes the body of a message of more than large_bytes that is not compressed."""
+        self._unfinished = unfinished
+        #: What of the current message has come.
+        self._come = 0
         self._large = large
         self._large_bytes = large_bytes
         self._head = b""
@@ -111,7 +144,7 @@ class Assembly:
         """As feed(), of what was written into the room."""
         assert self._body is not None
         self._body.filled(size)
-        self.left -= size
+        self._count(size)
         return [] if self.left else [self._take_whole()]
 
     def drop(self) -> None:
@@ -119,6 +152,12 @@ class Assembly:
         if self._body is not None:
             self._body.drop()
             self._body = None
+            self._unfinished.remove(self._come)
+
+    def _count(self, size: int) -> None:
+        self._unfinished.add(size)
+        self._come += size
+        self.left -= size
 
     def feed(self, data: memoryview) -> list[tuple[bool, Any]]:
         """What is complete now, each with whether it is compressed. Raises TooLargeError and
@@ -136,9 +175,9 @@ class Assembly:
                 position = self._read_head(data, position)
                 continue
             part = data[position : position + self.left]
+            self._count(len(part))
             self._body.add(part)
             position += len(part)
-            self.left -= len(part)
             if not self.left:
                 found.append(self._take_whole())
         return found
@@ -146,6 +185,7 @@ class Assembly:
     def _take_whole(self) -> tuple[bool, Any]:
         assert self._body is not None
         whole, self._body = self._body.whole(), None
+        self._unfinished.remove(self._come)
         return self._is_compressed, whole
 
     def _read_head(self, data: memoryview, position: int) -> int:
@@ -161,7 +201,7 @@ class Assembly:
                 )
             self._head = b""
             self._is_compressed = bool(compressed)
-            self.left = announced
+            self.left, self._come = announced, 0
             if self._large is not None and not compressed and announced > self._large_bytes:
                 self._body = self._large(announced)
             else:

@@ -109,7 +109,7 @@ class NativeCall(Stream):
             self._deadline = self._loop.call_later(wait_s, self._expire)
 
     def _new_assembly(self) -> Assembly:
-        return Assembly()
+        return Assembly(self._answering.unfinished)
 
     # ------------------------------------------------------------ for handlers
 
@@ -141,8 +141,12 @@ class NativeCall(Stream):
         return self._assembly.room()
 
     def on_filled(self, size: int) -> None:
-        for is_compressed, message in self._assembly.filled(size):
-            self.on_message(is_compressed, message)
+        try:
+            for is_compressed, message in self._assembly.filled(size):
+                self.on_message(is_compressed, message)
+        except ZmqTritonError as error:
+            self._fail(error)
+            return
         self._want()
 
     def _want(self) -> None:
