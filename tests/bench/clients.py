@@ -6,6 +6,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import queue
 import socket
 import struct
 import threading
@@ -14,7 +15,7 @@ import urllib.request
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 #: Asks once over an open connection.
 Ask = Callable[[], None]
@@ -101,6 +102,31 @@ def _http(port: int, body: bytes, extra: str) -> Ask:
 
 def grpc_unary(port: int, floats: int = 16) -> Ask:
     """identity_fp32 with raw contents."""
+    channel, data = _grpc(port, floats)
+    call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+    def ask() -> None:
+        call(data)
+
+    return ask
+
+
+def grpc_stream(port: int, floats: int = 16) -> Ask:
+    """The same over one stream: a request goes in when the answer to the one before has come."""
+    channel, data = _grpc(port, floats)
+    requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    method = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+    answers = method(iter(requests.get, b""))
+
+    def ask() -> None:
+        requests.put(data)
+        next(answers)
+
+    return ask
+
+
+def _grpc(port: int, floats: int) -> tuple[Any, bytes]:
+    """A channel of its own, and a request."""
     import grpc
 
     from zmqtriton_protos import message
@@ -115,13 +141,7 @@ def grpc_unary(port: int, floats: int = 16) -> Ask:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_receive_message_length", -1),
     ]
-    channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=options)
-    call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
-
-    def ask() -> None:
-        call(data)
-
-    return ask
+    return grpc.insecure_channel(f"127.0.0.1:{port}", options=options), data
 
 
 def run(connect: Callable[[int], Ask], port: int, connections: int, seconds: float) -> Figures:

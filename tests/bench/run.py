@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import argparse
 import functools
+import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 
 from tests import leaks
 from tests.bench import clients
-from tests.server import Server
+from tests.server import ROOT, Server, free_ports
+from tests.waiting import eventually
 
 WORKLOADS: dict[str, tuple[Callable[[int], clients.Ask], str, tuple[int, ...]]] = {
     "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),
     "http binary 16 x FP32": (clients.http_binary, "http", (1, 8, 32)),
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
+    "grpc stream 16 x FP32": (clients.grpc_stream, "grpc", (1, 8, 32)),
     "http binary 600 KB": (functools.partial(clients.http_binary, floats=150_528), "http", (1, 4)),
     "http binary 4 MB": (functools.partial(clients.http_binary, floats=1 << 20), "http", (1, 4)),
     "http binary 16 MB": (functools.partial(clients.http_binary, floats=1 << 22), "http", (1, 4)),
@@ -42,6 +47,40 @@ def _cpu(server: Server) -> dict[str, float]:
             times = psutil.Process(pid).cpu_times()
             spent[role] = spent.get(role, 0.0) + times.user + times.system
     return spent
+
+
+@contextmanager
+def _floor() -> Iterator[tuple[int, int]]:
+    """A bare server of grpc.aio: its port and its process."""
+    [port] = free_ports(1)
+    process = subprocess.Popen([sys.executable, "-m", "tests.bench.floor", str(port)], cwd=ROOT)
+    try:
+        eventually(lambda: _is_open(port), 30, "the floor listens")
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _print_floor(name: str, connections: int, seconds: float) -> None:
+    """What grpc.aio alone costs in this moment, of a workload of gRPC."""
+    connect = WORKLOADS[name][0]
+    with _floor() as (port, pid):
+        clients.run(connect, port, connections, 0.5)
+        before = psutil.Process(pid).cpu_times()
+        got = clients.run(connect, port, connections, seconds)
+        after = psutil.Process(pid).cpu_times()
+    spent = after.user + after.system - before.user - before.system
+    print(
+        f"{'  grpc.aio that echoes':24} {connections:3} {got.requests / got.seconds:8.0f} "
+        f"{got.p50_ms:7.3f} {got.p99_ms:7.3f}{'':31}{spent / got.requests * 1e6:6.1f}",
+        flush=True,
+    )
 
 
 def main() -> int:
@@ -73,6 +112,8 @@ def main() -> int:
                     + f"  {sum(spent.values()):6.1f}",
                     flush=True,
                 )
+                if protocol == "grpc":
+                    _print_floor(name, connections, options.seconds)
     return 0
 
 
