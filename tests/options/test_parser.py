@@ -493,23 +493,11 @@ def test_both_options_for_the_cache_together_are_refused() -> None:
     )
 
 
-def test_what_has_no_effect_yet_is_said_once() -> None:
-    options = parsed("--reuse-http-port=true", "--reuse-http-port=1")
-
-    assert ("accepted but has no effect yet: --reuse-http-port",) == options.warnings
-
-
 def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
     options = parsed("--rate-limit=EXECUTION_COUNT")
 
     assert () == options.warnings
     assert "execution_count" == options.rate_limit
-
-
-def test_what_is_not_ours_to_tune_is_said() -> None:
-    assert ("accepted and ignored: --buffer-manager-thread-count",) == parsed(
-        "--buffer-manager-thread-count=4"
-    ).warnings
 
 
 def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:

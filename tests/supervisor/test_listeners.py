@@ -100,3 +100,19 @@ def test_metrics_follow_the_address_of_http() -> None:
 
     assert bound["metrics"].socket.getsockname()[0] == "127.0.0.1"
     listeners.close_all(bound)
+
+
+@pytest.mark.row("--reuse-http-port", "--reuse-grpc-port", "D47")
+@pytest.mark.parametrize(("name", "service"), [("http", "HTTP"), ("grpc", "GRPC")])
+def test_a_port_is_shared_by_servers_that_both_say_so(name: str, service: str) -> None:
+    sharing: dict[str, Any] = {f"reuse_{name}_port": True}
+    first = listeners.bind_all(options(**sharing))
+    port = ports(first)[f"{name}_port"]
+
+    second = listeners.bind_all(options(**sharing, **{f"{name}_port": port}))
+
+    assert port == ports(second)[f"{name}_port"]
+    with pytest.raises(PortError, match=f"failed to start {service} service"):
+        listeners.bind_all(options(**{f"{name}_port": port}))
+    for held in (first, second):
+        listeners.close_all(held)

@@ -47,6 +47,8 @@ class Option:
     field: str = ""
     #: Printed whenever the option is used.
     warning: str = ""
+    #: Of one that is not honoured: what there is in its place.
+    why: str = ""
 
     @property
     def target(self) -> str:
@@ -65,8 +67,9 @@ def _kind(
         shape: Shape = shape,
         field: str = "",
         warning: str = "",
+        why: str = "",
     ) -> Option:
-        return Option(name, metavar, read, help, sense, shape, field, warning)
+        return Option(name, metavar, read, help, sense, shape, field, warning, why)
 
     return option
 
@@ -128,6 +131,7 @@ def deprecated_trace(name: str) -> Option:
         Sense.PENDING,
         Shape.MANY,
         field="trace_deprecated",
+        why="requests are not traced yet",
         warning=(
             f"Warning: '--{name}' has been deprecated and will be removed in future releases. "
             f"Please use {advice} instead."

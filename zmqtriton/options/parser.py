@@ -64,7 +64,7 @@ def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
 
 def _judge(option: Option, warnings: list[str]) -> None:
     if option.sense is not Sense.HONOURED:
-        warning = f"{option.sense.value}: --{option.name}"
+        warning = f"{option.sense.value}: --{option.name}: {option.why}"
         if warning not in warnings:
             warnings.append(warning)
 

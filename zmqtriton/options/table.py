@@ -92,8 +92,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "model-namespacing",
             "Allow the same name in several repositories.",
             _PENDING,
+            why="a name that two repositories have is refused",
         ),
-        a.boolean("enable-peer-access", "Let GPUs read each other's memory.", _INERT),
+        a.boolean(
+            "enable-peer-access",
+            "Let GPUs read each other's memory.",
+            _INERT,
+            why="CUDA decides which GPUs may read each other's memory",
+        ),
         a.switch(
             "build-environments",
             "Build an environment for models with requirements.txt or pyproject.toml.",
@@ -107,16 +113,19 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.boolean("allow-http", "Serve HTTP."),
         a.text("http-address", "Address to listen on."),
         a.port("http-port", "Port to listen on."),
-        a.boolean(
-            "reuse-http-port", "Share the port with other servers that say so too.", _PENDING
-        ),
+        a.boolean("reuse-http-port", "Share the port with other servers that say so too."),
         a.text(
             "http-header-forward-pattern",
             "Headers that match this expression become parameters of the request.",
             read=read.expression("--http-header-forward-pattern"),
         ),
         a.integer("http-workers", "Processes that serve HTTP; 0 is by the number of cores."),
-        a.integer("http-thread-count", "Triton's threads; here no request waits for one.", _INERT),
+        a.integer(
+            "http-thread-count",
+            "Triton's threads; here no request waits for one.",
+            _INERT,
+            why="no request waits for a thread; see --http-workers",
+        ),
         a.long_integer(
             "http-max-input-size", "Bytes that one request's JSON or raw input may have."
         ),
@@ -138,9 +147,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.boolean("allow-grpc", "Serve gRPC."),
         a.text("grpc-address", "Address to listen on."),
         a.port("grpc-port", "Port to listen on."),
-        a.boolean(
-            "reuse-grpc-port", "Share the port with other servers that say so too.", _PENDING
-        ),
+        a.boolean("reuse-grpc-port", "Share the port with other servers that say so too."),
         a.text(
             "grpc-header-forward-pattern",
             "Metadata that matches this expression becomes parameters of the request.",
@@ -165,15 +172,22 @@ GROUPS: dict[str, tuple[Option, ...]] = {
                 128,
                 "invalid argument for --grpc_infer_thread_count. Must be in the range 2 to 128.",
             ),
+            why="no request waits for a thread; see --grpc-processes",
         ),
-        a.integer("grpc-infer-allocation-pool-size", "States that Triton keeps for reuse.", _INERT),
+        a.integer(
+            "grpc-infer-allocation-pool-size",
+            "States that Triton keeps for reuse.",
+            _INERT,
+            why="no states are kept for reuse",
+        ),
         a.integer(
             "grpc-max-response-pool-size",
             "Responses of one stream that may wait for its reader.",
-            _PENDING,
+            _INERT,
             read=read.integer_between(
                 1, 2**31 - 1, "Error: --grpc-max-response-pool-size must be greater than 0."
             ),
+            why="256 responses of a stream may wait for its reader, whatever is said",
         ),
         a.boolean("grpc-use-ssl", "Encrypt gRPC."),
         a.boolean("grpc-use-ssl-mutual", "Encrypt gRPC and ask for clients' certificates."),
@@ -212,24 +226,54 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Sagemaker": (
-        a.boolean("allow-sagemaker", "Serve SageMaker's endpoints.", _PENDING),
-        a.port("sagemaker-port", "Port for them.", _PENDING),
+        a.boolean(
+            "allow-sagemaker",
+            "Serve SageMaker's endpoints.",
+            _PENDING,
+            why="SageMaker's endpoints are not served",
+        ),
+        a.port(
+            "sagemaker-port", "Port for them.", _PENDING, why="SageMaker's endpoints are not served"
+        ),
         a.other("integer-integer", read.pair(read.integer, read.integer, "-"), shape=Shape.ONCE)(
             "sagemaker-safe-port-range",
             "Range that this port may come from.",
             _PENDING,
+            why="SageMaker's endpoints are not served",
         ),
-        a.integer("sagemaker-thread-count", "Triton's threads for them.", _INERT),
+        a.integer(
+            "sagemaker-thread-count",
+            "Triton's threads for them.",
+            _INERT,
+            why="SageMaker's endpoints are not served",
+        ),
     ),
     "Vertex": (
-        a.boolean("allow-vertex-ai", "Serve Vertex AI's endpoints.", _PENDING),
-        a.port("vertex-ai-port", "Port for them.", _PENDING),
-        a.integer("vertex-ai-thread-count", "Triton's threads for them.", _INERT),
-        a.text("vertex-ai-default-model", "Model for requests that name none.", _PENDING),
+        a.boolean(
+            "allow-vertex-ai",
+            "Serve Vertex AI's endpoints.",
+            _PENDING,
+            why="Vertex AI's endpoints are not served",
+        ),
+        a.port(
+            "vertex-ai-port", "Port for them.", _PENDING, why="Vertex AI's endpoints are not served"
+        ),
+        a.integer(
+            "vertex-ai-thread-count",
+            "Triton's threads for them.",
+            _INERT,
+            why="Vertex AI's endpoints are not served",
+        ),
+        a.text(
+            "vertex-ai-default-model",
+            "Model for requests that name none.",
+            _PENDING,
+            why="Vertex AI's endpoints are not served",
+        ),
     ),
     "Metrics": (
         a.boolean("allow-metrics", "Serve metrics."),
-        a.boolean("allow-gpu-metrics", "Measure GPUs.", _PENDING),
+        a.boolean("allow-gpu-metrics", "Measure GPUs.", _PENDING, why="GPUs are not measured yet"),
         a.boolean("allow-cpu-metrics", "Measure processor and memory."),
         a.text("metrics-address", "Address to listen on. By default that of HTTP."),
         a.port("metrics-port", "Port to listen on."),
@@ -238,6 +282,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
             _PENDING,
+            why="of these settings counter_latencies alone is heeded",
         ),
     ),
     "Tracing": (
@@ -245,6 +290,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "trace-config",
             "mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url ...",
             _PENDING,
+            why="requests are not traced yet",
         ),
     ),
     "Backend": (
@@ -257,7 +303,14 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             may_be_global=True,
         ),
     ),
-    "Repository Agent": (a.text("repoagent-directory", "Directory of Triton's agents.", _INERT),),
+    "Repository Agent": (
+        a.text(
+            "repoagent-directory",
+            "Directory of Triton's agents.",
+            _INERT,
+            why="of the agents there is checksum, which is built in",
+        ),
+    ),
     "Response Cache": (
         a.setting(
             "cache-config",
@@ -265,7 +318,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Setting of the response cache, such as local,size=1048576.",
             may_be_global=False,
         ),
-        a.text("cache-directory", "Directory of Triton's caches.", _INERT),
+        a.text(
+            "cache-directory", "Directory of Triton's caches.", _INERT, why="the cache is built in"
+        ),
     ),
     "Rate Limiter": (
         a.text(
@@ -279,28 +334,40 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Memory/Device Management": (
-        a.long_integer("pinned-memory-pool-byte-size", "Bytes of pinned memory.", _PENDING),
+        a.long_integer(
+            "pinned-memory-pool-byte-size",
+            "Bytes of pinned memory.",
+            _INERT,
+            why="no memory is pinned",
+        ),
         a.other("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-memory-pool-byte-size",
             "Bytes of memory on a GPU. May be repeated.",
-            _PENDING,
+            _INERT,
+            why="memory of a GPU is taken as it is needed",
         ),
         a.other("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-virtual-address-size",
             "Address space of Triton's growable memory.",
             _INERT,
+            why="no memory of a GPU grows",
         ),
         a.number("min-supported-compute-capability", "GPUs below it are not used."),
-        a.integer("buffer-manager-thread-count", "Triton's threads that copy tensors.", _INERT),
+        a.integer(
+            "buffer-manager-thread-count",
+            "Triton's threads that copy tensors.",
+            _INERT,
+            why="tensors are copied by no threads of their own",
+        ),
         a.other("policy name,setting=value", read.host_policy)(
             "host-policy",
             "numa-node or cpu-cores of a policy. May be repeated.",
-            _PENDING,
         ),
         a.other("gpu:fraction", read.pair(read.integer, read.number, ":"))(
             "model-load-gpu-limit",
             "Share of a GPU's memory in use above which nothing more is loaded.",
             _PENDING,
+            why="what GPUs have in use is not asked",
         ),
     ),
     "DEPRECATED": (

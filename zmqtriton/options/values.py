@@ -15,6 +15,9 @@ from zmqtriton_floor.restrictions import CATEGORIES
 First = TypeVar("First")
 Second = TypeVar("Second")
 
+_CORES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+#: More than the kernel can have.
+_MOST_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
@@ -212,7 +215,25 @@ def host_policy(value: str) -> Setting:
         raise BadValue(
             f"--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}"
         )
-    return Setting(*parts[1:])
+    found = Setting(*parts[1:])
+    if found.key == "cpu-cores":
+        core_numbers(found.value)
+    elif found.key == "numa-node" and integer(found.value) < 0:
+        raise BadValue(f"--host-policy numa-node must not be negative. Got {found.value}")
+    return found._replace(value=str(integer(found.value))) if found.key == "numa-node" else found
+
+
+def core_numbers(value: str) -> set[int]:
+    """`0-3,8`: each of a list of numbers and ranges."""
+    cores: set[int] = set()
+    for part in value.split(","):
+        found = _CORES.fullmatch(part.strip())
+        first = int(found[1]) if found else 0
+        last = int(found[2] or first) if found else -1
+        if not first <= last < _MOST_CORES:
+            raise BadValue(f"invalid list of cores, expected one as 0-3,8. Got {value}")
+        cores.update(range(first, last + 1))
+    return cores
 
 
 def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], Restriction]:

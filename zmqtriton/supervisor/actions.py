@@ -25,6 +25,7 @@ class SpawnStub(NamedTuple):
     environment: Environment
     model: str
     instance: str
+    policy: str = ""
 
 
 class PrepareEnvironment(NamedTuple):

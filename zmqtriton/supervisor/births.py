@@ -30,6 +30,8 @@ class Order(NamedTuple):
     stub: Stub
     #: Given away with the order.
     page: int
+    #: Where it may run; () is anywhere.
+    cores: tuple[int, ...] = ()
 
 
 class Unborn(Protocol):

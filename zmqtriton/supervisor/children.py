@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from zmqtriton.environments.demand import variables
 from zmqtriton.supervisor import commands, processes
 from zmqtriton.supervisor.births import Births, Order
+from zmqtriton.supervisor.host_policies import pin
 from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.output import Output
 from zmqtriton.supervisor.probe_lines import ProbeLines
@@ -57,6 +58,8 @@ class Child:
     is_watched_for_writing: bool = False
     #: A stub's, in which it tells the broker how far it has come.
     page: int | None = None
+    #: Where it is kept; () is anywhere.
+    cores: tuple[int, ...] = ()
 
 
 class Listener(Protocol):
@@ -129,6 +132,7 @@ class Children:
         may_branch: bool = False,
         may_bear: bool = False,
         page: int | None = None,
+        cores: tuple[int, ...] = (),
         **how: Any,
     ) -> None:
         """Starts what `command` makes of the lifeline's number. The page is the child's from here
@@ -152,13 +156,16 @@ class Children:
             theirs.close()
             if writing is not None:
                 os.close(writing)
-        child = Child(serial, Lifeline(ours), may_branch=may_branch, may_bear=may_bear, page=page)
+        child = Child(serial, Lifeline(ours), page=page, cores=cores)
+        child.may_branch, child.may_bear = may_branch, may_bear
         self._begin(child, process, reading, stub)
 
     def _begin(
         self, child: Child, process: Process, reading: int | None, stub: Stub | None
     ) -> None:
         child.process, child.pid = process, process.pid
+        if child.cores:
+            pin(process.pid, child.cores)
         self._watch(child)
         self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
         if reading is not None and stub is not None:
@@ -187,13 +194,14 @@ class Children:
             environment=variables(environment, os.environ),
             stub=order.stub,
             page=page,
+            cores=order.cores,
         )
 
     def ask(self, nursery: int, order: Order) -> _Cradle:
         """Asks the nursery for a stub. Raises OSError where descriptors are short."""
         ours, theirs = pair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        child = Child(order.serial, Lifeline(ours), page=order.page)
+        child = Child(order.serial, Lifeline(ours), page=order.page, cores=order.cores)
         asked = json.dumps(order.stub._asdict())
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",

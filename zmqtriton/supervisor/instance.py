@@ -38,6 +38,8 @@ class Place(NamedTuple):
     demand: str = ""
     #: Loaded, and never given a request.
     is_passive: bool = False
+    #: The host policy by which its process runs; "": none.
+    policy: str = ""
 
 
 class Instance:
@@ -139,7 +141,9 @@ class Instance:
         if isinstance(event, states.BackoffElapsed):
             self.restarts += 1
         self._plan.log("I", f"TRITONBACKEND_ModelInstanceInitialize: {self._where}")
-        self._plan.do(SpawnStub(self.serial, self._environment, self._model, self.name))
+        self._plan.do(
+            SpawnStub(self.serial, self._environment, self._model, self.name, self.place.policy)
+        )
 
     @property
     def _where(self) -> str:

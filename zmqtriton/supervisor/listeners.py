@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from enum import Enum
 
 from zmqtriton.options import Options
 
@@ -18,6 +19,16 @@ METRICS = "metrics"
 
 class PortError(Exception):
     """Raised when the server cannot have a port; the text is for whoever started it."""
+
+
+class Sharing(Enum):
+    """With whom a port is shared; the kernel then deals connections to all who listen."""
+
+    NOBODY = 0
+    #: Several processes of this server.
+    OURS = 1
+    #: Other servers of this user too, that say so as well.
+    ALL = 2
 
 
 @dataclass(frozen=True)
@@ -45,18 +56,25 @@ def bind_all(options: Options) -> dict[str, Listener]:
             options.metrics_port,
         ),
     ]
+    #: Who shares a port, and with whom.
+    sharing = {GRPC: Sharing.OURS}
+    if options.reuse_http_port:
+        sharing[HTTP] = Sharing.ALL
+    if options.reuse_grpc_port:
+        sharing[GRPC] = Sharing.ALL
     listeners: dict[str, Listener] = {}
     try:
         for is_wanted, role, service, address, port in wanted:
             if is_wanted:
-                listeners[role] = Listener(role, _bind(service, address, port, role == GRPC))
+                bound = _bind(service, address, port, sharing.get(role, Sharing.NOBODY))
+                listeners[role] = Listener(role, bound)
     except PortError:
         close_all(listeners)
         raise
     return listeners
 
 
-def _bind(service: str, address: str, port: int, is_shared: bool) -> socket.socket:
+def _bind(service: str, address: str, port: int, sharing: Sharing) -> socket.socket:
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -64,11 +82,12 @@ def _bind(service: str, address: str, port: int, is_shared: bool) -> socket.sock
     family, kind, protocol, _, where = found[0]
     held = socket.socket(family, kind, protocol)
     try:
-        if is_shared:
+        if sharing is Sharing.OURS:
             # A port that others share would be bound without complaint, so it is tried alone first.
             with socket.socket(family, kind, protocol) as probe:
                 _bind_alone(probe, where)
                 where = probe.getsockname()
+        if sharing is not Sharing.NOBODY:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         _bind_alone(held, where)
     except OSError as error:

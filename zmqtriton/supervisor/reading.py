@@ -53,6 +53,7 @@ from zmqtriton.supervisor.blueprint import (
     Unreadable,
     Version,
 )
+from zmqtriton.supervisor.host_policies import policy_of
 from zmqtriton.supervisor.instance import Place
 from zmqtriton.supervisor.python_settings import check as check_settings
 from zmqtriton_floor.errors import (
@@ -297,7 +298,11 @@ def _substance(config: Any, environment: Environment | Demand, contents: str) ->
 
 def _places(config: Any) -> tuple[Place, ...]:
     return tuple(
-        Place(i.name, i.kind, i.device_id, i.demand, i.passive) for i in instance_names(config)
+        Place(
+            *(i.name, i.kind, i.device_id, i.demand, i.passive),
+            policy_of(i.host_policy, i.kind, i.device_id),
+        )
+        for i in instance_names(config)
     )
 
 

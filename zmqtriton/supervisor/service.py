@@ -36,11 +36,11 @@ from zmqtriton.supervisor import (
 )
 from zmqtriton.supervisor.available_memory import available_bytes
 from zmqtriton.supervisor.births import Order
-from zmqtriton.supervisor.certificates import CertificateError
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.gpus import visible_gpus
+from zmqtriton.supervisor.host_policies import cores_of
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
 from zmqtriton.supervisor.peers import NURSERY
@@ -50,7 +50,6 @@ from zmqtriton.supervisor.reading import STUB, Repository
 from zmqtriton.supervisor.region_files import RegionFiles
 from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
 from zmqtriton.supervisor.secrets import SecretError
-from zmqtriton.supervisor.segments import anonymous_memory
 from zmqtriton.supervisor.storage_directory import claim_storage
 from zmqtriton_floor import __version__, logs, prctl, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -74,7 +73,7 @@ def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
         certificates.check(options)
         stream = logging_setup.set_up(options)
         held = listeners.bind_all(options)
-    except (PortError, SecretError, CertificateError, OSError) as error:
+    except (PortError, SecretError, certificates.CertificateError, OSError) as error:
         tables.print_plain(f"error: {error}")
         return 1
     try:
@@ -265,8 +264,9 @@ class Service:
 
     def _spawn_stub(self, action: actions.SpawnStub) -> None:
         stub = log_ring.Stub(action.model, action.instance)
-        page = anonymous_memory(progress.SIZE)
-        self._children.births.want(Order(action.serial, action.environment, stub, page))
+        page = segments.anonymous_memory(progress.SIZE)
+        cores = cores_of(self._options.host_policy, action.policy)
+        self._children.births.want(Order(action.serial, action.environment, stub, page, cores))
 
     def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         cache = self._options.environment_directory or default_root()

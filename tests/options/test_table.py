@@ -1,0 +1,120 @@
+"""What is said of options that are not honoured, and what each of the others comes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.options.test_parser import parsed, refused
+from zmqtriton.options import Resource, Setting
+from zmqtriton.options.kinds import Sense
+from zmqtriton.options.table import BY_NAME
+
+
+def option(word: str, field: str, value: Any) -> Any:
+    """A row of the table; its name is the row's in the page of conformance."""
+    return pytest.param(word, field, value, marks=pytest.mark.row(word.partition("=")[0]), id=word)
+
+
+def test_whatever_is_not_honoured_has_a_reason() -> None:
+    assert [] == [
+        name for name, one in BY_NAME.items() if bool(one.why) == (one.sense is Sense.HONOURED)
+    ]
+
+
+def test_what_has_no_effect_yet_is_said_once() -> None:
+    options = parsed("--model-namespacing=true", "--model-namespacing=1")
+
+    assert (
+        "accepted but has no effect yet: --model-namespacing: "
+        "a name that two repositories have is refused",
+    ) == options.warnings
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        pytest.param(
+            "--http-thread-count=4",
+            "no request waits for a thread; see --http-workers",
+            marks=pytest.mark.row("--http-thread-count"),
+        ),
+        pytest.param(
+            "--grpc-max-response-pool-size=8",
+            "256 responses of a stream may wait for its reader, whatever is said",
+            marks=pytest.mark.row("--grpc-max-response-pool-size"),
+        ),
+        pytest.param(
+            "--cache-directory=/x",
+            "the cache is built in",
+            marks=pytest.mark.row("--cache-directory"),
+        ),
+        pytest.param(
+            "--pinned-memory-pool-byte-size=1",
+            "no memory is pinned",
+            marks=pytest.mark.row("--pinned-memory-pool-byte-size"),
+        ),
+        pytest.param(
+            "--cuda-memory-pool-byte-size=0:1",
+            "memory of a GPU is taken as it is needed",
+            marks=pytest.mark.row("--cuda-memory-pool-byte-size"),
+        ),
+        ("--buffer-manager-thread-count=4", "tensors are copied by no threads of their own"),
+    ],
+)
+def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -> None:
+    name = word.partition("=")[0]
+
+    assert (f"accepted and ignored: {name}: {why}",) == parsed(word).warnings
+
+
+@pytest.mark.parametrize(
+    ("word", "field", "value"),
+    [
+        option("--allow-metrics=off", "allow_metrics", False),
+        option("--backend-directory=/b", "backend_directory", "/b"),
+        option("--grpc-address=::1", "grpc_address", "::1"),
+        option("--grpc-port=9001", "grpc_port", 9001),
+        option("--http-address=::1", "http_address", "::1"),
+        option("--http-port=9000", "http_port", 9000),
+        option("--log-error=false", "log_error", False),
+        option("--log-file=/l", "log_file", "/l"),
+        option("--log-info=false", "log_info", False),
+        option("--log-verbose=1=1", "log_verbose", 1),
+        option("--log-warning=false", "log_warning", False),
+        option("--metrics-port=9002", "metrics_port", 9002),
+        option("--min-supported-compute-capability=7.5", "min_supported_compute_capability", 7.5),
+        option("--model-load-retry-count=2", "model_load_retry_count", 2),
+        option("--model-load-thread-count=1", "model_load_thread_count", 1),
+        option("--rate-limit-resource=r:2:0", "rate_limit_resource", (Resource("r", 2, 0),)),
+    ],
+)
+def test_each_honoured_option_reaches_its_field_without_a_word(
+    word: str, field: str, value: Any
+) -> None:
+    options = parsed(word)
+
+    assert value == getattr(options, field)
+    assert () == options.warnings
+
+
+@pytest.mark.row("--host-policy")
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("gpu_0,numa-node=1", Setting("gpu_0", "numa-node", "1")),
+        ("cpu,cpu-cores=0-3,8", Setting("cpu", "cpu-cores", "0-3,8")),
+        ("mine,other=x", Setting("mine", "other", "x")),
+    ],
+)
+def test_a_host_policy_has_a_name_and_settings(text: str, setting: Setting) -> None:
+    assert (setting,) == parsed(f"--host-policy={text}").host_policy
+
+
+@pytest.mark.parametrize("cores", ["", "x", "3-1", "0-", "-1", "0-99999999", "1;2"])
+def test_a_list_of_cores_that_is_none_is_refused(cores: str) -> None:
+    text = refused(f"--host-policy=cpu,cpu-cores={cores}")
+
+    assert text.startswith('Bad option: "--host-policy".\n')
+    assert cores in text

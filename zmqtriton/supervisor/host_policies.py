@@ -1,0 +1,58 @@
+"""`--host-policy`: on which cores the processes of a policy's instances run.
+
+Called when a stub is started. Which memory it uses follows from where it runs, as the kernel
+decides; nothing is bound to a node's memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from zmqtriton.options import Setting
+from zmqtriton.options.values import BadValue, core_numbers
+
+_log = logging.getLogger(__name__)
+_NODES = Path("/sys/devices/system/node")
+
+
+def policy_of(named: str, kind: str, device: int) -> str:
+    """The one that an instance group names, else that of the kind, as in Triton."""
+    return named or (f"gpu_{device}" if kind == "GPU" else kind.lower())
+
+
+def cores_of(settings: Iterable[Setting], policy: str, nodes: Path = _NODES) -> tuple[int, ...]:
+    """All that are said for this policy; () is any. Cores of a node that are named too are those
+    that both have."""
+    cores: set[int] | None = None
+    for setting in settings:
+        if setting.name != policy or setting.key not in ("numa-node", "cpu-cores"):
+            continue
+        if setting.key == "numa-node":
+            found = _of_node(nodes / f"node{int(setting.value)}" / "cpulist")
+        else:
+            found = core_numbers(setting.value)
+        cores = found if cores is None else cores & found
+    return tuple(sorted(cores or ()))
+
+
+def _of_node(path: Path) -> set[int]:
+    try:
+        return core_numbers(path.read_text().strip())
+    except (OSError, BadValue) as error:
+        _log.warning("--host-policy: %s tells no cores: %s", path, error)
+        return set()
+
+
+def pin(pid: int, cores: Iterable[int]) -> None:
+    """All threads of a process, and so all that they will start. A process that cannot be pinned
+    runs where it likes, and the log says so."""
+    try:
+        # First the one that starts the others, which then have it from there.
+        os.sched_setaffinity(pid, cores)
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setaffinity(int(thread), cores)
+    except OSError as error:
+        _log.warning("process %d cannot be kept on cores %s: %s", pid, list(cores), error)
