@@ -11,7 +11,7 @@ from typing import NamedTuple
 TESTS = Path(__file__).resolve().parent
 PAGE = TESTS.parent / "docs" / "conformance.md"
 STATES = ("done", "partly", "open")
-#: More than this and a test shows none of them well.
+#: More than this and a test shows none of them well. Options do not count: a command line has many.
 ROWS_PER_TEST = 3
 
 
@@ -33,7 +33,7 @@ def rows(page: str) -> list[Row]:
     found = []
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if re.fullmatch(r"[A-Z]\d{2}[a-z]?|nv_\w+", cells[0]):
+        if re.fullmatch(r"[A-Z]\d{2}[a-z]?|nv_\w+|--[a-z][a-z0-9-]*", cells[0]):
             assert len(cells) == 4, f"{cells[0]}: {len(cells)} cells instead of 4"
             found.append(
                 Row(cells[0], tuple(re.findall(r"`([^`]+\.py::\w+)`", cells[2])), cells[3])
@@ -56,8 +56,11 @@ def marked_tests(source: str) -> dict[str, MarkedTest]:
         ids: list[str] = []
         is_skipped = False
         for name, decorator in _calls(node):
-            if name == "pytest.mark.row" and isinstance(decorator, ast.Call):
-                ids += [ast.literal_eval(argument) for argument in decorator.args]
+            # In a table of cases each may have rows of its own.
+            marks = [decorator] if name == "pytest.mark.row" else list(ast.walk(decorator))
+            for mark in marks if name in ("pytest.mark.row", "pytest.mark.parametrize") else ():
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.row":
+                    ids += [ast.literal_eval(argument) for argument in mark.args]
             is_skipped |= name in ("pytest.mark.skip", "pytest.mark.xfail")
         found[node.name] = MarkedTest(tuple(ids), is_skipped)
     return found
@@ -89,7 +92,7 @@ def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
             elif row.state == "done" and tests[name].is_skipped:
                 found.append(f"{row.id}: done, and {name} is skipped")
     for name, test in tests.items():
-        if len(test.rows) > ROWS_PER_TEST:
+        if len([id for id in test.rows if not id.startswith("--")]) > ROWS_PER_TEST:
             found.append(f"{name}: names more than {ROWS_PER_TEST} rows")
         named = {row.id for row in table if name in row.tests}
         found += [f"{name}: names {id}, which does not name it" for id in set(test.rows) - named]
@@ -119,6 +122,43 @@ def test_every_metric_of_triton_has_a_row() -> None:
     named = {row.id for row in rows(PAGE.read_text("utf-8"))}
 
     assert set() == {f"nv_{name}" for name in _METRICS.split()} - named
+
+
+#: Those of Triton's that people have in their command lines.
+_OPTIONS = (
+    "help id exit-timeout-secs model-repository model-store exit-on-error "
+    "disable-auto-complete-config strict-model-config strict-readiness model-control-mode "
+    "repository-poll-secs load-model model-config-name model-load-thread-count "
+    "model-load-retry-count allow-http http-address http-port reuse-http-port "
+    "http-header-forward-pattern http-thread-count http-max-input-size http-restricted-api "
+    "allow-grpc grpc-address grpc-port reuse-grpc-port grpc-header-forward-pattern "
+    "grpc-max-response-pool-size grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert "
+    "grpc-server-key grpc-root-cert grpc-infer-response-compression-level grpc-keepalive-time "
+    "grpc-keepalive-timeout grpc-keepalive-permit-without-calls grpc-http2-max-pings-without-data "
+    "grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes "
+    "grpc-max-connection-age grpc-max-connection-age-grace grpc-restricted-protocol log-verbose "
+    "log-info log-warning log-error log-format log-file allow-metrics metrics-port "
+    "metrics-address allow-gpu-metrics allow-cpu-metrics metrics-interval-ms metrics-config "
+    "trace-config cache-config cache-directory response-cache-byte-size rate-limit "
+    "rate-limit-resource pinned-memory-pool-byte-size cuda-memory-pool-byte-size "
+    "min-supported-compute-capability host-policy backend-directory backend-config "
+    "allow-client-shm"
+)
+
+
+def test_every_option_that_counts_has_a_row() -> None:
+    named = {row.id for row in rows(PAGE.read_text("utf-8"))}
+
+    assert set() == {f"--{name}" for name in _OPTIONS.split()} - named
+
+
+def test_rows_of_the_cases_of_a_table_are_those_of_its_test() -> None:
+    source = (
+        '@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.row("--id"))])\n'
+        "def test_it(a: int) -> None: ...\n"
+    )
+
+    assert {"test_it": MarkedTest(("--id",), False)} == marked_tests(source)
 
 
 def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:

@@ -55,7 +55,7 @@ def test_models_are_sorted_by_name_and_version() -> None:
     assert expected == model_table(models)
 
 
-@pytest.mark.row("I11")
+@pytest.mark.row("I11", "--pinned-memory-pool-byte-size")
 def test_options_fill_a_terminal_of_a_hundred_columns_as_triton_does() -> None:
     options = parse(
         ["--model-repository=/models", "--model-control-mode=explicit", "--load-model=*"]
@@ -86,7 +86,7 @@ def test_options_fill_a_terminal_of_a_hundred_columns_as_triton_does() -> None:
     assert expected == option_table(options, version="0.1.0", extensions=EXTENSIONS, width=100)
 
 
-@pytest.mark.row("I11")
+@pytest.mark.row("I11", "--cuda-memory-pool-byte-size")
 def test_options_name_each_repository_and_gpu() -> None:
     options = parse(
         [

@@ -152,6 +152,7 @@ def test_a_link_may_lead_to_another_model_but_not_out_of_the_repository(tmp_path
         find_model_file(config, model, 1, [])
 
 
+@pytest.mark.row("--backend-directory")
 def test_a_backend_written_in_python_runs_the_file_of_the_backend(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     for directory in (first / "x", second / "vllm"):

@@ -182,6 +182,7 @@ def keepalive(**more: Any) -> Iterator[Serving]:
         yield running
 
 
+@pytest.mark.row("--grpc-keepalive-time", "--grpc-keepalive-timeout")
 def test_a_client_that_is_not_there_is_asked_and_then_left() -> None:
     for server in keepalive(grpc_keepalive_permit_without_calls=True):
         with connect(server) as connection:
@@ -193,6 +194,7 @@ def test_a_client_that_is_not_there_is_asked_and_then_left() -> None:
             assert h2.GOAWAY in connection.kinds()
 
 
+@pytest.mark.row("--grpc-keepalive-permit-without-calls")
 def test_a_client_that_asks_nothing_is_not_asked_either() -> None:
     for server in keepalive():
         with connect(server) as connection:

@@ -411,7 +411,16 @@ def test_a_watch_for_no_message_gets_a_status(server: Serving) -> None:
 # ---------------------------------------------------------------- channel arguments
 
 
-@pytest.mark.row("D27", "D43")
+@pytest.mark.row(
+    "D27",
+    "D43",
+    "--grpc-keepalive-time",
+    "--grpc-keepalive-timeout",
+    "--grpc-keepalive-permit-without-calls",
+    "--grpc-http2-max-pings-without-data",
+    "--grpc-http2-min-recv-ping-interval-without-data",
+    "--grpc-http2-max-ping-strikes",
+)
 def test_the_settings_reach_grpc() -> None:
     arguments = dict(
         channel_arguments(

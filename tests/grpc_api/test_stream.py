@@ -567,7 +567,7 @@ def test_a_transport_that_breaks_ends_the_stream() -> None:
     asyncio.run(check())
 
 
-@pytest.mark.row("D45")
+@pytest.mark.row("D45", "--grpc-header-forward-pattern")
 def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.send(request("m", "1"), request("m", "2"))

@@ -103,7 +103,7 @@ def states(channel: Any) -> list[grpc.ChannelConnectivity]:
     return seen
 
 
-@pytest.mark.row("D43")
+@pytest.mark.row("D43", "--grpc-max-connection-age", "--grpc-max-connection-age-grace")
 def test_a_connection_ends_at_its_age_and_its_client_connects_anew() -> None:
     ready = grpc.ChannelConnectivity.READY
     settings = {"grpc_max_connection_age": 300, "grpc_max_connection_age_grace": 300}

@@ -286,6 +286,9 @@ def test_pings_beside_answers_are_no_strikes() -> None:
     assert not talk.connection.is_done
 
 
+@pytest.mark.row(
+    "--grpc-http2-min-recv-ping-interval-without-data", "--grpc-http2-max-ping-strikes"
+)
 @pytest.mark.parametrize(
     ("rules", "gap_s", "has_call", "goes_on"),
     [

@@ -367,7 +367,7 @@ def test_a_fault_of_ours_says_nothing_of_our_insides() -> None:
 # -------------------------------------------------------------- limits, headers
 
 
-@pytest.mark.row("C31")
+@pytest.mark.row("C31", "--http-max-input-size")
 def test_json_above_the_limit_is_refused() -> None:
     text = json.dumps(document()).encode()
     gateway = FakeGateway(http_max_input_size=len(text) - 1)
@@ -389,13 +389,14 @@ def test_binary_tensors_do_not_count_towards_the_limit() -> None:
     assert infer_binary(gateway, body, bytes(400)).status_code == 200
 
 
-@pytest.mark.row("C31")
+@pytest.mark.row("C31", "--http-max-input-size")
 def test_a_raw_body_above_the_limit_is_refused() -> None:
     result = infer(FakeGateway(http_max_input_size=7), TWO, headers={LENGTH: "0"})
 
     assert result.status_code == 400
 
 
+@pytest.mark.row("--http-header-forward-pattern")
 def test_headers_that_match_the_pattern_become_parameters() -> None:
     gateway = FakeGateway(http_header_forward_pattern="x-my-")
 

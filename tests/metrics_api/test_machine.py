@@ -17,7 +17,12 @@ def write(proc: Path, *ticks: int) -> None:
     (proc / "meminfo").write_text(_MEMORY)
 
 
-@pytest.mark.row("nv_cpu_utilization", "nv_cpu_memory_total_bytes", "nv_cpu_memory_used_bytes")
+@pytest.mark.row(
+    "nv_cpu_utilization",
+    "nv_cpu_memory_total_bytes",
+    "nv_cpu_memory_used_bytes",
+    "--metrics-interval-ms",
+)
 def test_the_share_of_the_last_interval_and_the_memory_now(tmp_path: Path) -> None:
     write(tmp_path, 100, 0, 100, 1000, 0, 0, 0, 0, 50, 0)
     machine = Machine(tmp_path)
@@ -34,7 +39,9 @@ def test_the_share_of_the_last_interval_and_the_memory_now(tmp_path: Path) -> No
     assert "# HELP nv_cpu_utilization CPU utilization rate [0.0 - 1.0]" in lines
 
 
-@pytest.mark.row("nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes")
+@pytest.mark.row(
+    "nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes", "--allow-cpu-metrics"
+)
 def test_without_measurements_there_is_what_does_not_change() -> None:
     lines = render_machine(None, {}).splitlines()
 

@@ -73,6 +73,7 @@ def test_every_row_of_the_table_ends_in_a_field_or_a_decision() -> None:
     assert {"trace", "warnings"} == {field.name for field in fields(Options)} - targets
 
 
+@pytest.mark.row("--strict-model-config")
 def test_the_command_line_of_the_guide_is_taken_with_its_typing_error() -> None:
     options = parse(
         "--model-repository=/model_dir --strict-model-config=false --model-control-mode=poll "
@@ -130,6 +131,7 @@ def test_the_last_of_several_values_counts() -> None:
     assert 9001 == parsed("--http-port=9000", "--http-port=9001").http_port
 
 
+@pytest.mark.row("--model-repository", "--model-store")
 def test_repeated_repositories_add_up_in_order_and_once_each() -> None:
     options = parse(["--model-repository=/b", "--model-store", "/a", "--model-repository=/b"])
 
@@ -153,6 +155,7 @@ def test_other_words_for_a_bool_are_named(word: str) -> None:
     assert expected == refused(f"--allow-http={word}")
 
 
+@pytest.mark.row("--log-verbose")
 @pytest.mark.parametrize(
     ("text", "value"), [("1=1", 1), ("true", 1), ("FALSE", 0), (" 2x", 2), ("+3", 3)]
 )
@@ -217,24 +220,28 @@ def test_an_argument_that_is_no_option_is_refused(word: str) -> None:
     assert refused(word).startswith(f"Unexpected argument: {word}\n")
 
 
+@pytest.mark.row("--model-repository")
 @pytest.mark.parametrize("words", [[], ["--http-port=1"], ["--model-repository="]])
 def test_without_a_repository_there_is_nothing_to_serve(words: list[str]) -> None:
     with pytest.raises(OptionError, match=r"^--model-repository must be specified$"):
         parse(words)
 
 
+@pytest.mark.row("--model-control-mode", "--repository-poll-secs")
 def test_polling_seconds_count_only_in_mode_poll() -> None:
     assert 0 == parsed("--repository-poll-secs=10").repository_poll_secs
     assert 0 == parsed("--model-control-mode=explicit").repository_poll_secs
     assert 15 == parsed("--model-control-mode=POLL").repository_poll_secs
 
 
+@pytest.mark.row("--load-model")
 def test_models_to_load_need_mode_explicit() -> None:
     assert (
         "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well."
     ) == refused("--load-model=a")
 
 
+@pytest.mark.row("--load-model")
 def test_models_to_load_add_up_once_each() -> None:
     options = parsed(
         "--model-control-mode=explicit", "--load-model=b", "--load-model=a", "--load-model=b"
@@ -243,7 +250,7 @@ def test_models_to_load_add_up_once_each() -> None:
     assert ("b", "a") == options.load_model
 
 
-@pytest.mark.row("F03")
+@pytest.mark.row("F03", "--load-model")
 def test_the_wildcard_stands_alone() -> None:
     mode = "--model-control-mode=explicit"
 
@@ -253,6 +260,7 @@ def test_the_wildcard_stands_alone() -> None:
     ) == refused(mode, "--load-model=*", "--load-model=a")
 
 
+@pytest.mark.row("--http-port", "--grpc-port", "--metrics-port")
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -278,6 +286,7 @@ def test_two_endpoints_on_one_port_are_both_named(words: list[str], text: str) -
     assert f"The server cannot listen to {text}" == refused(*words)
 
 
+@pytest.mark.row("--allow-http")
 @pytest.mark.parametrize(
     "words",
     [
@@ -295,23 +304,26 @@ def test_ports_that_do_not_meet_are_no_collision(words: list[str]) -> None:
     parsed(*words)
 
 
+@pytest.mark.row("--metrics-address")
 def test_metrics_listen_where_http_does_unless_told() -> None:
     assert "127.0.0.1" == parsed("--http-address=127.0.0.1").metrics_address
     assert "::1" == parsed("--metrics-address=::1").metrics_address
 
 
+@pytest.mark.row("--allow-metrics", "--allow-gpu-metrics", "--allow-cpu-metrics")
 def test_without_metrics_nothing_is_measured() -> None:
     options = parsed("--allow-metrics=false")
 
     assert (False, False) == (options.allow_gpu_metrics, options.allow_cpu_metrics)
 
 
-@pytest.mark.row("E01")
+@pytest.mark.row("E01", "--disable-auto-complete-config", "--strict-model-config")
 def test_auto_completion_ends_with_either_option() -> None:
     assert parsed("--disable-auto-complete-config").strict_model_config
     assert parsed("--strict-model-config=true").strict_model_config
 
 
+@pytest.mark.row("--disable-auto-complete-config")
 def test_the_newer_option_for_auto_completion_wins_with_a_warning() -> None:
     options = parsed("--disable-auto-complete-config", "--strict-model-config=false")
 
@@ -332,6 +344,7 @@ def test_a_switch_needs_no_value_and_takes_no_following_word(name: str) -> None:
     assert refused(f"--{name}", "false").startswith("Unexpected argument: false")
 
 
+@pytest.mark.row("--allow-client-shm")
 @pytest.mark.parametrize(
     ("words", "allowed"),
     [
@@ -350,6 +363,7 @@ def test_client_shared_memory_is_for_loopback_unless_told(words: list[str], allo
     assert allowed == parsed(*words).allow_client_shm
 
 
+@pytest.mark.row("--log-format")
 def test_the_log_format_is_one_of_three() -> None:
     assert "ISO8601" == parsed("--log-format=ISO8601").log_format
     assert "json" == parsed("--log-format=json").log_format
@@ -358,6 +372,7 @@ def test_the_log_format_is_one_of_three() -> None:
     )
 
 
+@pytest.mark.row("--backend-config")
 def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
     options = parsed(
         "--backend-config=default-max-batch-size=2",
@@ -373,6 +388,7 @@ def test_settings_of_a_backend_are_its_own_over_the_global_ones() -> None:
     } == options.backend_settings("python")
 
 
+@pytest.mark.row("--metrics-config")
 @pytest.mark.parametrize(
     ("word", "text"),
     [
@@ -455,6 +471,7 @@ def test_values_with_parts_are_kept_by_their_parts() -> None:
     assert 1.5 == options.metrics_interval_ms
 
 
+@pytest.mark.row("--cache-config")
 def test_one_cache_is_the_limit() -> None:
     assert (
         "found multiple cache configurations, but only a single cache is currently supported"
@@ -480,6 +497,7 @@ def test_a_cache_that_cannot_be_made_is_refused(option: str, expected: str) -> N
     assert expected == refused(f"--cache-config={option}")
 
 
+@pytest.mark.row("--response-cache-byte-size")
 def test_the_older_option_for_the_cache_is_turned_into_the_newer() -> None:
     options = parsed("--response-cache-byte-size=1024")
 
@@ -487,12 +505,14 @@ def test_the_older_option_for_the_cache_is_turned_into_the_newer() -> None:
     assert "--cache-config=local,size=1024" in options.warnings[-1]
 
 
+@pytest.mark.row("--response-cache-byte-size")
 def test_both_options_for_the_cache_together_are_refused() -> None:
     assert "Incompatible flags --response-cache-byte-size and --cache-config" in refused(
         "--cache-config=local,size=1", "--response-cache-byte-size=3"
     )
 
 
+@pytest.mark.row("--rate-limit")
 def test_the_mode_of_the_rate_limiter_may_be_in_capitals() -> None:
     options = parsed("--rate-limit=EXECUTION_COUNT")
 
@@ -504,6 +524,7 @@ def test_a_default_that_is_spelled_out_warns_of_nothing() -> None:
     assert () == parsed("--rate-limit=off", "--allow-sagemaker=false").warnings
 
 
+@pytest.mark.row("--grpc-use-ssl")
 @pytest.mark.parametrize("service", ["http", "grpc"])
 def test_encryption_is_refused_without_the_files_for_it(service: str) -> None:
     cert, key = f"--{service}-server-cert=c", f"--{service}-server-key=k"
@@ -533,6 +554,7 @@ def test_a_restricted_category_belongs_to_one_group() -> None:
     ) == refused("--http-restricted-api=health:a=1", "--http-restricted-api=trace,health:b=2")
 
 
+@pytest.mark.row("--grpc-restricted-protocol")
 def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
     read = BY_NAME["grpc-restricted-protocol"].read
 
@@ -541,6 +563,7 @@ def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
     )
 
 
+@pytest.mark.row("--help")
 def test_help_shows_each_group_option_and_default() -> None:
     with pytest.raises(HelpRequested) as caught:
         parse(["--help"])

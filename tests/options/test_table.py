@@ -12,11 +12,6 @@ from zmqtriton.options.kinds import Sense
 from zmqtriton.options.table import BY_NAME
 
 
-def option(word: str, field: str, value: Any) -> Any:
-    """A row of the table; its name is the row's in the page of conformance."""
-    return pytest.param(word, field, value, marks=pytest.mark.row(word.partition("=")[0]), id=word)
-
-
 def test_whatever_is_not_honoured_has_a_reason() -> None:
     assert [] == [
         name for name, one in BY_NAME.items() if bool(one.why) == (one.sense is Sense.HONOURED)
@@ -70,30 +65,41 @@ def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -
 
 
 @pytest.mark.parametrize(
-    ("word", "field", "value"),
+    ("word", "value"),
     [
-        option("--allow-metrics=off", "allow_metrics", False),
-        option("--backend-directory=/b", "backend_directory", "/b"),
-        option("--grpc-address=::1", "grpc_address", "::1"),
-        option("--grpc-port=9001", "grpc_port", 9001),
-        option("--http-address=::1", "http_address", "::1"),
-        option("--http-port=9000", "http_port", 9000),
-        option("--log-error=false", "log_error", False),
-        option("--log-file=/l", "log_file", "/l"),
-        option("--log-info=false", "log_info", False),
-        option("--log-verbose=1=1", "log_verbose", 1),
-        option("--log-warning=false", "log_warning", False),
-        option("--metrics-port=9002", "metrics_port", 9002),
-        option("--min-supported-compute-capability=7.5", "min_supported_compute_capability", 7.5),
-        option("--model-load-retry-count=2", "model_load_retry_count", 2),
-        option("--model-load-thread-count=1", "model_load_thread_count", 1),
-        option("--rate-limit-resource=r:2:0", "rate_limit_resource", (Resource("r", 2, 0),)),
+        pytest.param("--allow-metrics=off", False, marks=pytest.mark.row("--allow-metrics")),
+        pytest.param("--backend-directory=/b", "/b", marks=pytest.mark.row("--backend-directory")),
+        pytest.param("--grpc-address=::1", "::1", marks=pytest.mark.row("--grpc-address")),
+        pytest.param("--grpc-port=9001", 9001, marks=pytest.mark.row("--grpc-port")),
+        pytest.param("--http-address=::1", "::1", marks=pytest.mark.row("--http-address")),
+        pytest.param("--http-port=9000", 9000, marks=pytest.mark.row("--http-port")),
+        pytest.param("--log-error=false", False, marks=pytest.mark.row("--log-error")),
+        pytest.param("--log-file=/l", "/l", marks=pytest.mark.row("--log-file")),
+        pytest.param("--log-info=false", False, marks=pytest.mark.row("--log-info")),
+        pytest.param("--log-verbose=1=1", 1, marks=pytest.mark.row("--log-verbose")),
+        pytest.param("--log-warning=false", False, marks=pytest.mark.row("--log-warning")),
+        pytest.param("--metrics-port=9002", 9002, marks=pytest.mark.row("--metrics-port")),
+        pytest.param(
+            "--min-supported-compute-capability=7.5",
+            7.5,
+            marks=pytest.mark.row("--min-supported-compute-capability"),
+        ),
+        pytest.param(
+            "--model-load-retry-count=2", 2, marks=pytest.mark.row("--model-load-retry-count")
+        ),
+        pytest.param(
+            "--model-load-thread-count=1", 1, marks=pytest.mark.row("--model-load-thread-count")
+        ),
+        pytest.param(
+            "--rate-limit-resource=r:2:0",
+            (Resource("r", 2, 0),),
+            marks=pytest.mark.row("--rate-limit-resource"),
+        ),
     ],
 )
-def test_each_honoured_option_reaches_its_field_without_a_word(
-    word: str, field: str, value: Any
-) -> None:
+def test_each_honoured_option_reaches_its_field_without_a_word(word: str, value: Any) -> None:
     options = parsed(word)
+    field = word.removeprefix("--").partition("=")[0].replace("-", "_")
 
     assert value == getattr(options, field)
     assert () == options.warnings

@@ -11,6 +11,7 @@ def traced(*words: str) -> TraceOptions:
     return parse(["--model-repository=/models", *words]).trace
 
 
+@pytest.mark.row("--trace-config")
 def test_settings_add_up_to_one_description() -> None:
     trace = traced(
         "--trace-config=triton,file=/tmp/trace.json",
@@ -69,6 +70,7 @@ def test_an_older_option_alone_counts() -> None:
     )
 
 
+@pytest.mark.row("--trace-config")
 @pytest.mark.parametrize(
     ("word", "text"),
     [

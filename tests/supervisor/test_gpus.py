@@ -38,6 +38,7 @@ def test_gpus_are_numbered_as_cuda_numbers_them(
     assert numbers == visible_gpus(environment=environment, find=lambda: THREE)
 
 
+@pytest.mark.row("--min-supported-compute-capability")
 def test_gpus_that_are_too_old_are_left_out_and_the_others_keep_their_numbers() -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "2,1,0"}
 

@@ -38,7 +38,7 @@ def test_nobody_can_connect_before_the_server_opens(held: dict[str, Listener]) -
             socket.create_connection(("127.0.0.1", listener.port))
 
 
-@pytest.mark.row("D47")
+@pytest.mark.row("D47", "--http-port", "--grpc-port", "--metrics-port")
 @pytest.mark.parametrize(
     ("name", "service"),
     [("http_port", "HTTP"), ("grpc_port", "GRPC"), ("metrics_port", "Metrics")],
@@ -83,6 +83,7 @@ def test_connections_of_an_earlier_server_are_no_reason_to_fail(
     listeners.close_all(again)
 
 
+@pytest.mark.row("--allow-http", "--allow-grpc")
 def test_what_is_not_wanted_is_not_bound() -> None:
     bound = listeners.bind_all(options(allow_grpc=False, allow_metrics=False))
 
@@ -90,11 +91,13 @@ def test_what_is_not_wanted_is_not_bound() -> None:
     listeners.close_all(bound)
 
 
+@pytest.mark.row("--http-address")
 def test_an_address_that_is_not_ours_is_an_error() -> None:
     with pytest.raises(PortError, match=r"unable to bind '192\.0\.2\.1:0'"):
         listeners.bind_all(options(http_address="192.0.2.1"))
 
 
+@pytest.mark.row("--metrics-address")
 def test_metrics_follow_the_address_of_http() -> None:
     bound = listeners.bind_all(options())
 

@@ -330,7 +330,7 @@ def test_loads_of_one_model_come_one_after_the_other() -> None:
     assert world.living("stub") == [stub]
 
 
-@pytest.mark.row("F08")
+@pytest.mark.row("F08", "--model-load-thread-count")
 def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
     world = World(*(blueprint(name) for name in ("a", "b", "c")), control_mode="none", load_slots=1)
     world.stubs["a"] = HANGS
@@ -344,7 +344,7 @@ def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
     assert world.logged("successfully loaded 'c'")
 
 
-@pytest.mark.row("F09")
+@pytest.mark.row("F09", "--model-load-retry-count")
 def test_a_load_is_tried_again_if_so_wanted() -> None:
     world = explicit("m", load_retries=1)
     world.stubs["m"] = HANGS
@@ -358,7 +358,7 @@ def test_a_load_is_tried_again_if_so_wanted() -> None:
     assert world.news("m").state == "READY"
 
 
-@pytest.mark.row("F15", "F16")
+@pytest.mark.row("F15", "F16", "--exit-on-error")
 def test_a_failed_start_up_model_ends_the_server() -> None:
     world = World(blueprint("good"), blueprint("bad"), control_mode="none")
     world.stubs["bad"] = "ModuleNotFoundError: No module named 'x'"

@@ -56,7 +56,7 @@ def test_defaults_are_tritons() -> None:
         ),
     ],
 )
-@pytest.mark.row("B01", "B02", "B03")
+@pytest.mark.row("B01", "B02", "B03", "--backend-config")
 def test_what_is_wrong_is_the_problem_of_every_python_model(
     tmp_path: Path, given: str, text: str
 ) -> None:

@@ -93,7 +93,7 @@ def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> 
     assert found.fingerprint == ""
 
 
-@pytest.mark.row("F04")
+@pytest.mark.row("F04", "--model-repository")
 def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         add(tmp_path / folder, "m")

@@ -102,7 +102,7 @@ def _refusal(header: str) -> tuple[int, str]:
     return 403, f"This API is restricted, expecting header '{header}'"
 
 
-@pytest.mark.row("C36")
+@pytest.mark.row("C36", "--http-restricted-api")
 def test_no_restricted_route_answers_to_any_method_without_its_key(client: Client) -> None:
     table = _restricted()
     assert len(table) > 20
@@ -163,6 +163,7 @@ def test_only_the_very_key_opens_a_route(client: Client) -> None:
     assert (200, "[]") == client.ask("GET", path, ("ADMIN-Key", ADMIN))
 
 
+@pytest.mark.row("--http-restricted-api")
 def test_the_key_opens_every_route(client: Client) -> None:
     for method, path, header in _restricted():
         if "load" not in path:
@@ -214,7 +215,7 @@ _OF_INFERENCE = ("ModelInfer", "ModelStreamInfer")
 _OPEN_RPCS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata")
 
 
-@pytest.mark.row("D41", "D39")
+@pytest.mark.row("D41", "D39", "--grpc-restricted-protocol")
 def test_no_restricted_rpc_answers_without_its_key(server: Server) -> None:
     service = "inference.GRPCInferenceService"
     restricted = [rpc.name for rpc in SERVICES[service] if rpc.name not in _OPEN_RPCS]

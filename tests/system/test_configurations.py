@@ -193,7 +193,7 @@ def test_a_step_names_its_version_or_has_the_newest(client: Any) -> None:
     assert ("3", "1") == (newest["model_version"], first["model_version"])
 
 
-@pytest.mark.row("E08")
+@pytest.mark.row("E08", "--model-config-name")
 def test_a_configuration_of_another_name_is_taken_where_there_is_one(client: Any) -> None:
     assert "1" == told(client, "custom")["model_version"]
     assert "1" == told(client, "plain")["model_version"]

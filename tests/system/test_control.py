@@ -44,6 +44,7 @@ def _states(client: Any) -> dict[str, str]:
     return {entry["name"]: entry.get("state", "") for entry in index}
 
 
+@pytest.mark.row("--model-control-mode")
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str) -> None:
     models = ["add_sub", "string_upper"]

@@ -39,7 +39,7 @@ def test_the_services_of_a_server_can_be_listed(server: Server) -> None:
     assert "inference.GRPCInferenceService" in names
 
 
-@pytest.mark.row("D44")
+@pytest.mark.row("D44", "--grpc-infer-response-compression-level")
 def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [_COUNT]}
     asked = message("inference.ModelInferRequest")(

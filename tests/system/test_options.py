@@ -124,7 +124,7 @@ def test_instances_run_on_the_cores_of_their_policy(servers: tuple[Server, Serve
         assert {core} == {c for thread in threads for c in os.sched_getaffinity(thread)}
 
 
-@pytest.mark.row("--log-file", "--log-info", "--log-warning")
+@pytest.mark.row("--log-file", "--log-info")
 def test_the_log_goes_to_a_file_without_what_is_not_wanted(
     servers: tuple[Server, Server],
 ) -> None:

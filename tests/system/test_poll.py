@@ -55,7 +55,7 @@ def test_changes_are_served_without_a_gap_and_failures_keep_what_was(server: Ser
     assert not asking.failed()
 
 
-@pytest.mark.row("F02")
+@pytest.mark.row("F02", "--model-control-mode", "--repository-poll-secs")
 def test_a_model_comes_and_goes_with_its_directory(server: Server) -> None:
     pids = server.stubs(MODEL)
     shutil.copytree(MODELS / "add_sub", server.repository / "late")

@@ -85,7 +85,7 @@ def _open(path: Path) -> set[str]:
     return {record.id for record in records} - ended
 
 
-@pytest.mark.row("E38")
+@pytest.mark.row("E38", "--rate-limit")
 def test_two_models_that_need_the_same_never_execute_at_once(server: Server) -> None:
     with ThreadPoolExecutor(8) as threads:
         calls = [(("first", "second")[i % 2], f"{i}", i % 3) for i in range(80)]
@@ -131,7 +131,7 @@ def _shown(server: Server) -> str:
     return done.stdout + done.stderr
 
 
-@pytest.mark.row("E38")
+@pytest.mark.row("E38", "--rate-limit-resource")
 def test_loads_that_cannot_go_together_are_refused(server: Server) -> None:
     assert (
         "load failed for model 'greedy': version 1 is at UNAVAILABLE state: Invalid argument: "

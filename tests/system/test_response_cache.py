@@ -71,7 +71,7 @@ def counts(server: Server, model: str) -> dict[str, int]:
     return kinds | {"executions": found["execution_count"], "inferences": found["inference_count"]}
 
 
-@pytest.mark.row("E45")
+@pytest.mark.row("E45", "--cache-config")
 def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server) -> None:
     before = counts(server, "cached")
     over_http = [scripted.run(server, "cached", _COUNTING, "a", id=i) for i in ("1", "2")]

@@ -185,7 +185,7 @@ def test_a_wrong_log_setting_over_grpc_changes_nothing(
     assert (200, _LOG) == ask(server, "/v2/logging")
 
 
-@pytest.mark.row("A90", "I16")
+@pytest.mark.row("A90", "I16", "--log-warning")
 def test_what_models_log_follows_the_settings(server: Server) -> None:
     post(server, "/v2/logging", {"log_info": False, "log_verbose_level": 1})
     eventually(lambda: "info" not in talk(server, "muted"), 20)
@@ -204,7 +204,7 @@ def test_what_models_log_follows_the_settings(server: Server) -> None:
     assert {*changed} <= {"info", "warning"}
 
 
-@pytest.mark.row("I02")
+@pytest.mark.row("I02", "--log-format")
 def test_the_form_of_lines_changes_at_once(server: Server) -> None:
     post(server, "/v2/logging", {"log_format": "ISO8601"})
 

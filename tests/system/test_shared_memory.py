@@ -504,7 +504,7 @@ def test_a_frontend_that_is_replaced_knows_the_regions(
             assert [] == [text for text in texts if "Unable to find" in text]
 
 
-@pytest.mark.row("C95")
+@pytest.mark.row("C95", "--allow-client-shm")
 def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) -> None:
     options = ["--http-address=0.0.0.0"]
     with Server(tmp_path / "s", options=options) as server:

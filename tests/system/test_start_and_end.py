@@ -116,7 +116,7 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
     assert sorted(places) == places
 
 
-@pytest.mark.row("F17")
+@pytest.mark.row("F17", "--exit-timeout-secs")
 @pytest.mark.parametrize("signals", [1, 2])
 def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals: int) -> None:
     limit = 1 if signals == 1 else 60

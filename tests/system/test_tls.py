@@ -164,7 +164,7 @@ def test_tritonclient_speaks_https(server: TlsServer) -> None:
     assert data.tolist() == result.as_numpy("OUTPUT0").tolist()
 
 
-@pytest.mark.row("D42")
+@pytest.mark.row("D42", "--grpc-use-ssl", "--grpc-server-cert", "--grpc-server-key")
 def test_tritonclient_speaks_encrypted_grpc(server: TlsServer) -> None:
     data = np.arange(_LARGE, dtype=np.float32)
     tensor = grpc_client.InferInput("INPUT0", data.shape, "FP32")
@@ -247,7 +247,7 @@ def _secure_caller(server: TlsServer, pair: Pair | None) -> bool:
             return error.code() is not grpc.StatusCode.UNAVAILABLE
 
 
-@pytest.mark.row("D42")
+@pytest.mark.row("D42", "--grpc-use-ssl-mutual", "--grpc-root-cert")
 def test_with_mutual_tls_only_clients_of_the_authority_get_in(
     mutual: TlsServer, tmp_path: Path
 ) -> None:
