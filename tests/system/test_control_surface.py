@@ -278,7 +278,7 @@ def test_a_load_that_fails_says_why(server: Server) -> None:
     assert error(500, missing) == ask(server, "POST", _LOAD.format("nope"))
     status, found = ask(server, "POST", _LOAD.format("fails_late"))
     assert 400 == status or 500 == status
-    text = "load failed for model 'fails_late': version 1 is at UNAVAILABLE state: "
+    text = "load failed for model 'fails_late': ensemble 'fails_late' depends on "
     assert text == found["error"][: len(text)]
     for name in ("..", "%2e%2e"):
         assert error(
