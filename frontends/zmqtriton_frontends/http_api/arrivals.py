@@ -1,4 +1,4 @@
-"""What arrives on one connection: small inferences take the shortcut, all else is gunicorn's.
+"""What arrives on one connection: most inferences take the shortcut, all else is gunicorn's.
 
 Made by connections.py, which shows it all bytes first. One request after the other is answered;
 what comes meanwhile waits, and where a client does not read its answers, nothing is read of it.
@@ -12,9 +12,12 @@ from contextlib import aclosing
 from typing import Any
 
 from zmqtriton_floor.memory import INLINE_BYTES
+from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api import outgoing
 from zmqtriton_frontends.http_api.encoding import Encoded
-from zmqtriton_frontends.http_api.shortcut import Exchange, Head, Shortcut
+from zmqtriton_frontends.http_api.infer import Body
+from zmqtriton_frontends.http_api.intake import PATIENCE_S
+from zmqtriton_frontends.http_api.shortcut import MAX_BODY_BYTES, Exchange, Head, Shortcut
 
 _MAX_HEAD_BYTES = 4096
 #: While a request is under way no more is read of what follows it.
@@ -39,6 +42,11 @@ class Arrivals:
         self._sending: asyncio.Task[None] | None = None
         #: When the last answer was written.
         self.used_at = 0.0
+        #: Where a large body is, until it is answered.
+        self._room: Gathered | None = None
+        #: While it is still on its way: its head as it came, and until when that may last.
+        self._begun = b""
+        self._late_at = 0.0
 
     def take(self, data: bytes) -> bytes:
         """Returns what gunicorn shall have."""
@@ -57,6 +65,8 @@ class Arrivals:
         if head is None:
             return data
         end = start + head.body_bytes
+        if head.body_bytes > MAX_BODY_BYTES:
+            return self._receive(head, data, start)
         if end > len(data):
             if is_body or start < len(data):
                 return data  # it comes in pieces
@@ -64,18 +74,68 @@ class Arrivals:
             return b""
         self.is_busy = True
         self._held = data[end:]
-        self._exchange = exchange = Exchange(self._shortcut, head, self._answer)
-        exchange.begin(data[start:end])
+        self._begin(head, data[start:end])
         return b""
+
+    def _begin(self, head: Head, body: Body) -> None:
+        self._exchange = exchange = Exchange(self._shortcut, head, self._answer)
+        exchange.begin(body)
 
     def _read(self, raw: bytes) -> Head | None:
         if raw != self._raw:
             self._raw, self._head = raw, self._shortcut.read(raw)
         return self._head
 
+    # ---------------------------------------------------------- large bodies
+
+    def _receive(self, head: Head, data: bytes, start: int) -> bytes:
+        """Its body goes into the arena, what is still to come past everything else."""
+        room = self._shortcut.room(head)
+        if room is None:
+            return data
+        come = memoryview(data)[start : start + head.body_bytes]
+        room.data[: len(come)] = come
+        self.is_busy, self._room = True, room
+        self._held = data[start + head.body_bytes :]
+        if len(come) == head.body_bytes:
+            self._begin(head, room.data)
+        else:
+            self._begun, self._late_at = data[:start], self._owner.now() + PATIENCE_S
+            self._owner.fill_room(room.data[len(come) :])
+        return b""
+
+    @property
+    def is_receiving(self) -> bool:
+        """A large body comes."""
+        return bool(self._begun)
+
+    def filled(self) -> None:
+        """It has come."""
+        room, self._begun = self._room, b""
+        assert self._head is not None, "it has begun with one"
+        assert room is not None, "it has begun with one"
+        self._begin(self._head, room.data)
+
+    def give_up(self) -> bytes:
+        """Receives no more of it. Returns what of the request has come, for gunicorn."""
+        room, head, self._begun = self._room, self._begun, b""
+        if room is None or not head:
+            return b""
+        come = head + bytes(room.data[: len(room.data) - self._owner.end_room()])
+        self._free()
+        self.is_busy = False
+        return come
+
+    def _free(self) -> None:
+        if self._room is not None:
+            self._room.free()
+            self._room = None
+
     def check(self) -> bytes:
-        """To be called now and then. Returns what gunicorn shall have: a head whose body does not
-        come."""
+        """To be called now and then. Returns what gunicorn shall have: a request whose body does
+        not come."""
+        if self._begun:
+            return self.give_up() if self._owner.now() >= self._late_at else b""
         late = self._held if not self.is_busy and self._held is self._seen else b""
         if late:
             self._held = b""
@@ -84,8 +144,11 @@ class Arrivals:
 
     def lost(self) -> None:
         """The client has left."""
+        if self._begun:
+            self.give_up()
         if self._exchange is not None:
             self._exchange.cancel()
+        self._free()
         if self._sending is not None:
             self._sending.cancel()
         self._held = b""
@@ -95,6 +158,7 @@ class Arrivals:
     def _answer(self, status: int, encoded: Encoded) -> None:
         headers, text, tail = encoded
         self._exchange = None
+        self._free()  # what of it is needed is leased
         owner = self._owner
         if owner.is_closed:
             return

@@ -223,12 +223,22 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         is_body = type(parser) is PythonProtocol and parser._state == "body"
         if not is_body or self.has_pieces or parser._body_remaining != len(view):
             return None
+        whole = self.fill_room(view)
+        self._resume_reading()
+        return whole
+
+    def fill_room(self, view: memoryview) -> asyncio.Future[None]:
+        """The same where gunicorn knows nothing of the request, and will not; until end_room() or
+        until it is full, which is told to the arrivals."""
         if self._filling is None:
             self._filling = Filling(self)
             self.transport.set_protocol(self._filling)
         self._filling.begin(view)
-        self._resume_reading()
         return self._filling.whole
+
+    def end_room(self) -> int:
+        """How much of it was not filled."""
+        return self._filling.stop() if self._filling is not None else 0
 
     def take(self, data: bytes) -> None:
         """What arrives while nothing is filled."""
@@ -244,6 +254,9 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
 
     def filled(self, last: bytes) -> None:
         """All is there; the parser sees one byte of it, and that the body ends with it."""
+        if self._arrivals is not None and self._arrivals.is_receiving:
+            self._arrivals.filled()
+            return
         self._callback_parser._body_remaining = len(last)
         self.data_received(last)
 

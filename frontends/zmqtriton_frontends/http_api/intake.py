@@ -16,7 +16,7 @@ from zmqtriton_frontends.http_api import binary
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Pieces, Request
 
 #: Room for so much is given to anybody who announces it.
-_BELIEVED_BYTES = 1 << 20
+BELIEVED_BYTES = 1 << 20
 #: Who announces more has to have sent this part of it.
 _PART = 16
 #: A body that takes longer is read into memory that nobody else may need.
@@ -29,7 +29,7 @@ async def straight(req: Request, gateway: Gateway, read: Pieces) -> Gathered | N
     text = req.header(b"inference-header-content-length")
     if text is None or size - binary.tensors_at(text, size) <= INLINE_BYTES:
         return None
-    while size > max(_BELIEVED_BYTES, read.size * _PART):
+    while size > max(BELIEVED_BYTES, read.size * _PART):
         if not read.has_more:
             return None
         await req.read_piece(read, MAX_BODY_BYTES)

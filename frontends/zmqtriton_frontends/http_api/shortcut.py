@@ -1,4 +1,4 @@
-"""Small inferences without what gunicorn and Falcon do for each request, which is most of its cost.
+"""Inferences up to a megabyte without what gunicorn and Falcon do, which is most of their cost.
 
 One object for a process, made by server.py; arrivals.py asks it about what arrives. It takes only
 heads that mean the same to everybody. All others are gunicorn's, so nothing is refused here, and no
@@ -15,17 +15,22 @@ from typing import Any, NamedTuple, TypeVar
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends import narration
 from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api import documents, problems
 from zmqtriton_frontends.http_api.access import Check
 from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
-from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Inference
+from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Body, Inference
+from zmqtriton_frontends.http_api.intake import BELIEVED_BYTES
 from zmqtriton_frontends.payload import has_references, is_large
 
 #: A body of more may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
+#: Unless most of it goes straight into the arena, where anybody is given room for so much.
+MAX_ROOM_BYTES = BELIEVED_BYTES
 _MAX_FIELDS = 50
 _HEAD = re.compile(
     rb"POST /v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer HTTP/1\.1\r\n"
@@ -89,10 +94,23 @@ class Shortcut:
             return None
         json_length = given.header(JSON_LENGTH)
         most = MAX_BODY_BYTES if json_length is not None else min(self._max_json, MAX_BODY_BYTES)
-        if len(length) > 8 or int(length) > most:
+        if len(length) > 8 or (int(length) > most and not _wants_room(json_length, int(length))):
             return None
         target = (model.decode(), version.decode())
         return Head(target, int(length), json_length, given.header(b"accept-encoding"))
+
+    def room(self, head: Head) -> Gathered | None:
+        """For a large body; None where the arena has none at the moment."""
+        return self.gateway.payload.reserve_now(head.body_bytes, int(head.json_length or "0"))
+
+
+def _wants_room(json_length: str | None, size: int) -> bool:
+    """Whether most of a body is tensors that stubs will map, and the rest is soon read."""
+    if json_length is None or not json_length.isascii() or not json_length.isdigit():
+        return False
+    tensors_at = int(json_length) if len(json_length) <= 8 else size
+    is_short = tensors_at <= MAX_BODY_BYTES and size <= MAX_ROOM_BYTES
+    return is_short and size - tensors_at > INLINE_BYTES
 
 
 class Exchange:
@@ -108,14 +126,14 @@ class Exchange:
         self._task: asyncio.Task[Any] | None = None
         self._wanted: Wanted
 
-    def begin(self, body: bytes) -> None:
+    def begin(self, body: Body) -> None:
         """Answers perhaps before it returns."""
         try:
             self._ask(body)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             self.set_exception(error)
 
-    def _ask(self, body: bytes) -> None:
+    def _ask(self, body: Body) -> None:
         shortcut, (target, _, json_length, accepted) = self._shortcut, self._head
         narration.came_to_infer(*target)
         inference = shortcut.inference
