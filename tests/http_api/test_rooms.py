@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import weakref
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Arena:
         self.has_room = has_room
         self.reserved: list[tuple[int, int]] = []
         self.freed = 0
+        self.memory: list[weakref.ref[Any]] = []
         gateway: Any = house.gateway
         gateway.payload = self
 
@@ -44,7 +46,9 @@ class Arena:
             return None
         arena: Any = self
         self.reserved.append((size, tensors_at))
-        return Gathered(memoryview(bytearray(size)), arena)
+        memory: Any = np.empty(size, np.uint8)
+        self.memory.append(weakref.ref(memory))
+        return Gathered(memoryview(memory), arena)
 
     async def reserve(self, size: int, tensors_at: int) -> None:
         """For the long way, which does without here."""
@@ -70,6 +74,8 @@ def test_a_large_body_is_read_into_the_arena_however_it_comes(cuts: tuple[int, .
         assert [(len(HEADER) + SIZE, len(HEADER))] * 3 == arena.reserved
         assert (0, 3) == (house.long_ways, arena.freed)
         assert house.party.connections.are_idle
+        house.gateway.requests.clear()
+        assert [None] * 3 == [memory() for memory in arena.memory]
         writer.close()
 
     play(scenario)

@@ -111,6 +111,7 @@ class Arrivals:
 
     def filled(self) -> None:
         """It has come."""
+        self._owner.end_room()  # or the view would keep its segment mapped
         room, self._begun = self._room, b""
         assert self._head is not None, "it has begun with one"
         assert room is not None, "it has begun with one"
