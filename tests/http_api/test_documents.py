@@ -193,3 +193,16 @@ def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
         return len(text)
 
     assert 1 << 20 == asyncio.run(read())
+
+
+def test_the_pieces_of_a_documents_members_are_its_text() -> None:
+    long = 3 * documents._STEP + 7
+    odd = np.arange(long, dtype=np.float64)
+    odd[::1000] = np.nan
+    documents_of_all_kinds: list[dict[str, Any]] = [
+        {"a": odd, "b": 'x"y', "c": [], "d": ["null", "\n"] * long, "null": 1.5, "n": [1, 2]},
+        {"a": np.arange(long)},
+        {},
+    ]
+    for document in documents_of_all_kinds:
+        assert documents.write(document) == b"".join(documents.members(document))

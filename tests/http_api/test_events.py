@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from zmqtriton_frontends.http_api.generate_response import Writer
 
 def follow(
     test: Callable[[Events, FakeGateway], Coroutine[Any, Any, None]],
-    write: Callable[[Any], bytes] | None = None,
+    write: Callable[[Any], Awaitable[bytes]] | None = None,
 ) -> FakeGateway:
     """Runs the test on the events of a request with the id "a", the first one being `first`."""
 
@@ -124,6 +124,30 @@ def test_large_events_are_taken_in_smaller_numbers() -> None:
     follow(test)
 
 
+def test_an_event_that_takes_long_keeps_its_place() -> None:
+    async def test(events: Events, gateway: FakeGateway) -> None:
+        gateway.feeds.put("a", item(b"x" * (2 << 20)), item(b"y", is_final=True))
+
+        body = b"".join([chunk async for chunk in events])
+
+        assert body == b"first" + event(f'"TEXT":"{"x" * (2 << 20)}"') + event('"TEXT":"y"')
+
+    follow(test)
+
+
+def test_who_leaves_while_an_event_is_written_cancels_the_request() -> None:
+    async def test(events: Events, gateway: FakeGateway) -> None:
+        gateway.feeds.put("a", item(b"x" * (2 << 20)))
+        while not gateway.feeds.taken.get("a"):
+            await asyncio.sleep(0)
+
+        await events.close()
+
+        assert gateway.feeds.cancelled == ["a"]
+
+    follow(test)
+
+
 def test_closing_cancels_the_request() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
         gateway.feeds.put("a", item(b"x"))
@@ -137,7 +161,7 @@ def test_closing_cancels_the_request() -> None:
 
 
 def test_a_fault_of_ours_is_told_to_the_client(caplog: pytest.LogCaptureFixture) -> None:
-    def write(_: Any) -> bytes:
+    async def write(_: Any) -> bytes:
         raise ZeroDivisionError
 
     async def test(events: Events, gateway: FakeGateway) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from falcon.testing import Result
 
@@ -11,6 +13,7 @@ from tests.streams import failure, final, item
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable
 from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.http_api.generate_response import Writer
 from zmqtriton_frontends.streams import StreamItem
 
 NOT_ONE = (
@@ -90,6 +93,33 @@ def test_one_element_is_bare_and_others_are_flat_arrays() -> None:
         "model_name": "decoupled",
         "model_version": "1",
     }
+
+
+def test_others_go_on_while_many_numbers_are_written() -> None:
+    numbers = np.arange(200_000, dtype=np.float64)
+    numbers[::1000] = np.nan
+    many = tensors(("x", "FP64", [len(numbers)], numbers.tobytes()), n=1)
+    few = tensors(("x", "FP64", [2], numbers[1:3].tobytes()))
+
+    async def scenario() -> tuple[bytes, int]:
+        writer = Writer(FakeGateway().catalogue.find("decoupled"), "7")
+        small = asyncio.ensure_future(writer.document(few))
+        large = asyncio.ensure_future(writer.document(many))
+        await asyncio.sleep(0)
+        assert (True, False) == (small.done(), large.done())
+        return await large
+
+    text, status = asyncio.run(scenario())
+    found = json.loads(text)
+    assert (200, ["id", "model_name", "model_version", "n", "x"]) == (status, list(found))
+    assert np.array_equal(numbers, np.array(found["x"]), equal_nan=True)
+
+
+def test_what_takes_long_and_json_cannot_carry_is_an_error() -> None:
+    result, _ = ask("generate", tensors(("x", "FP16", [1 << 20], bytes(2 << 20))))
+
+    assert result.status_code == 400
+    assert "sending FP16 data via JSON is not supported" in result.json["error"]
 
 
 def test_an_end_behind_the_only_response_changes_nothing() -> None:

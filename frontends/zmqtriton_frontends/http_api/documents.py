@@ -165,6 +165,18 @@ def pieces(document: dict[str, Any], rows: str, elements: str) -> list[bytes]:
     return [*found, b"]}"]
 
 
+def members(document: dict[str, Any]) -> list[bytes]:
+    """The text of a document whose members may be long arrays, in pieces too."""
+    found = [b"{"]
+    for i, (key, value) in enumerate(document.items()):
+        found.append((b"," if i else b"") + write(key) + b":")
+        if type(value) in (list, np.ndarray):
+            found += [b"[", *_in_steps(value), b"]"]
+        else:
+            found.append(write(value))
+    return [*found, b"}"]
+
+
 def _in_steps(values: Any) -> Iterator[bytes]:
     for at in range(0, len(values), _STEP):
         step = values[at : at + _STEP]

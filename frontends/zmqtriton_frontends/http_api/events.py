@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_frontends.http_api.generate_response import as_event, error_document
@@ -28,7 +28,7 @@ class Events:
         self,
         first: bytes,
         items: AsyncGenerator[StreamItem, None],
-        write: Callable[[StreamItem], bytes],
+        write: Callable[[StreamItem], Awaitable[bytes]],
     ) -> None:
         """What was ready before, the items that follow, and how an item is written."""
         self._loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class Events:
     async def _follow(self) -> None:
         try:
             async for item in self._items:
-                self._append(self._write(item))
+                self._append(await self._write(item))
                 while len(self._ready) >= _MAX_EVENTS or self._bytes >= _MAX_BYTES:
                     self._room = self._loop.create_future()
                     await self._room

@@ -39,7 +39,7 @@ class Generate:
         documents_written: list[bytes] = []
         async with aclosing(self._gateway.stream(checked)) as items:
             async for item in items:
-                document, status = writer.document(item)
+                document, status = await writer.document(item)
                 if not document:
                     continue
                 if not documents_written:
@@ -60,7 +60,7 @@ class Generate:
         writer = Writer(checked.model, checked.body.request_id)
         items = self._gateway.stream(checked)
         first = await anext(items)
-        document, status = writer.document(first)
+        document, status = await writer.document(first)
         resp.status = status
         resp.set_headers(problems.headers(status))
         resp.content_type = "text/event-stream; charset=utf-8"
@@ -76,7 +76,9 @@ class Generate:
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
             raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
-        document = await documents.read(text, documents.parse) if text else {}
-        body = generate_request.read(document, found.signature.inputs)
+        body = await documents.read(
+            text or b"{}",
+            lambda text: generate_request.read(documents.parse(text), found.signature.inputs),
+        )
         options = kserve.Options()
         return kserve.prepare(self._gateway.catalogue, model, version, body, options)

@@ -1,10 +1,12 @@
 """Responses to generate as flat JSON documents, bare or as server-sent events.
 
-Called by generate.py. Nothing here knows how many there will be or when they are sent.
+Called by generate.py. Nothing here knows how many there will be or when they are sent. What takes
+long is left to a thread, in pieces, so that others are answered meanwhile.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
@@ -14,6 +16,8 @@ from zmqtriton_frontends.catalogue import ModelVersion
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.json_tensors import from_bytes
 from zmqtriton_frontends.streams import StreamItem
+
+_Write = Callable[[dict[str, Any]], bytes]
 
 
 class Writer:
@@ -25,29 +29,35 @@ class Writer:
         self._reserved["model_name"] = model.name
         self._reserved["model_version"] = str(model.version)
 
-    def document(self, item: StreamItem) -> tuple[bytes, int]:
+    async def document(self, item: StreamItem) -> tuple[bytes, int]:
         """The JSON of a response or an error, also of one that JSON cannot carry, and the HTTP
         status of that; no JSON for an end without a response."""
+        body = item.body
+        if body is not None and documents.is_long(sum(len(t.data) for t in body.outputs)):
+            return await documents.aside(self._document, item, _in_pieces)
+        return self._document(item, documents.write)
+
+    async def event(self, item: StreamItem) -> bytes:
+        """The same as an event."""
+        return as_event((await self.document(item))[0])
+
+    def _document(self, item: StreamItem, write: _Write) -> tuple[bytes, int]:
         error = item.error
         if error is None and item.body is not None:
             try:
-                return self._response(item.body), 200
+                return write(self._fields(item.body)), 200
             except ZmqTritonError as unwritable:
                 error = unwritable
         if error is None:
             return b"", 200
         return error_document(error), error.http_status
 
-    def event(self, item: StreamItem) -> bytes:
-        """The same as an event."""
-        return as_event(self.document(item)[0])
-
-    def _response(self, body: ResponseBody) -> bytes:
+    def _fields(self, body: ResponseBody) -> dict[str, Any]:
         fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
         # Of those with the same name Triton keeps its own, then a parameter, then an output.
         fields.update(body.parameters)
         fields.update(self._reserved)
-        return documents.write(dict(sorted(fields.items())))
+        return dict(sorted(fields.items()))
 
     def _value(self, tensor: Tensor) -> Any:
         name, number, shape, data = tensor
@@ -58,6 +68,10 @@ class Writer:
             raise InternalError(f"invalid output '{name}' in the response of model '{self._model}'")
         elements = from_bytes(name, number, data)
         return elements[0] if len(elements) == 1 else elements
+
+
+def _in_pieces(fields: dict[str, Any]) -> bytes:
+    return b"".join(documents.members(fields))
 
 
 def error_document(error: ZmqTritonError) -> bytes:
