@@ -7,14 +7,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 
 from tests.http_api.fakes import FakeGateway
-from tests.http_api.party import Party
+from tests.http_api.house import House, play
 from tests.raw_http import request
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import ResponseBody
@@ -34,38 +32,6 @@ HEAD = json.dumps(
 BINARY = request(
     *("POST", INFER, HEAD + b"abcdefgh"), Inference_Header_Content_Length=str(len(HEAD))
 )
-
-
-class House:
-    """One server, and how many of its requests went to gunicorn."""
-
-    def __init__(self, **settings: Any) -> None:
-        gateway: Any = FakeGateway(**settings)
-        self.gateway: FakeGateway = gateway
-        self.long_ways = 0
-        self._falcon: Any = app.build(gateway)
-        self.party = Party(app.shortcut(gateway))
-        self.party.application = self._ask_falcon  # type: ignore[method-assign]
-
-    async def _ask_falcon(self, scope: Any, receive: Any, send: Any) -> None:
-        self.long_ways += 1
-        await self._falcon(scope, receive, send)
-
-
-Scenario = Callable[[House], Awaitable[None]]
-
-
-def play(scenario: Scenario, **settings: Any) -> None:
-    async def all_of_it() -> None:
-        house = House(**settings)
-        async with house.party.serve():
-            await asyncio.wait_for(scenario(house), 20)
-
-    uvloop.install()
-    try:
-        asyncio.run(all_of_it())
-    finally:
-        asyncio.set_event_loop_policy(None)
 
 
 async def read(reader: asyncio.StreamReader) -> bytes:

@@ -137,11 +137,16 @@ class Arrivals:
         not come."""
         if self._begun:
             return self.give_up() if self._owner.now() >= self._late_at else b""
-        late = self._held if not self.is_busy and self._held is self._seen else b""
-        if late:
-            self._held = b""
+        late = self.leave() if self._held is self._seen else b""
         self._seen = self._held
         return late
+
+    def leave(self) -> bytes:
+        """What is gunicorn's from now on: a head whose body has not come."""
+        if self.is_busy:
+            return b""
+        head, self._held = self._held, b""
+        return head
 
     def lost(self) -> None:
         """The client has left."""

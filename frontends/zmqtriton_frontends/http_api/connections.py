@@ -291,6 +291,9 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         """Any further request gets this application's answer."""
         self.app = application
         self._is_refusing = True
+        begun = self._arrivals.leave() if self._arrivals is not None else b""
+        if begun:
+            super().data_received(begun)
 
     def close(self) -> None:
         self._close_transport()
