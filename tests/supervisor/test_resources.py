@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import LOADS, World, blueprint
 from zmqtriton.config.resources import Demand
 from zmqtriton.supervisor.blueprint import Blueprint
+from zmqtriton.supervisor.instance import Place
 from zmqtriton_floor import wire
 
 LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": [["R", 2, -1]]}
@@ -70,3 +71,33 @@ def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
 
         [attach] = world.to("broker", wire.Attach)
         assert is_told == (attach.demand != "")
+
+
+def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
+    """It differs in its instances only, each of which needs one of these."""
+    plain = blueprint("m", fingerprint)
+    demands = [Demand({key: 1}, 1).to_json() for key in keys]
+    places = tuple(Place(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
+    finished = replace(plain.finish(""), places=places)
+    versions = {n: replace(v, substance="same") for n, v in plain.versions.items()}
+    return replace(
+        plain, versions=versions, finished=finished, finish=lambda _: finished, first=places[0]
+    )
+
+
+@pytest.mark.row("E38")
+@pytest.mark.parametrize("outcome", ["no room", LOADS])
+def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
+    settings = {"rate_limit": "execution_count"}
+    world = _world(_grouped("1", ("OLD", 0)), _needing("n", 1, device=0), settings=settings)
+    assert "" == _load(world, "m")
+    world.stubs["m"] = outcome
+    world.models["m"] = _grouped("2", ("R", -1))
+    assert (outcome == LOADS) is (_load(world, "m") == "")
+
+    text = _load(world, "n")
+
+    assert ('Resource "R" is present as both' in text) is (outcome == LOADS)
+    assert (text == "") is (outcome != LOADS)
+    names = [instance.place.demand for instance in world.generation("m").instances]
+    assert [Demand({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names

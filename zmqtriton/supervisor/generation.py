@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN
@@ -170,11 +171,10 @@ class Generation:
     # ------------------------------------------------------ other instances
 
     def regroup(self, blueprint: Blueprint, then: Then) -> None:
-        """Has the instances of this blueprint from now on, which differs in nothing else. Calls
-        `then` when it has, or cannot. Raises ZmqTritonError."""
+        """Has its instances from now on and calls `then`, or cannot. Raises ZmqTritonError."""
         finished = blueprint.finished or blueprint.finish(self._completion)
-        self._introductions.resources.claim(self.number, finished.places)
-        self._regrouping = Regrouping(self, blueprint, finished, then)
+        claim = partial(self._introductions.resources.claim, self.number)
+        self._regrouping = Regrouping(self, blueprint, finished, claim, then)
         self._proceed()
 
     def _proceed(self) -> None:

@@ -7,7 +7,7 @@ the generation is as it was. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from zmqtriton.supervisor.blueprint import Blueprint, Finished
@@ -20,18 +20,30 @@ if TYPE_CHECKING:
 
 #: Hears the error, or None: the groups are those of the blueprint.
 Then = Callable[[ZmqTritonError | None], None]
+#: Says which places need something of the rate limiter's resources. Raises ZmqTritonError where one
+#: of them could never execute.
+Claim = Callable[[Sequence[Place]], None]
 
 _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
 class Regrouping:
     def __init__(
-        self, generation: Generation, blueprint: Blueprint, finished: Finished, then: Then
+        self,
+        generation: Generation,
+        blueprint: Blueprint,
+        finished: Finished,
+        claim: Claim,
+        then: Then,
     ) -> None:
+        """Raises what `claim` raises, before anything is changed."""
         self._generation = generation
         self._blueprint = blueprint
         self._finished = finished
+        self._claim = claim
         self._then = then
+        self._before = [instance.place for instance in generation.instances]
+        claim([*self._before, *finished.places])
         usable = [i for i in generation.instances if i.state is not InstanceState.FAILED]
         self._kept, lacking = match(usable, finished.places)
         self._surplus = [i for i in generation.instances if i not in self._kept]
@@ -43,6 +55,7 @@ class Regrouping:
         if failed is not None:
             for instance in self._new:
                 self._generation.dismiss(instance)
+            self._claim(self._before)
             self._then(InternalError(self._generation.why(failed)))
             return True
         if not all(i.state is InstanceState.READY for i in self._new):
@@ -52,6 +65,7 @@ class Regrouping:
         self._generation.adopt(self._blueprint, self._finished)
         for instance in self._surplus:
             self._generation.dismiss(instance)
+        self._claim(self._finished.places)
         self._then(None)
         return True
 

@@ -23,7 +23,7 @@ class Resources:
         where that does not go together."""
         others = [d for number, ds in self._claims.items() if number != generation for d in ds]
         own = [Demand.from_json(place.demand) for place in places if place.demand]
-        if own and self._supply.is_on:
+        if self._supply.is_on:
             self._supply.check([*own, *others])
             self._claims[generation] = own
 
