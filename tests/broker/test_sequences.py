@@ -516,6 +516,21 @@ def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
     assert 1 == len(world.given())
 
 
+@pytest.mark.row("E73")
+def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
+    world = Sequences(_oldest(preserve_ordering=True))
+    asked = []
+    for sequence, flags in ((1, START), (2, START), (1, 0), (2, 0)):
+        world.now += 1
+        asked.append(world.send(sequence, flags))
+
+    for _ in asked:
+        if world.works.get(S):
+            world.finish(S)
+
+    assert [(F, own_id) for own_id in asked] == list(world.replies)
+
+
 # ------------------------------------------------------------------- states
 
 

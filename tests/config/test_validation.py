@@ -179,3 +179,34 @@ def test_a_wrong_model_is_refused(text: str, expected: str) -> None:
 )
 def test_a_wrong_tensor_is_refused(text: str, expected: str) -> None:
     assert expected == problem(text)
+
+
+_IN_AND_OUT = (
+    PYTHON
+    + 'input { name: "A" data_type: TYPE_FP32 dims: 4 } '
+    + 'output { name: "B" data_type: TYPE_FP32 dims: 4 } '
+)
+
+
+@pytest.mark.row("E34")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('batch_input { kind: 1 target_name: "X" data_type: TYPE_FP32 source_input: "A" }', ""),
+        ('batch_output { target_name: "B" source_input: "A" }', ""),
+        ("batch_input { data_type: TYPE_FP32 }", "expects 1 source input, got 0"),
+        ('batch_input { data_type: TYPE_INT8 source_input: "A" }', "must be TYPE_INT32 or"),
+        ('batch_input { data_type: TYPE_FP32 source_input: "C" }', "unknown source input name 'C'"),
+        ('batch_output { target_name: "B" }', "expects 1 source input, got 0"),
+        ('batch_output { target_name: "C" source_input: "A" }', "unknown target output name 'C'"),
+        (
+            'batch_output { target_name: ["B", "B"] source_input: "A" }',
+            "target output name 'B' can only be specified once",
+        ),
+    ],
+)
+def test_tensors_of_a_batch_name_what_there_is(text: str, expected: str) -> None:
+    found = problem(_IN_AND_OUT + text)
+
+    assert expected in found
+    assert bool(expected) is bool(found)

@@ -16,6 +16,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from tests import raw_http2 as h2
+from tests.faults.cancelled_streams import cancel, tokens, unanswered
 from tests.server import Server
 from tests.waiting import eventually
 from zmqtriton_protos import message
@@ -80,15 +81,6 @@ def status(number: int) -> bytes:
     """As it stands in the first trailers of a connection."""
     digits = str(number).encode()
     return b"\x0bgrpc-status" + bytes([len(digits)]) + digits
-
-
-def tokens(count: int) -> bytes:
-    """A request for a stream."""
-    tensor = {"name": "COUNT", "datatype": "INT32", "shape": [1]}
-    asked = message("inference.ModelInferRequest")(
-        model_name="tokens", inputs=[tensor], raw_input_contents=[struct.pack("<i", count)]
-    )
-    return bytes(asked.SerializeToString())
 
 
 def test_frames_by_hand_are_understood(server: Server) -> None:
@@ -266,6 +258,24 @@ def test_streams_that_say_nothing_and_never_end_are_no_other_clients_trouble(
             connection.send(h2.headers(2 * number + 1, path))
 
         be_served(server)
+
+
+def test_streams_that_are_cancelled_at_any_moment_leave_no_request(server: Server) -> None:
+    cancel(server.grpc_address, 60, 0.02)
+
+    eventually(lambda: unanswered(server) == 0, 30, "nothing is unanswered")
+
+
+@pytest.mark.parametrize("running", ["native"], indirect=True)
+def test_thousands_of_requests_on_one_stream_are_all_answered(server: Server) -> None:
+    right = _request(inputs=[_INPUT], raw_input_contents=[bytes(4)])
+    answer = message("inference.ModelStreamInferResponse")
+
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        answers = list(channel.stream_stream(STREAM)(iter([right] * 3000), timeout=120))
+
+    assert 3000 == len(answers)
+    assert "" == answer.FromString(answers[-1]).error_message
 
 
 @pytest.mark.parametrize(
