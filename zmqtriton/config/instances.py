@@ -93,7 +93,7 @@ def group_problems(
                 "supported for TensorRT models",
                 (*field, "profile"),
             )
-    yield from _total_problems(config)
+    yield from total_problems(config)
 
 
 def _gpu_problems(
@@ -114,7 +114,8 @@ def _gpu_problems(
             )
 
 
-def _total_problems(config: Any) -> Iterator[Problem]:
+def total_problems(config: Any) -> Iterator[Problem]:
+    """Of all groups together; to be asked before instance_names(), which makes them all."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
         text = f"model {config.name} asks for {total} instances, the limit is {MAX_INSTANCES}"

@@ -20,7 +20,7 @@ from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
 from zmqtriton.config.errors import ConfigError, Problem, closest, refuse
 from zmqtriton.config.files import check_paths, inherit_labels, read_labels
-from zmqtriton.config.instances import apply_group_defaults, instance_names
+from zmqtriton.config.instances import apply_group_defaults, instance_names, total_problems
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
 from zmqtriton.config.parameters import callees, load_within_s, parameter_problems
@@ -133,7 +133,8 @@ class Repository:
         if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
             for repository in self._paths:
                 path = repository / name
-                if path.is_dir():
+                # Path.is_dir() raises for a name that is longer than the file system's may be.
+                if os.path.isdir(path):
                     places.setdefault(path.resolve(), (path, repository))
         copied = copied or Copied()
         urls = copied.urls
@@ -312,6 +313,8 @@ def _expected(config: Any, host: Host) -> tuple[Place, ...]:
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
+    if any(total_problems(draft)):  # refused later, too
+        return (Place(f"{config.name}_0", "CPU", 0),)
     return _places(draft) or (Place(f"{config.name}_0", "CPU", 0),)
 
 

@@ -1,0 +1,185 @@
+"""Names that mean something to a shell, a path, a terminal or a page of metrics are only names, and
+configurations that ask for too much are refused while others are served.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.raw_http import request, talk
+from tests.server import Server
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.system
+
+_SERVICE = "/inference.GRPCInferenceService/"
+_TENSOR = {"data_type": "TYPE_FP32", "dims": [1]}
+CONFIG: dict[str, Any] = {
+    "name": "victim",
+    "backend": "python",
+    "input": [{"name": "INPUT0", **_TENSOR}],
+    "output": [{"name": "OUTPUT0", **_TENSOR}],
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("names")
+    options = ["--model-control-mode=explicit", "--load-model=identity_fp32"]
+    with Server(directory / "s", models=["identity_fp32"], options=options) as server:
+        victim = server.repository / "victim" / "1"
+        victim.mkdir(parents=True)
+        model = server.repository / "identity_fp32" / "1" / "model.py"
+        (victim / "model.py").write_text(model.read_text())
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """After each attack all processes are the same, and others are served."""
+    pids = running.pids()
+    yield running
+    assert pids == running.pids()
+    assert 200 == running.status("/v2/models/identity_fp32/ready")
+    assert "Traceback" not in running.log_text()
+
+
+def _ask(server: Server, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    got = talk(server.http_port, request(method, path, body, Connection="close"))
+    [status] = got.statuses
+    return status, got.data
+
+
+def _call(server: Server, rpc: str, kind: str, **fields: Any) -> tuple[str, str]:
+    asked = message(f"inference.{kind}")(**fields).SerializeToString()
+    with (
+        grpc.insecure_channel(server.grpc_address) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        channel.unary_unary(_SERVICE + rpc)(asked, timeout=30)
+    return caught.value.code().name, caught.value.details()
+
+
+def _quoted(name: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in name.encode(errors="surrogateescape"))
+
+
+def _leading_out(file: str) -> list[str]:
+    return ["../etc", "a/../b", "..", "/etc/passwd", "a/b", "model/", f"../../../..{file}"]
+
+
+ODD = [
+    *("$(touch @)", "`touch @`", ";touch @", "a\nb", "a\x00b", "\x1b[2J", "'", '"', "{x}", "%s"),
+    *(
+        "\u202e",
+        " ..",
+        ".. ",
+        "...",
+        "..my_model",
+        "model.version1",
+        " ",
+        "\udcff",
+        "x" * 256,
+        "x" * 7000,
+    ),
+]
+
+
+@pytest.mark.parametrize("name", _leading_out("/tmp"))
+def test_a_name_that_leads_elsewhere_is_not_loaded(server: Server, name: str) -> None:
+    status, text = _ask(server, "POST", f"/v2/repository/models/{_quoted(name)}/load")
+    code, details = _call(
+        server, "RepositoryModelLoad", "RepositoryModelLoadRequest", model_name=name
+    )
+
+    assert status in (400, 404)
+    assert b"Traceback" not in text
+    assert "INVALID_ARGUMENT" == code
+    assert "model name must not contain path traversal characters" in details
+
+
+@pytest.mark.parametrize("name", ODD, ids=lambda name: repr(name[:20]))
+def test_an_odd_name_is_a_model_that_is_not_there(
+    server: Server, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "touched"
+    name = name.replace("@", str(file))
+
+    for method, path in (
+        *(("POST", "models/%s/infer"), ("POST", "repository/models/%s/load")),
+        *(("GET", "models/%s/config"), ("GET", "models/%s/ready")),
+        *(("GET", "models/%s/stats"), ("GET", "models/%s")),
+    ):
+        status, text = _ask(
+            server, method, "/v2/" + path % _quoted(name), b"{}" * (method == "POST")
+        )
+        # A model that cannot be loaded is a 500, as in Triton.
+        assert status in (400, 404, 414) or (status == 500 and "load" in path), (path, text)
+        assert b"Traceback" not in text
+    for rpc, kind, field in (
+        ("ModelInfer", "ModelInferRequest", "model_name"),
+        ("ModelConfig", "ModelConfigRequest", "name"),
+        ("ModelStatistics", "ModelStatisticsRequest", "name"),
+        ("RepositoryModelLoad", "RepositoryModelLoadRequest", "model_name"),
+    ):
+        if "\udcff" in name:
+            continue  # protobuf has no such strings
+        code, _ = _call(server, rpc, kind, **{field: name})
+        assert code in ("INVALID_ARGUMENT", "NOT_FOUND") or rpc.endswith("Load"), rpc
+
+    assert not file.exists()
+
+
+def test_models_that_are_unknown_add_nothing_to_the_metrics(server: Server) -> None:
+    def series() -> int:
+        with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
+            return len(answer.read().splitlines())
+
+    before = series()
+    asked = b"".join(request("POST", f"/v2/models/m{n}/infer", b"{}") for n in range(500))
+    last = request("GET", "/v2/nowhere", Connection="close")
+
+    assert [400] * 500 + [404] == talk(server.http_port, asked + last).statuses
+    assert before == series()
+
+
+BOMBS: dict[str, dict[str, Any]] = {
+    "too many instances": {"instance_group": [{"count": 10**9, "kind": "KIND_CPU"}]},
+    "a batch beyond 31 bits": {"max_batch_size": 2**31},
+    "a negative batch": {"max_batch_size": -1},
+    "a size beyond all": {"input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [2**63]}]},
+    "no batch to prefer": {
+        "max_batch_size": 4,
+        "dynamic_batching": {"preferred_batch_size": [0]},
+    },
+    "a delay beyond 64 bits": {
+        "max_batch_size": 4,
+        "dynamic_batching": {"max_queue_delay_microseconds": 2**64},
+    },
+    "a GPU that is not there": {"instance_group": [{"kind": "KIND_GPU", "gpus": [99]}]},
+    "a file elsewhere": {"default_model_filename": "../../../x.py"},
+    "a file by its path": {"default_model_filename": "/etc/passwd"},
+}
+
+
+@pytest.mark.parametrize("change", BOMBS.values(), ids=BOMBS)
+def test_a_configuration_that_asks_for_too_much_is_refused(
+    server: Server, change: dict[str, Any]
+) -> None:
+    config = json.dumps({**CONFIG, **change})
+    body = json.dumps({"parameters": {"config": config}}).encode()
+
+    status, text = _ask(server, "POST", "/v2/repository/models/victim/load", body)
+
+    assert status in (400, 500)
+    assert b"internal error" not in text
+    assert b'{"error":"' in text
+    assert b"Traceback" not in text
+    assert 200 == server.status("/v2/models/identity_fp32/ready")
