@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.http_api.house import House, play
 from tests.http_api.test_intake import SIZE
-from tests.http_api.test_shortcut import INFER, House, long_way, play, read
+from tests.http_api.test_shortcut import INFER, long_way, read
 from tests.raw_http import request
 from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api.intake import PATIENCE_S
