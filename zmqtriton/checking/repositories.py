@@ -153,6 +153,11 @@ def _look_around(one: Findings, known: _Models) -> None:
 def _member_problems(one: Findings, known: _Models) -> Iterator[Problem]:
     """Models that are not there; if all are, and are right, whether they fit."""
     config = one.config
+    try:
+        check_circle(config.name, known.called_by(config.name))
+    except ConfigError as error:
+        yield replace(error.problem, field=("ensemble_scheduling",))
+        return
     missing = False
     for index, step in enumerate(config.ensemble_scheduling.step):
         name = step.model_name
@@ -163,16 +168,14 @@ def _member_problems(one: Findings, known: _Models) -> Iterator[Problem]:
             missing = True
             why = not_found(name)
             yield Problem(no_version(config.name, name, why), here, known.meant(name))
+        elif wrong := known.find(name).problems:
+            missing = True
+            yield Problem(no_version(config.name, name, wrong[0].text), here)
         elif step.model_version > 0 and step.model_version not in known.find(name).versions:
             text = not_that_version(config.name, name, step.model_version)
             yield Problem(text, (*here[:3], "model_version"))
-    try:
-        check_circle(config.name, known.called_by(config.name))
-    except ConfigError as error:
-        yield replace(error.problem, field=("ensemble_scheduling",))
-        return
     members = [known.find(name) for name in member_names(config) if name in known]
-    if missing or not members or any(m.problems or m.config is None for m in members):
+    if missing or not members or any(m.config is None for m in members):
         return
     if any(problems(config)) or not all(m.config.input and m.config.output for m in members):
         return
