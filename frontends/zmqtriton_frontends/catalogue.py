@@ -12,8 +12,9 @@ from typing import Any
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable
+from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import News
+from zmqtriton_frontends.demand import Demand, NotLoaded
 from zmqtriton_frontends.regions import Regions
 
 #: The answer to a request that comes while the server stops.
@@ -35,6 +36,8 @@ class ModelVersion:
         self.ready_instances = news.ready_instances
         #: Its model has a say in whether it is ready.
         self.is_asked = bool(news.is_asked)
+        #: Requests have it loaded, so it need not be.
+        self.is_on_demand = bool(news.is_on_demand)
         self.config_text = news.config
         self.config_proto = news.config_proto
         self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
@@ -50,6 +53,11 @@ class ModelVersion:
         return self.state == _READY and self.generation != 0
 
     @property
+    def may_be_missing(self) -> bool:
+        """Whether the server is ready without it."""
+        return self.reason == _UNLOADED or (self.is_on_demand and not self.is_loaded)
+
+    @property
     def is_ready(self) -> bool:
         """Whether an instance could execute now."""
         return self.is_loaded and self.ready_instances > 0
@@ -62,6 +70,8 @@ class Catalogue:
         self.strict_readiness = strict_readiness
         #: For requests to models whose answers are kept; None: the server keeps none.
         self.keys: Keys | None = None
+        #: Who has models loaded for requests; None: only operators load.
+        self.demand: Demand | None = None
         #: Without it nothing is ready, though requests may be made: they wait.
         self.has_broker = True
         #: Clients' shared memory, which requests name as they name models.
@@ -97,12 +107,22 @@ class Catalogue:
         """The version that requests to it go to.
 
         Raises InvalidArgument for an unknown model or a version that is no number, NotFound for an
-        unknown version, Unavailable for one that is not loaded.
+        unknown version, Unavailable for one that is not loaded; NotLoaded in place of these where
+        requests have models loaded.
         """
         if not version:
             newest = self._newest.get(name)
             if newest is not None:
                 return newest
+        try:
+            return self._find(name, version)
+        except ZmqTritonError as error:
+            if self.demand is None or not self._is_on_demand(name):
+                raise
+            raise NotLoaded(error, name, self.demand) from None
+
+    def _find(self, name: str, version: str) -> ModelVersion:
+        if not version:
             self._known(name)
             raise NotFound(f"Request for unknown model: '{name}' has no available versions")
         found = self._version(name, version)
@@ -111,6 +131,11 @@ class Catalogue:
                 f"Request for unknown model: '{name}' version {found.version} is not at ready state"
             )
         return found
+
+    def _is_on_demand(self, name: str) -> bool:
+        """Nothing of it is loaded, and nobody wanted that."""
+        versions = self._models.get(name, {}).values()
+        return all(v.is_on_demand and not v.is_loaded for v in versions)
 
     def _known(self, name: str) -> dict[int, ModelVersion]:
         versions = self._models.get(name)
@@ -171,7 +196,7 @@ class Catalogue:
         if not self.has_broker or not self.strict_readiness:
             return self.has_broker
         return all(
-            versions and all(v.is_ready or v.reason == _UNLOADED for v in versions.values())
+            versions and all(v.is_ready or v.may_be_missing for v in versions.values())
             for versions in self._models.values()
         )
 

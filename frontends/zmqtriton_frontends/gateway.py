@@ -19,6 +19,7 @@ import zmq
 from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends import demand
 from zmqtriton_frontends.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.outgoing import Outgoing
@@ -41,9 +42,8 @@ class Gateway:
         self._birth: wire.Birth
         #: None while there is no broker.
         self._socket: Any = None
-        self._epoch = 0
+        self._epoch = self._next_id = 0
         self._welcomed: asyncio.Future[None]
-        self._next_id = 0
         #: What waits for a reply; None where nobody does any more.
         self._replies: dict[int, Reply | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
@@ -52,8 +52,7 @@ class Gateway:
         self._answers: dict[int, asyncio.Future[str]] = {}
         #: Those of them that the broker will answer.
         self._questions: dict[int, wire.AskStatistics] = {}
-        self._outgoing = Outgoing()
-        self._flush_due = False
+        self._outgoing, self._flush_due = Outgoing(), False
         #: There from the birth on.
         self.payload: Payload
         self.serial = 0
@@ -355,6 +354,7 @@ class Gateway:
         self._birth, self.serial = birth, birth.serial
         self.settings = json.loads(birth.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
+        self.catalogue.demand = demand.of(self.settings, self.call)
         self.streams.be_born(self._loop, birth.serial, birth.directory)
         self.payload = Payload(birth.serial, self.settings, self._tell, self._tell_broker)
         self.catalogue.keys = self.payload.keys

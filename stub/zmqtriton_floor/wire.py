@@ -390,6 +390,7 @@ class News(NamedTuple):
     config_proto: Blob
     is_asked: Flags = 0  # 1: whether it is ready is the model's to say; the supervisor asks it
     labels: Document = ""  # output -> names of its classes, as JSON; "": there are none
+    is_on_demand: Flags = 0  # 1: requests have it loaded, so the server is ready without it
 
 
 class Forget(NamedTuple):
@@ -492,8 +493,7 @@ class AskSegment(NamedTuple):
 
 
 class SegmentGiven(NamedTuple):
-    """To an AskSegment: the descriptor comes along, or there is no such segment and size is 0; that
-    is also told to those who have it when the owner has dropped it."""
+    """To an AskSegment, with the descriptor. Size 0, then or later: there is none (any more)."""
 
     owner: Count
     segment: Count

@@ -144,6 +144,8 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(world: Wor
             "zmqtriton": {
                 "pending": 7,
                 "unanswered": 2,
+                "sequences": 1,
+                "last_arrival_ns": 2_500_000_000,
                 "direct_responses": 8,
                 "brokered_responses": 9,
             },
@@ -159,8 +161,8 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(world: Wor
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
     numbers = {"succeeded": 5, "failed": 6, "pending": 7, "unanswered": 2, "executions": 4}
-    numbers |= {"direct_responses": 8, "brokered_responses": 9}
-    assert [{"model": "m", "version": 1, **numbers}] == found["counts"]
+    numbers |= {"direct_responses": 8, "brokered_responses": 9, "sequences": 1}
+    assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == found["counts"]
 
 
 def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(world: World) -> None:

@@ -9,9 +9,9 @@ import pytest
 from tests.supervisor.test_reading import CONFIG, add, parameter, read
 from zmqtriton.environments.demand import Environment, variables
 from zmqtriton.options import parse
+from zmqtriton.supervisor.policy import policy
 from zmqtriton.supervisor.python_settings import PythonSettings, check
 from zmqtriton.supervisor.reading import Repository
-from zmqtriton.supervisor.service import policy
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 

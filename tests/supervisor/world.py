@@ -95,6 +95,8 @@ class World:
         self.used_regions: set[int] = set()
         #: What the broker has counted.
         self.model_stats: list[dict[str, Any]] = []
+        #: Memory of a stub, by model.
+        self.sizes: dict[str, int] = {}
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
         self._pids = 100
@@ -248,6 +250,9 @@ class World:
                 self._later(lambda: self.core.regions.opened(number, error))
             case actions.CloseRegion(number):
                 self.open_regions.discard(number)
+            case actions.MeasureMemory(processes):
+                sizes = {m: self.sizes.get(m, 0) for m in processes.values()}
+                self._later(lambda: self.core.demand.measured(sizes))
             case actions.ReadModel(model, override):
                 self._later(lambda: self.core.model_read(model, self._read(model, override)))
             case actions.ChangeRepositories(ticket, path, _):

@@ -13,6 +13,7 @@ from zmqtriton.broker.answers import CANCELLED, Answers, too_many
 from zmqtriton.broker.blocks import Blocks
 from zmqtriton.broker.caching import Caching, Clock, no_clock
 from zmqtriton.broker.circles import Circles
+from zmqtriton.broker.demands import Demands
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
 from zmqtriton.broker.generations import Generations
@@ -51,6 +52,7 @@ class Core:
         self.blocks = Blocks(self.outbox, self.peers)
         self.traffic = Traffic()
         self.answers = Answers(self)
+        self.demands = Demands(self)
         self.recovery = Recovery(self)
         self.ensembles = Ensembles(self)
         self.caching = Caching(self)
@@ -70,8 +72,8 @@ class Core:
         self.caching.begin(settings, clock)
         self._dispatch.number_from(epoch << 40)
         self._sequencing.epoch = epoch
-        self.rates.begin(settings)
-        self.limits.begin(settings)
+        for part in (self.rates, self.limits, self.demands):
+            part.begin(settings)
 
     # ------------------------------------------------------- peers and models
 
@@ -170,6 +172,7 @@ class Core:
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
             self.blocks.keep(message.serial, peer.requests.values())
+            self.demands.forget(message.serial)
             del self.peers[message.serial]
         self.recovery.forget(message.serial, now_ns)
         self.caching.bury(message.serial)
@@ -204,7 +207,8 @@ class Core:
                 is_client = peer.role != "stub" and not row.flags & wire.RESENT
                 self.limits.check(generation, is_client)
             except ZmqTritonError as error:
-                self.answers.deny(serial, row.id, error)
+                if not self.demands.hold(serial, row, body, error, now_ns):
+                    self.answers.deny(serial, row.id, error)
                 continue
             if peer.role == "stub":
                 row = generation.adopt(row)
@@ -258,10 +262,11 @@ class Core:
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
         """A queued request is never executed; an executing one's stub is told."""
-        requests = self.peers[serial].requests
         for own_id in ids:
-            request = requests.get(own_id)
-            if request is not None and not request.is_cancelled:
+            request = self.peers[serial].requests.get(own_id)
+            if request is None:
+                self.demands.cancel(serial, own_id)
+            elif not request.is_cancelled:
                 self.abandon(request, CANCELLED, statistics.CANCELED, now_ns)
 
     def abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
@@ -363,7 +368,8 @@ class Core:
 
     def next_timer_ns(self) -> int | None:
         """When tick() has something to do, unless something else comes first."""
-        times = (self._timers.next_ns(), self.recovery.next_ns(), self.circles.next_ns())
+        parts = (self._timers, self.recovery, self.circles, self.demands)
+        times = [part.next_ns() for part in parts]
         return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
@@ -387,6 +393,7 @@ class Core:
                 self._dispatch.touch(timer.generation)
         self.recovery.look(now_ns)
         self.circles.look(now_ns)
+        self.demands.look(now_ns)
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:

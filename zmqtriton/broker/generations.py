@@ -10,6 +10,16 @@ from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
 
+_MOST_DEPARTED = 256
+
+
+class NotServed(Unavailable):
+    """Raised when nothing of a model is loaded that could take the request."""
+
+    def __init__(self, text: str, model: str) -> None:
+        super().__init__(text)
+        self.model = model
+
 
 class Generations:
     def __init__(self) -> None:
@@ -20,6 +30,9 @@ class Generations:
         self.any_takes_gpu = False
         #: Those that are gone, and the one that takes what was still on its way to them.
         self._successors: dict[int, Generation] = {}
+        #: Models go and come back by themselves, so those that went are known for a while.
+        self.keeps_departed = False
+        self._departed: dict[int, Generation] = {}
 
     def __getitem__(self, number: int) -> Generation:
         return self._by_number[number]
@@ -51,6 +64,10 @@ class Generations:
         removed = self._by_number.pop(number, None)
         if removed is None:
             return None
+        if self.keeps_departed and removed.is_drained:
+            self._departed[number] = removed
+            if len(self._departed) > _MOST_DEPARTED:
+                del self._departed[next(iter(self._departed))]
         versions = self._by_name.get(removed.model, {})
         if versions.get(removed.version) is removed:
             del versions[removed.version]
@@ -89,13 +106,19 @@ class Generations:
     def _find(self, row: wire.Request) -> Generation:
         if not row.generation:
             return self._find_by_name(row)
-        generation = self._by_number.get(row.generation)
+        known = generation = self._by_number.get(row.generation)
         if generation is None or generation.is_drained:
             # A frontend that had not heard of a reload yet may still name the old one.
             generation = self._successors.get(row.generation)
-        if generation is None:
-            raise Unavailable("the model was unloaded while the request was on its way")
-        return generation
+        return generation or self._find_again(known or self._departed.get(row.generation))
+
+    def _find_again(self, gone: Generation | None) -> Generation:
+        """What was loaded after it, if that takes what was meant for it."""
+        newer = self.newest(gone.model, gone.version) if gone is not None else None
+        if self.keeps_departed and gone and newer and gone.takes_what_fits(newer):
+            return newer
+        text = "the model was unloaded while the request was on its way"
+        raise NotServed(text, gone.model if gone is not None else "")
 
     def _find_by_name(self, row: wire.Request) -> Generation:
         """For a model that asks: it knows the other one's name and no more."""
@@ -103,8 +126,9 @@ class Generations:
         found = self.newest(model, row.version)
         where = f"Model {model} - Error when running inference: "
         if found is None:
-            raise Unavailable(
-                f"{where}Failed for execute the inference request. Model '{model}' is not ready."
+            raise NotServed(
+                f"{where}Failed for execute the inference request. Model '{model}' is not ready.",
+                model,
             )
         if found.is_decoupled and row.flags & wire.ONE_RESPONSE:
             raise Unsupported(

@@ -31,7 +31,10 @@ def report(
         return wire.Statistics(message.id, InvalidArgument.number, text, "")
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
     for generation, entry in zip(chosen, entries, strict=True):
+        sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
         entry["zmqtriton"]["unanswered"] = generation.unanswered
+        entry["zmqtriton"]["sequences"] = int(sequences is not None and not sequences.is_over)
+        entry["zmqtriton"]["last_arrival_ns"] = last_ns
     own: dict[str, Any] = {"malformed": core.malformed, "leases": core.blocks.leases.count}
     own |= vars(core.traffic) | core.caching.report() | {"resources": core.rates.report()}
     own |= {"refused": core.limits.refused, "unanswered": core.limits.unanswered}

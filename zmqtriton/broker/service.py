@@ -14,6 +14,7 @@ import select
 import shutil
 import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -107,8 +108,7 @@ class Service:
         self._release_at_ns = 0
         self._requests: _Router
         self._workers: _Router
-        self._control = lifeline.fileno()
-        self._descriptors = [self._control]
+        self._descriptors = [lifeline.fileno()]
         self._poller = select.poll()
         self._poller.register(lifeline, select.POLLIN)
 
@@ -275,6 +275,8 @@ class Service:
             self._be_born(message)
         elif type(message) is wire.Stop:
             self._is_over = True
+        elif type(message) is wire.Answer:
+            self._core.demands.hear(message, time.monotonic_ns())
         elif type(message) is wire.Logging:
             logs.change(logs.Wanted.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
@@ -391,10 +393,8 @@ class Service:
     def _end_all(self) -> None:
         """The supervisor is dead: nothing of the server may outlive it."""
         for pid in self._groups.values():
-            try:
+            with suppress(ProcessLookupError):  # PDEATHSIG was faster
                 os.killpg(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass  # PDEATHSIG was faster
         settings = json.loads(self._birth.settings)
         for directory in (self._birth.directory, settings.get("storage_directory", "")):
             shutil.rmtree(directory, ignore_errors=True)

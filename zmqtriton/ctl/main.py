@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from zmqtriton.ctl import log_settings, repositories
+from zmqtriton.ctl import log_settings, on_demand, repositories
 from zmqtriton.ctl.client import Client, NoServer, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton_floor import __version__
@@ -92,6 +92,9 @@ def status(context: click.Context, as_json: bool) -> None:
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")
         _show(header, [_resource_row(entry) for entry in found["resources"]])
+    if found.get("on_demand"):
+        click.echo()
+        _show(on_demand.HEADER, on_demand.rows(found["on_demand"]))
 
 
 def _process_row(process: dict[str, Any]) -> Sequence[str]:

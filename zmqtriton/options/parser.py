@@ -128,6 +128,7 @@ def _settle(values: Mapping[str, Any], warnings: list[str]) -> Options:
     settled["strict_model_config"] = _is_strict(values, warnings)
     settled["model_repository"] = _repositories(values)
     settled["load_model"] = _startup_models(values)
+    _check_demand(values)
     if values["model_control_mode"] != "poll":
         settled["repository_poll_secs"] = 0
     settled["metrics_address"] = values["metrics_address"] or values["http_address"]
@@ -181,6 +182,22 @@ def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
             "Wildcard model name '*' must be the ONLY startup model if specified at all."
         )
     return models
+
+
+def _check_demand(values: Mapping[str, Any]) -> None:
+    if values["load_on_demand"] and values["model_control_mode"] != "explicit":
+        raise OptionError(
+            "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
+            "well."
+        )
+    for name in ("unload_idle_after", "model_memory_budget", "load_on_demand_timeout"):
+        option = name.replace("_", "-")
+        if values[name] < 0:
+            raise OptionError(f"Error: --{option} must not be negative.")
+        if values[name] and values[name] != _DEFAULTS[name] and not values["load_on_demand"]:
+            raise OptionError(
+                f"Error: Use of '--{option}' requires setting '--load-on-demand' as well."
+            )
 
 
 def _cache(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:

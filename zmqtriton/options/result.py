@@ -47,6 +47,12 @@ class Options:
     repository_poll_secs: int = 15
     #: Names, or "*" alone; empty unless the mode is explicit.
     load_model: tuple[str, ...] = ()
+    load_on_demand: bool = False
+    load_on_demand_timeout: float = 60.0
+    #: 0: never.
+    unload_idle_after: float = 0.0
+    #: 0: no limit.
+    model_memory_budget: int = 0
     model_config_name: str = ""
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0

@@ -81,6 +81,16 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "load-model",
             "Model to load at start in mode explicit. May be repeated; * alone is all of them.",
         ),
+        a.switch(
+            "load-on-demand",
+            "In mode explicit, load a model of the repository when a request for it comes.",
+        ),
+        a.number("load-on-demand-timeout", "Seconds that a request waits for such a load."),
+        a.number("unload-idle-after", "Seconds that such a model may be idle; 0 is for ever."),
+        a.long_integer(
+            "model-memory-budget",
+            "Bytes of processes of models, beyond which such models make room for one another.",
+        ),
         a.text(
             "model-config-name",
             "Read configs/NAME.pbtxt of each model that has it, in place of config.pbtxt.",

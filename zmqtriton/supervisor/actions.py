@@ -87,6 +87,12 @@ class ReadModel(NamedTuple):
     copied: Copied | None = None
 
 
+class MeasureMemory(NamedTuple):
+    """Of these processes, by what is named here; the answer is `demand.measured`."""
+
+    names: dict[int, str]
+
+
 class RemoveFiles(NamedTuple):
     """A directory that a load has brought along."""
 
@@ -171,6 +177,7 @@ Action = (
     | Send
     | Signal
     | ReadModel
+    | MeasureMemory
     | RemoveFiles
     | ListRepository
     | ChangeRepositories

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqtriton.supervisor import readiness, regions, repositories
+from zmqtriton.supervisor import demand, readiness, regions, repositories
 from zmqtriton.supervisor.actions import Override, Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
@@ -44,6 +44,10 @@ class Served(Protocol):
     @property
     def nested(self) -> NestedLoads:
         """Loads for which another load waits."""
+
+    @property
+    def demand(self) -> demand.Demand:
+        """Models that requests have loaded."""
 
     @property
     def staged(self) -> StagedFiles:
@@ -120,7 +124,9 @@ class Control:
         self, caller: int, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
     ) -> None:
         """To the part that answers it."""
-        if verb == readiness.VERB:
+        if verb == demand.VERB:
+            self._served.demand.want(_model_name(arguments), answer)
+        elif verb == readiness.VERB:
             self._served.readiness.handle(arguments, answer)
         elif verb in regions.VERBS:
             self._served.regions.handle(caller, verb, arguments, answer)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor import states
@@ -18,8 +17,10 @@ from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.callees import Leaving, LoadOrder
 from zmqtriton.supervisor.control import Control
 from zmqtriton.supervisor.counts import BrokerCounts
+from zmqtriton.supervisor.demand import Demand
 from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.index import Listing, index_of
 from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions, Server
 from zmqtriton.supervisor.loading import Done
@@ -78,6 +79,7 @@ class Core:
             is_allowed=policy.allow_client_shm,
         )
         self._counts = BrokerCounts(plan, self._introductions)
+        self.demand = Demand(plan, policy, self, self._counts)
         self._listen_to_peers()
         self._leaving = Leaving(self.generations)
         self._stopping = Stopping(
@@ -116,6 +118,7 @@ class Core:
             preparations=self._preparations,
             stores=self._stores,
             retries=policy.load_retries,
+            on_demand=policy.load_on_demand,
         )
 
     def _listen_to_peers(self) -> None:
@@ -133,6 +136,7 @@ class Core:
         if self._stopping.has_begun:
             self._stopping.proceed()
         self._leaving.proceed()
+        self.demand.proceed()
         is_ready = self._startup.is_over and self._peers.is_listening
         self._notification.proceed(is_ready=is_ready, is_stopping=self.is_stopping)
         return self.plan.take()
@@ -326,27 +330,11 @@ class Core:
         config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
         return config
 
-    def list_repository(self, then: Callable[[dict[str, str] | ZmqTritonError], None]) -> None:
+    def list_repository(self, then: Callable[[Listing], None]) -> None:
         self._stores.names(then)
 
     def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        self.list_repository(partial(self._answer_index, done))
-
-    def _answer_index(
-        self,
-        done: Callable[[list[dict[str, Any]]], None],
-        found: dict[str, str] | ZmqTritonError,
-    ) -> None:
-        names = {} if isinstance(found, ZmqTritonError) else found
-        entries: list[dict[str, Any]] = []
-        for name in sorted({*names, *self.models}):
-            if names.get(name):
-                entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
-            elif name in self.models:
-                entries += self.models[name].index()
-            else:
-                entries.append({"name": name})
-        done(entries)
+        self.list_repository(lambda found: done(index_of(found, self.models, self.demand.entry)))
 
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process, and what the broker has counted."""
@@ -374,6 +362,7 @@ class Core:
             "processes": processes,
             "malformed": self._malformed,
             "repositories": self.repositories.paths,
+            **self.demand.describe(),
             "loads": load_times(self.generations.values()),
         }
 
@@ -390,6 +379,7 @@ class Core:
         if self._stopping.has_begun:
             return
         self._stopping.begin(status)
+        self.demand.stop()
         for model in self.models.values():
             model.cancel_loads("Server exiting")
 

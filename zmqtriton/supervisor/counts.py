@@ -54,6 +54,8 @@ def _summary(entry: dict[str, Any]) -> dict[str, Any]:
         "failed": stats["fail"]["count"],
         "pending": own["pending"],
         "unanswered": own["unanswered"],
+        "sequences": own["sequences"],
+        "last_arrival_s": own["last_arrival_ns"] / 1e9,
         "executions": entry["execution_count"],
         "direct_responses": own["direct_responses"],
         "brokered_responses": own["brokered_responses"],

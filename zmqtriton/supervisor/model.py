@@ -42,6 +42,8 @@ class Model:
         self._has_no_version = False
         #: Somebody wanted it, not only an ensemble that calls it.
         self.was_asked_for = False
+        #: Somebody wanted it gone, so requests do not bring it back.
+        self._is_barred = False
         #: What its last blueprint calls, where that is an ensemble.
         self._tried_members: tuple[str, ...] = ()
         #: What its last blueprint says that it asks.
@@ -58,8 +60,12 @@ class Model:
         again: bool = False,
     ) -> None:
         """`again` tries even members of an ensemble that have failed."""
-        self.was_asked_for = True
+        self.was_asked_for, self._is_barred = True, False
         self._load(Loading(self, self._around, done, override, again=again))
+
+    def load_on_demand(self, done: Done) -> None:
+        """For the sake of requests: it may be evicted."""
+        self._load(Loading(self, self._around, done, again=True))
 
     def poll(self, settle_s: float) -> None:
         """Loads what has changed and then stayed the same for so long; what has failed and has
@@ -79,6 +85,7 @@ class Model:
         elif any(version.is_serving for version in self.versions.values()):
             then()
         else:
+            self._is_barred = False
             done: Done = lambda error: then()  # noqa: E731
             self._load(Loading(self, self._around, done, is_poll=not again, again=again))
 
@@ -99,10 +106,9 @@ class Model:
 
     def unload(self, done: Done) -> None:
         """`done` hears when nobody can ask for it any more; requests under way go on."""
+        self.was_asked_for, self._is_barred = False, True
         self.cancel_loads()
-        self._served = ""
-        for version in self.versions.values():
-            self._unload(version)
+        self.evict(UNLOADED)
         around = self._around
         if self._has_no_version and not self.versions:
             self._has_no_version = False
@@ -110,9 +116,15 @@ class Model:
         peers = {around.introductions.broker, *around.frontends()} - {0}
         around.acknowledgements.ask(peers, lambda: done(None))
 
-    def _unload(self, version: ModelVersion) -> None:
+    def evict(self, why: str) -> None:
+        """Unloads what serves, in order; the reason is for the index."""
+        self._served = ""
+        for version in self.versions.values():
+            self._unload(version, why)
+
+    def _unload(self, version: ModelVersion, why: str = UNLOADED) -> None:
         generation = version.generation
-        if version.enter(states.UnloadStarted(), UNLOADED):
+        if version.enter(states.UnloadStarted(), why):
             self.publish(version)
         if generation is not None:
             self._around.leaving.leave(generation)
@@ -120,7 +132,7 @@ class Model:
             self._finish_unload(version)
 
     def _finish_unload(self, version: ModelVersion) -> None:
-        version.enter(states.UnloadFinished(), UNLOADED)
+        version.enter(states.UnloadFinished(), version.reason)
         self.publish(version)
 
     # ------------------------------------------------------ what loads tell
@@ -181,7 +193,7 @@ class Model:
                 then()
 
     def publish(self, version: ModelVersion) -> None:
-        self._around.publish(version.news())
+        self._around.publish(self._news_of(version))
         self._around.members.changed(self.name)
 
     def member_changed(self, name: str) -> None:
@@ -266,7 +278,22 @@ class Model:
     def was_unloaded(self) -> bool:
         """Somebody wanted it gone, and it is."""
         reasons = {version.reason for version in self.versions.values()}
-        return self.has_ended and reasons == {UNLOADED}
+        return self.has_ended and (reasons == {UNLOADED} or self.is_on_demand)
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Requests have it loaded; else somebody has said that it is to be there, or not."""
+        return self._around.on_demand and not (self.was_asked_for or self._is_barred)
+
+    @property
+    def may_be_evicted(self) -> bool:
+        return self.is_on_demand and not self.is_loading and bool(self.serving)
+
+    @property
+    def serving(self) -> list[str]:
+        """The configurations of what requests go to."""
+        generations = [v.generation for v in self.versions.values() if v.is_serving]
+        return [g.finished.config for g in generations if g is not None and g.finished is not None]
 
     @property
     def is_loaded(self) -> bool:
@@ -280,7 +307,11 @@ class Model:
         if self._has_no_version and not self.versions:
             state = ModelState.UNAVAILABLE.value
             return [wire.News(0, self.name, 0, state, NO_VERSION, 0, "", b"")]
-        return [version.news() for version in self.versions.values()]
+        return [self._news_of(version) for version in self.versions.values()]
+
+    def _news_of(self, version: ModelVersion) -> wire.News:
+        news = version.news()
+        return news._replace(is_on_demand=1) if self.is_on_demand else news
 
     def index(self) -> Iterator[dict[str, Any]]:
         """Its entries in the repository index."""

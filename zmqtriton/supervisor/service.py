@@ -22,7 +22,6 @@ from typing import IO, Any
 from zmqtriton import systemd
 from zmqtriton.environments.cache import default_root, hold
 from zmqtriton.options import Options
-from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor import (
     actions,
     certificates,
@@ -43,8 +42,9 @@ from zmqtriton.supervisor.gpus import visible_gpus
 from zmqtriton.supervisor.host_policies import cores_of
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
+from zmqtriton.supervisor.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.peers import NURSERY
-from zmqtriton.supervisor.policy import Policy
+from zmqtriton.supervisor.policy import policy
 from zmqtriton.supervisor.python_settings import PythonSettings
 from zmqtriton.supervisor.reading import STUB, Repository
 from zmqtriton.supervisor.region_files import RegionFiles
@@ -131,6 +131,7 @@ class Service:
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read
         self._status: int | None = None
+        self._gauge = MemoryGauge(self._selector, self._core.demand.measured)
         self._next_look_s = 0.0
         self._signals, self._wakeup = socket.socketpair()
         self._control: ControlSocket | None = None
@@ -205,6 +206,7 @@ class Service:
         self._directory.remove()
         if self._storage is not None:
             self._storage.remove()
+        self._gauge.close()
         self._regions.close_all()
         listeners.close_all(self._held)
         self._selector.close()
@@ -299,6 +301,9 @@ class Service:
         found = self._repository.read(action.model, action.override, action.copied)
         self._core.model_read(action.model, found)
 
+    def _measure_memory(self, action: actions.MeasureMemory) -> None:
+        self._gauge.ask(action.names)
+
     def _remove_files(self, action: actions.RemoveFiles) -> None:
         shutil.rmtree(action.path, ignore_errors=True)
 
@@ -353,6 +358,7 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.Send: Service._send,
     actions.Signal: Service._signal,
     actions.ReadModel: Service._read_model,
+    actions.MeasureMemory: Service._measure_memory,
     actions.RemoveFiles: Service._remove_files,
     actions.ListRepository: Service._list_repository,
     actions.ChangeRepositories: Service._change_repositories,
@@ -366,34 +372,6 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.Complain: Service._complain,
     actions.Exit: Service._exit,
 }
-
-
-def policy(options: Options) -> Policy:
-    """What the options mean for the core."""
-    cores = len(os.sched_getaffinity(0))
-    roles = ["http-arbiter"] if options.allow_http else []
-    if options.allow_grpc:
-        roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
-    if options.allow_metrics:
-        roles.append("metrics")
-    python = PythonSettings.read(options.backend_settings("python"))
-    return Policy(
-        control_mode=options.model_control_mode,
-        startup_models=options.load_model,
-        poll_s=float(options.repository_poll_secs),
-        load_slots=options.model_load_thread_count,
-        load_patience_s=python.patience_s,
-        load_retries=options.model_load_retry_count,
-        exit_on_error=options.exit_on_error,
-        exit_timeout_s=options.exit_timeout_secs,
-        early_liveness=options.early_liveness,
-        allow_client_shm=options.allow_client_shm,
-        repositories=tuple(
-            path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
-        ),
-        roles=tuple(roles),
-        has_nursery=True,
-    )
 
 
 if sys.platform != "linux":

@@ -72,3 +72,5 @@ class Surroundings(NamedTuple):
     stores: ObjectStores
     #: A load that fails is tried again so often.
     retries: int
+    #: Requests have models loaded.
+    on_demand: bool = False

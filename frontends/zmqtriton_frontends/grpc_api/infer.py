@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.classification import NO_CLASSES, classify
+from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
@@ -37,13 +38,20 @@ class Inference:
         self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
 
     async def infer(self, data: bytes, call: Call) -> bytes:
-        checked = self._read(data, call)
+        try:
+            checked = self._read(data, call)
+        except NotLoaded as missing:
+            await missing.load(call.deadline_ns)
+            checked = self._read(data, call)
         return encoded(checked, await self._gateway.infer(checked))
 
-    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked:
+    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked | Late:
         """The same without a task; the answer may be given before this returns. Raises what is
         wrong with the request."""
-        asked = Asked(self._gateway, self._read(data, call), answer)
+        try:
+            asked = Asked(self._gateway, self._read(data, call), answer)
+        except NotLoaded:
+            return Late(self.infer(data, call), answer)
         asked.start()
         return asked
 
@@ -131,6 +139,28 @@ class Asked:
             self._answer.set_result(encoded(self._checked, task.result()))
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self._answer.set_exception(error)
+
+
+class Late:
+    """A request that waits for its model, with a task after all."""
+
+    def __init__(self, response: Coroutine[Any, Any, bytes], answer: Answer) -> None:
+        self._answer = answer
+        self._task = asyncio.get_running_loop().create_task(response)
+        self._task.add_done_callback(self._awaited)
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._task.cancel()
+
+    def _awaited(self, task: asyncio.Task[bytes]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if isinstance(error, Exception):
+            self._answer.set_exception(error)
+        else:
+            self._answer.set_result(task.result())
 
 
 def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:

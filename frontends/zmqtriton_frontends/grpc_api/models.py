@@ -8,6 +8,7 @@ from __future__ import annotations
 from google.protobuf.json_format import ParseDict
 
 from zmqtriton_frontends.catalogue import parse_version
+from zmqtriton_frontends.demand import attempt
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.convert import parse, serialize
@@ -42,13 +43,14 @@ class Models:
 
     async def metadata(self, data: bytes, _call: Call) -> bytes:
         request = parse(_METADATA_REQUEST, data)
-        return serialize(
-            _METADATA(**self._gateway.catalogue.metadata(request.name, request.version))
-        )
+        catalogue = self._gateway.catalogue
+        found = await attempt(lambda: catalogue.metadata(request.name, request.version))
+        return serialize(_METADATA(**found))
 
     async def config(self, data: bytes, _call: Call) -> bytes:
         request = parse(_CONFIG_REQUEST, data)
-        found = self._gateway.catalogue.find(request.name, request.version)
+        catalogue = self._gateway.catalogue
+        found = await attempt(lambda: catalogue.find(request.name, request.version))
         return field(_CONFIG, found.config_proto)
 
     async def statistics(self, data: bytes, _call: Call) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
 from zmqtriton_frontends.classification import classify
+from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
@@ -107,7 +108,11 @@ class _Exchange:
 
     async def _read(self, requests: AsyncIterator[bytes]) -> None:
         async for data in requests:
-            self._begin(data)
+            try:
+                self._begin(data)
+            except NotLoaded as missing:
+                # What comes next must not overtake it.
+                await self._begin_late(data, missing)
             if self._asked is not None:
                 # Room for its tensors may have to be made; what comes next must not overtake it.
                 await self._asked
@@ -127,7 +132,15 @@ class _Exchange:
         assert error is None or isinstance(error, Exception)
         self.outbox.end(error)
 
-    def _begin(self, data: bytes) -> None:
+    async def _begin_late(self, data: bytes, missing: NotLoaded) -> None:
+        """When its model is loaded, or cannot be."""
+        try:
+            await missing.load(self._deadline_ns)
+            self._begin(data)
+        except ZmqTritonError as error:
+            self._begin(data, error)
+
+    def _begin(self, data: bytes, refusal: ZmqTritonError | None = None) -> None:
         """Starts what will answer a request. Tasks begin in the order of their making, so requests
         reach the broker in the order of the stream: a sequence stays in order. Only large
         ones go later, see `_asked`."""
@@ -136,10 +149,14 @@ class _Exchange:
         try:
             request, raw = parse_request(data)
             encoder = StreamEncoder(request.id)
+            if refusal is not None:
+                raise refusal
             catalogue = self._gateway.catalogue
             found = catalogue.find(request.model_name, request.model_version)
             checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
         except ZmqTritonError as error:
+            if isinstance(error, NotLoaded) and error is not refusal:
+                raise
             answer = self._in_turn(partial(self._refuse, encoder, error))
         else:
             if is_large(checked.body):

@@ -12,6 +12,7 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_frontends import kserve
+from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents, generate_request, problems
 from zmqtriton_frontends.http_api.events import Events
@@ -72,6 +73,15 @@ class Generate:
     async def _read(self, req: Request, model: str, version: str) -> kserve.CheckedRequest:
         # Before anything is refused: an answer to half a body would be lost with the connection.
         text = await req.read_body(self._max_input_size)
+        try:
+            return await self._check(req, text, model, version)
+        except NotLoaded as missing:
+            await missing.load()
+        return await self._check(req, text, model, version)
+
+    async def _check(
+        self, req: Request, text: bytes, model: str, version: str
+    ) -> kserve.CheckedRequest:
         found = self._gateway.catalogue.find(model, version)
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):

@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.catalogue import ModelVersion
+from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.gathered import Gathered
@@ -51,7 +52,11 @@ class Inference:
     ) -> None:
         # Before anything is refused: an answer to half a body would be lost with the connection.
         with await self._receive(req, resp) as body:
-            await self._infer(req, resp, (model, version), body)
+            try:
+                await self._infer(req, resp, (model, version), body)
+            except NotLoaded as missing:
+                await missing.load()
+                await self._infer(req, resp, (model, version), body)
 
     async def _receive(self, req: Request, resp: falcon.asgi.Response) -> Gathered:
         read = req.begin_body()

@@ -7,6 +7,7 @@ from typing import Any
 import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.demand import attempt
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.request import Request
@@ -47,12 +48,14 @@ class Metadata:
     async def model(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        resp.data = documents.write(self._gateway.catalogue.metadata(model, version))
+        catalogue = self._gateway.catalogue
+        resp.data = documents.write(await attempt(lambda: catalogue.metadata(model, version)))
 
     async def config(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        resp.data = self._gateway.catalogue.find(model, version).config_text.encode()
+        found = await attempt(lambda: self._gateway.catalogue.find(model, version))
+        resp.data = found.config_text.encode()
 
     async def statistics(
         self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""

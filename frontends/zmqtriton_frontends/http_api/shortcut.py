@@ -18,6 +18,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends import narration
+from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.http_api import documents, problems
@@ -130,6 +131,8 @@ class Exchange:
         """Answers perhaps before it returns."""
         try:
             self._ask(body)
+        except NotLoaded as missing:
+            self._await(missing.load(), lambda _: self._ask(body))
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
             self.set_exception(error)
 

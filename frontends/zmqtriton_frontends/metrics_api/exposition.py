@@ -212,8 +212,40 @@ def render_own(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
         ),
         f"zmqtriton_refused_requests_total {broker['refused']}",
         *_resources(broker.get("resources", [])),
+        *_on_demand(status.get("on_demand", {})),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
+    """Of models that requests have loaded; nothing where they load none."""
+    if not found:
+        return
+    families = (
+        (
+            "on_demand_loads_total",
+            "Loads that requests had made",
+            "result",
+            {"loaded": "loads", "failed": "failures"},
+        ),
+        (
+            "evictions_total",
+            "Unloads of models that requests had loaded",
+            "reason",
+            {"idle": "idle", "memory": "memory"},
+        ),
+    )
+    for name, text, label, keys in families:
+        yield from _own(name, text, "counter")
+        for row in found["models"]:
+            for value, key in keys.items():
+                labels = labels_text(model=row["model"], **{label: value})
+                yield f"zmqtriton_{name}{labels} {row[key]}"
+    yield from _own("on_demand_waiting", "Processes that wait for a load for requests", "gauge")
+    yield f"zmqtriton_on_demand_waiting {sum(found['waiting'].values())}"
+    if found["budget_bytes"]:
+        yield from _own("models_memory_bytes", "Memory of the processes of models", "gauge")
+        yield f"zmqtriton_models_memory_bytes {found['used_bytes']}"
 
 
 def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:

@@ -1,0 +1,87 @@
+"""Requests for a model that is not loaded, where the server loads it for them: they wait here.
+
+Made by the gateway at its birth if the operator wants that; the catalogue raises NotLoaded, and
+whoever serves a client catches it and tries again. One call to the supervisor is shared by all who
+wait for a model, and goes on without those who leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
+
+_VERB = "demand"
+_T = TypeVar("_T")
+#: The gateway's.
+Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+class NotLoaded(ZmqTritonError):
+    """Raised in place of the error of a model that a request may have loaded; it is that error for
+    everybody who does not know better."""
+
+    def __init__(self, error: ZmqTritonError, model: str, demand: Demand) -> None:
+        super().__init__(error.text)
+        self.code, self.number = error.code, error.number
+        self.http_status, self.grpc_status = error.http_status, error.grpc_status
+        self._model = model
+        self._demand = demand
+
+    async def load(self, deadline_ns: int = 0) -> None:
+        """Returns when it is worth trying again, or clear that there is no such model."""
+        await self._demand.load(self._model, deadline_ns)
+
+
+async def attempt(step: Callable[[], _T]) -> _T:
+    """What it returns, if need be when a model is loaded."""
+    try:
+        return step()
+    except NotLoaded as missing:
+        await missing.load()
+    return step()
+
+
+class Demand:
+    def __init__(self, call: Call, within_s: float) -> None:
+        self._call = call
+        self._within_s = within_s
+        self._loads: dict[str, asyncio.Future[Any]] = {}
+
+    async def load(self, model: str, deadline_ns: int = 0) -> None:
+        """Raises why it cannot be loaded, and Unavailable when that takes too long."""
+        loading = self._loads.get(model)
+        if loading is None:
+            loading = asyncio.ensure_future(self._call(_VERB, {"model": model}))
+            self._loads[model] = loading
+            loading.add_done_callback(partial(self._ended, model))
+        within_s = self._within_s
+        if deadline_ns:
+            within_s = min(within_s, max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
+        done, _ = await asyncio.wait((loading,), timeout=within_s)
+        if not done:
+            raise Unavailable(f"model '{model}' was not loaded in time: its load goes on")
+        if loading.cancelled():
+            raise Unavailable(f"model '{model}' is not loaded")
+        error = loading.exception()
+        if isinstance(error, ZmqTritonError):
+            # Each gets one of its own: those that wait are many, and each adds to its traceback.
+            raise from_number(error.number, error.text)
+        if error is not None:
+            raise error
+
+    def _ended(self, model: str, loading: asyncio.Future[Any]) -> None:
+        del self._loads[model]
+        if not loading.cancelled():
+            loading.exception()  # perhaps nobody waits any more
+
+
+def of(settings: dict[str, Any], call: Call) -> Demand | None:
+    """None where only operators load models."""
+    if not settings.get("load_on_demand"):
+        return None
+    return Demand(call, settings["load_on_demand_timeout"])

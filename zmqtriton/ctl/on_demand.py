@@ -1,0 +1,32 @@
+"""What `zmqtriton-ctl status` shows of models that requests have loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+HEADER = ("On demand", "Memory", "Loads", "Failed", "Idle", "Made room", "Waiting", "Last", "Ago")
+
+
+def rows(found: dict[str, Any]) -> list[Sequence[str]]:
+    """Of each model; the last line is their sum, and what it may be."""
+    waiting = found["waiting"]
+    shown: list[Sequence[str]] = [
+        (
+            row["model"],
+            _mib(row["bytes"]),
+            *(str(row[key]) for key in ("loads", "failures", "idle", "memory")),
+            str(waiting.get(row["model"], 0)),
+            row["event"],
+            f"{row['seconds_ago']:.0f}s",
+        )
+        for row in found["models"]
+    ]
+    if found["budget_bytes"]:
+        used = f"{_mib(found['used_bytes'])} of {_mib(found['budget_bytes'])}"
+        shown.append(("all models", used, *[""] * (len(HEADER) - 2)))
+    return shown
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB" if size else "-"

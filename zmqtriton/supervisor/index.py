@@ -1,0 +1,28 @@
+"""The repository index: what the repositories hold and what is known of it. Does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zmqtriton.supervisor.model import Model
+from zmqtriton_floor.errors import ZmqTritonError
+
+#: Names, each with the problem that all can see, or "".
+Listing = dict[str, str] | ZmqTritonError
+
+
+def index_of(
+    found: Listing, models: Mapping[str, Model], unknown: Callable[[str], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Its entries; `unknown` is what is said of a model that nobody has tried to load."""
+    names = {} if isinstance(found, ZmqTritonError) else found
+    entries: list[dict[str, Any]] = []
+    for name in sorted({*names, *models}):
+        if names.get(name):
+            entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
+        elif name in models:
+            entries += models[name].index()
+        else:
+            entries.append({"name": name, **unknown(name)})
+    return entries

@@ -1,0 +1,74 @@
+"""How much memory processes take, measured by a thread, since the kernel may need long to tell.
+
+Owned by the service; `measured` is called in its loop. What pages several processes share counts in
+parts (PSS) where the kernel tells that, else whole.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+
+_KIB = 1024
+
+Measured = Callable[[Mapping[str, int]], None]
+
+
+class MemoryGauge:
+    def __init__(self, selector: selectors.BaseSelector, measured: Measured) -> None:
+        self._selector = selector
+        self._measured = measured
+        self._asked: SimpleQueue[Mapping[int, str] | None] = SimpleQueue()
+        self._answers: SimpleQueue[Mapping[str, int]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._ours: socket.socket
+        self._theirs: socket.socket
+
+    def ask(self, names: Mapping[int, str]) -> None:
+        """Of the processes with these numbers, summed up by their names."""
+        if self._thread is None:
+            self._ours, self._theirs = socket.socketpair()
+            self._selector.register(self._ours, selectors.EVENT_READ, self._take)
+            self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+            self._thread.start()
+        self._asked.put(names)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._asked.put(None)
+            self._thread.join()
+            self._selector.unregister(self._ours)
+            self._ours.close()
+            self._theirs.close()
+
+    def _take(self) -> None:
+        for _ in self._ours.recv(64):
+            self._measured(self._answers.get())
+
+    def _run(self) -> None:
+        while (names := self._asked.get()) is not None:
+            sums: dict[str, int] = {}
+            for pid, name in names.items():
+                sums[name] = sums.get(name, 0) + size_of(pid)
+            self._answers.put(sums)
+            self._theirs.send(b"!")
+
+
+def size_of(pid: int) -> int:
+    """Bytes; 0 where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("Pss:"):
+                    return int(line.split()[1]) * _KIB
+    except OSError:
+        pass  # a process of another user, or none; the next file tells which
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as words:
+            return int(words.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
