@@ -7,7 +7,7 @@ began, cancels the request.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from zmqtriton_floor import wire
@@ -49,7 +49,7 @@ class Inference:
         """The same without a task; the answer may be given before this returns. Raises what is
         wrong with the request."""
         try:
-            asked = Asked(self._gateway, self._read(data, call), answer)
+            asked = Asked(self._gateway, self._read(data, call), answer, encoded)
         except NotLoaded:
             return Late(self.infer(data, call), answer)
         asked.start()
@@ -79,12 +79,19 @@ class Answer(Protocol):
     def set_exception(self, error: Exception, /) -> None: ...
 
 
+#: What makes a message of a response.
+Encode = Callable[[CheckedRequest, ResponseBody], bytes]
+
+
 class Asked:
     """A request under way, to which the gateway gives its reply."""
 
-    __slots__ = ("_answer", "_checked", "_gateway", "_id", "_is_wanted", "_task")
+    __slots__ = ("_answer", "_checked", "_encode", "_gateway", "_id", "_is_wanted", "_task")
 
-    def __init__(self, gateway: Gateway, checked: CheckedRequest, answer: Answer) -> None:
+    def __init__(
+        self, gateway: Gateway, checked: CheckedRequest, answer: Answer, encode: Encode
+    ) -> None:
+        self._encode = encode
         self._gateway = gateway
         self._checked = checked
         self._answer = answer
@@ -120,7 +127,7 @@ class Asked:
             if has_references(response):
                 self._await(self._gateway.payload.open(response))
             else:
-                self._answer.set_result(encoded(self._checked, response))
+                self._answer.set_result(self._encode(self._checked, response))
         except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
             self._answer.set_exception(error)
 
@@ -136,7 +143,7 @@ class Asked:
         if not self._is_wanted or task.cancelled():
             return
         try:
-            self._answer.set_result(encoded(self._checked, task.result()))
+            self._answer.set_result(self._encode(self._checked, task.result()))
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self._answer.set_exception(error)
 

@@ -29,15 +29,21 @@ class Outbox:
 
     async def send(self, message: bytes) -> None:
         """Returns when the message has its place, or at once where nothing is written any more."""
+        admitted = self.offer(message)
+        if admitted is not None:
+            await admitted
+
+    def offer(self, message: bytes) -> asyncio.Future[None] | None:
+        """The same for who cannot wait: done when the message has its place; None: it has it."""
         if self._has_ended:
-            return
+            return None
         # Nobody overtakes a message that waits, lest one quick sender keep all others out.
         if not self._waiting and not self._is_full:
             self._put(message)
-            return
+            return None
         admitted = self._loop.create_future()
         self._waiting.append((message, admitted))
-        await admitted
+        return admitted
 
     def end(self, error: Exception | None = None) -> None:
         """What is here is still written, then the error is raised. A second end changes nothing."""

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.classification import classify
 from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.forwarding import Forwarding
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
-from zmqtriton_frontends.grpc_api.infer import check_request, parse_request
+from zmqtriton_frontends.grpc_api.infer import Asked, check_request, parse_request
 from zmqtriton_frontends.grpc_api.outbox import Outbox
 from zmqtriton_frontends.grpc_api.response import StreamEncoder
 from zmqtriton_frontends.kserve import CheckedRequest
@@ -82,14 +84,16 @@ class _Exchange:
         forwarding.add(self._forwarded, call.metadata)
         self._reading: asyncio.Task[None]
         #: What answers each request under way, and the size of that request.
-        self._answering: dict[asyncio.Task[None], int] = {}
+        self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
         self._bytes = 0
+        #: Those that keep their turn, in the order of their requests.
+        self._turns: deque[_Turn] = deque()
+        #: The message of the latest turn waits for room in the outbox.
+        self._is_waiting = False
         #: Done when the latest request has gone to the broker, or will not; None: at once.
         self._asked: asyncio.Future[None] | None = None
         #: Set when there is room for another request.
         self._room: asyncio.Future[None] | None = None
-        #: Done when the latest request that keeps its turn is answered.
-        self._last_turn: asyncio.Future[None] | None = None
 
     def start(self, requests: AsyncIterator[bytes]) -> None:
         self._reading = self._loop.create_task(self._read(requests))
@@ -103,6 +107,8 @@ class _Exchange:
         self._reading.cancel()
         for answering in self._answering:
             answering.cancel()
+        self._answering.clear()
+        self._turns.clear()
 
     # ---------------------------------------------------------------- requests
 
@@ -141,9 +147,9 @@ class _Exchange:
             self._begin(data, error)
 
     def _begin(self, data: bytes, refusal: ZmqTritonError | None = None) -> None:
-        """Starts what will answer a request. Tasks begin in the order of their making, so requests
-        reach the broker in the order of the stream: a sequence stays in order. Only large
-        ones go later, see `_asked`."""
+        """Starts what will answer a request. Requests reach the broker in the order of the stream,
+        so a sequence stays in order; of decoupled models too, since their tasks begin in the order
+        of their making. Only large ones go later, see `_asked`."""
         self._asked = None
         encoder = StreamEncoder("")
         try:
@@ -157,29 +163,52 @@ class _Exchange:
         except ZmqTritonError as error:
             if isinstance(error, NotLoaded) and error is not refusal:
                 raise
-            answer = self._in_turn(partial(self._refuse, encoder, error))
-        else:
-            if is_large(checked.body):
-                self._asked = asked = self._loop.create_future()
-                checked = checked._replace(on_asked=partial(_settle, asked))
-            encoder = StreamEncoder(request.id, found.name, found.version, request.model_version)
-            if found.signature.is_decoupled:
-                wants_empty_final = (
-                    _EMPTY_FINAL in request.parameters
-                    and request.parameters[_EMPTY_FINAL].bool_param
-                )
-                answer = partial(self._follow, encoder, checked, wants_empty_final)
-            else:
-                answer = self._in_turn(partial(self._infer, encoder, checked))
-        answering = self._loop.create_task(self._survive(encoder, answer))
+            self._take_turn(encoder, data).set_exception(error)
+            return
+        if is_large(checked.body):
+            self._asked = asked = self._loop.create_future()
+            checked = checked._replace(on_asked=partial(_settle, asked))
+        encoder = StreamEncoder(request.id, found.name, found.version, request.model_version)
+        if not found.signature.is_decoupled:
+            self._take_turn(encoder, data).ask(self._gateway, checked)
+            return
+        wants_empty_final = (
+            _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
+        )
+        following = self._follow(encoder, checked, wants_empty_final)
+        answering = self._loop.create_task(following)
         self._answering[answering] = len(data)
         self._bytes += len(data)
         answering.add_done_callback(self._have_answered)
         if self._asked is not None:
             answering.add_done_callback(partial(_settle, self._asked))
 
-    def _have_answered(self, answering: asyncio.Task[None]) -> None:
-        self._bytes -= self._answering.pop(answering)
+    def _take_turn(self, encoder: StreamEncoder, data: bytes) -> _Turn:
+        """A place in the order of answers."""
+        turn = _Turn(self, encoder, self._asked)
+        self._turns.append(turn)
+        self._answering[turn] = len(data)
+        self._bytes += len(data)
+        return turn
+
+    def take_turns(self) -> None:
+        """Sends the answers whose turn it is."""
+        while self._turns and self._turns[0].is_over and not self._is_waiting:
+            turn = self._turns.popleft()
+            admitted = None if turn.message is None else self.outbox.offer(turn.message)
+            if admitted is None:
+                self._have_answered(turn)
+            else:
+                self._is_waiting = True
+                admitted.add_done_callback(partial(self._admitted, turn))
+
+    def _admitted(self, turn: _Turn, _: object) -> None:
+        self._is_waiting = False
+        self._have_answered(turn)
+        self.take_turns()
+
+    def _have_answered(self, answering: asyncio.Task[None] | _Turn) -> None:
+        self._bytes -= self._answering.pop(answering, 0)
         if self._room is not None:
             _settle(self._room)
         if not self._answering and self._reading.done():
@@ -187,56 +216,17 @@ class _Exchange:
 
     # ----------------------------------------------------------------- answers
 
-    async def _survive(self, encoder: StreamEncoder, answer: Callable[[], Awaitable[None]]) -> None:
-        # Not begun before this is, since a task that is cancelled at once never begins.
-        try:
-            await answer()
-            return
-        except ZmqTritonError as known:
-            error = known
-        except Exception:  # noqa: BLE001 - an edge: the others of this stream go on
-            _log.exception("ModelStreamInfer failed")
-            error = InternalError("the server failed to answer; its log says why")
-        message = self._error_message(encoder, error)
-        if message is not None:
-            await self.outbox.send(message)
-
-    def _in_turn(
-        self, answer: Callable[[], Awaitable[bytes | None]]
-    ) -> Callable[[], Awaitable[None]]:
-        """Takes a place in the order of answers now, and sends the message at that place."""
-        previous, own = self._last_turn, self._loop.create_future()
-        self._last_turn = own
-        return partial(self._take_turn, answer, previous, own)
-
-    async def _take_turn(
-        self,
-        answer: Callable[[], Awaitable[bytes | None]],
-        previous: asyncio.Future[None] | None,
-        own: asyncio.Future[None],
+    async def _follow(
+        self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
     ) -> None:
         try:
-            message = await answer()
-            if previous is not None and not previous.done():
-                await previous
+            await self._send_all(encoder, checked, wants_empty_final)
+        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
+            message = self.failure(encoder, error)
             if message is not None:
                 await self.outbox.send(message)
-        finally:
-            _settle(own)
 
-    async def _infer(self, encoder: StreamEncoder, checked: CheckedRequest) -> bytes | None:
-        try:
-            response = await self._gateway.infer(checked)
-            if checked.classes:
-                response = classify(checked.model, response, checked.classes)
-            return encoder.response(response, is_final=True)
-        except ZmqTritonError as error:
-            return self._error_message(encoder, error)
-
-    async def _refuse(self, encoder: StreamEncoder, error: ZmqTritonError) -> bytes | None:
-        return self._error_message(encoder, error)
-
-    async def _follow(
+    async def _send_all(
         self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
     ) -> None:
         async with aclosing(self._gateway.stream(checked)) as items:
@@ -260,6 +250,13 @@ class _Exchange:
         except ZmqTritonError as unsendable:
             return self._error_message(encoder, unsendable, is_final=item.is_final)
 
+    def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
+        """The message; None where the error ends the stream instead."""
+        if not isinstance(error, ZmqTritonError):
+            _log.error("ModelStreamInfer failed", exc_info=error)
+            error = InternalError("the server failed to answer; its log says why")
+        return self._error_message(encoder, error)
+
     def _error_message(
         self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True
     ) -> bytes | None:
@@ -268,6 +265,50 @@ class _Exchange:
             self.outbox.end(error)
             return None
         return encoder.error(error.text, is_final=is_final)
+
+
+class _Turn:
+    """What answers one request of a model that is not decoupled, when those before are answered."""
+
+    __slots__ = ("_asked", "_encoder", "_exchange", "_waiting", "is_over", "message")
+
+    def __init__(
+        self, exchange: _Exchange, encoder: StreamEncoder, waiting: asyncio.Future[None] | None
+    ) -> None:
+        """waiting: to be settled if the request never goes to the broker."""
+        self._exchange = exchange
+        self._encoder = encoder
+        self._waiting = waiting
+        self._asked: Asked | None = None
+        self.is_over = False
+        #: The answer; None where there is none, or not yet.
+        self.message: bytes | None = None
+
+    def ask(self, gateway: Gateway, checked: CheckedRequest) -> None:
+        self._asked = Asked(gateway, checked, self, self._encode)
+        try:
+            self._asked.start()
+        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
+            self.set_exception(error)
+
+    def cancel(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def _encode(self, checked: CheckedRequest, response: ResponseBody) -> bytes:
+        if checked.classes:
+            response = classify(checked.model, response, checked.classes)
+        return self._encoder.response(response, is_final=True)
+
+    def set_result(self, message: bytes | None, /) -> None:
+        if not self.is_over:
+            self.is_over, self.message, self._asked = True, message, None
+            if self._waiting is not None:
+                _settle(self._waiting)
+            self._exchange.take_turns()
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.set_result(self._exchange.failure(self._encoder, error))
 
 
 def _settle(waiting: asyncio.Future[None], *_: object) -> None:
