@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from tests.grpc_api.fake_gateway import FakeGateway, news
 from tests.grpc_api.serving import Serving, serving
 from tests.waiting import eventually
 from zmqtriton_frontends.gathered import Gathered
+from zmqtriton_frontends.grpc_api import native_connection
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -80,6 +82,19 @@ def test_a_second_request_where_there_may_be_one_ends_both(server: Serving) -> N
 
         assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
         eventually(lambda: server.gateway.cancelled == 1, within_s=20)
+
+
+@pytest.mark.parametrize("first", [b"", b"PRI * HTTP/2", h2.PREFACE])
+def test_who_does_not_introduce_itself_is_left(
+    monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
+    with serving(FakeGateway(news("m"))) as server, connect(server, first) as connection:
+        began = time.monotonic()
+
+        connection.read_until(b"never", within_s=60)
+
+        assert time.monotonic() - began < 30, "the server has not closed the connection"
 
 
 def test_headers_that_are_no_request_reset_their_stream(server: Serving) -> None:
