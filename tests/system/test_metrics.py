@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from tests.server import Server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -96,3 +99,47 @@ def test_summaries_have_the_quantiles_that_were_asked_for(server: Server) -> Non
     whole = "nv_inference_request_summary_us"
     assert after[f"{whole}_sum{{{of}}}"] >= 100_000
     assert after[f'{whole}{{{of},quantile="0.75"}}'] >= 99_000
+
+
+def test_it_tells_how_busy_the_instances_of_a_model_are(server: Server) -> None:
+    of = '{model="add_sub",version="1"}'
+    before = page(server)
+    values = [[float(n) for n in range(16)]]
+    inputs = [
+        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": values} for i in (0, 1)
+    ]
+    document = json.dumps({"inputs": inputs}).encode()
+    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/infer", document) as answer:
+        assert answer.status == 200
+
+    after = page(server)
+
+    busy = f"zmqtriton_instance_busy_seconds_total{of}"
+    assert before[busy] < after[busy]
+    assert after[f"zmqtriton_instances{of}"] >= 1
+    assert 0 <= after[f"zmqtriton_instance_busy_ratio{of}"] <= 1
+    assert after[f"zmqtriton_executing_count{of}"] == 0
+
+
+def test_a_stream_is_executing_until_it_has_ended(server: Server) -> None:
+    executing = 'zmqtriton_executing_count{model="tokens",version="1"}'
+    document = json.dumps({"COUNT": 20, "DELAY_US": 50_000}).encode()
+    url = f"{server.url}/v2/models/tokens/generate_stream"
+
+    with urllib.request.urlopen(url, document, timeout=60) as answer:
+        answer.readline()
+        amid = page(server)[executing]
+        answer.read()
+
+    assert amid == 1
+    assert page(server)[executing] == 0
+
+
+def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
+    restarts = 'zmqtriton_instance_restarts_total{model="add_sub",version="1"}'
+    before = page(server)
+    assert before['zmqtriton_process_restarts_total{role="broker"}'] == 0
+
+    os.kill(server.stubs("add_sub")[0], signal.SIGKILL)
+
+    eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)

@@ -158,6 +158,7 @@ class Core:
         if instance is not None:
             generation = self.generations[instance.generation]
             generation.instances.pop(instance.serial, None)
+            generation.busy_ns += instance.count_busy(now_ns)
             error = instance.loss(message.reason)
             if not instance.has_arrived:
                 self.recovery.lose(generation)
@@ -396,5 +397,8 @@ class Core:
         self.demands.look(now_ns)
         self._dispatch.proceed(now_ns)
 
-    def ask_statistics(self, serial: int, message: wire.AskStatistics, wall_offset_ns: int) -> None:
-        self.outbox.asides.append((serial, report(self, serial, message, wall_offset_ns)))
+    def ask_statistics(
+        self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
+    ) -> None:
+        answer = report(self, serial, message, wall_offset_ns, now_ns)
+        self.outbox.asides.append((serial, answer))

@@ -145,6 +145,7 @@ class Dispatch:
     ) -> None:
         """A batch's execute() has returned."""
         batch = instance.execute(executed.batch)
+        generation.busy_ns += instance.count_busy(now_ns)
         if not instance.has_executed:
             instance.has_executed = True
             self._outbox.supervisor.append(wire.Proved(instance.serial))

@@ -112,6 +112,7 @@ class Instance:
     """One stub. It may be given work when it has said hello and the supervisor has attached it."""
 
     __slots__ = (
+        "_busy_from_ns",
         *("batches", "earlier", "generation", "has_arrived", "has_executed", "is_dismissed"),
         *("membership", "name", "open", "progress", "serial", "slots", "state", "waits"),
         *("asked", "awaits"),
@@ -137,6 +138,8 @@ class Instance:
         self.open: dict[tuple[int, int], Inflight] = {}
         #: How many batches it executes at once.
         self.slots = 1
+        #: Since when it has been executing, as far as that was not counted yet; 0: it is not.
+        self._busy_from_ns = 0
         #: Among those that share resources; None: it shares none.
         self.membership: Membership | None = None
         #: How many it was in when it said hello.
@@ -211,6 +214,8 @@ class Instance:
 
     def dispatch(self, batch: Batch) -> None:
         self._enter(Event.DISPATCHED)
+        if not self.batches:
+            self._busy_from_ns = batch.dispatched_ns
         self.batches[batch.number] = batch
         for request in batch.requests:
             request.dispatch(self, batch.dispatched_ns)
@@ -233,6 +238,16 @@ class Instance:
         self.awaits = {}
         self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
         return executed
+
+    def busy_ns(self, now_ns: int) -> int:
+        """How long it has been executing since that was counted."""
+        return max(0, now_ns - self._busy_from_ns) if self._busy_from_ns else 0
+
+    def count_busy(self, now_ns: int) -> int:
+        """The same; from now on it is counted."""
+        taken = self.busy_ns(now_ns)
+        self._busy_from_ns = now_ns if self.batches else 0
+        return taken
 
     def begin_next(self, now_ns: int) -> None:
         """The next batch that was sent ahead begins: until now it has been waiting."""

@@ -86,6 +86,8 @@ class Generation:
         self.is_drained = False
         #: Admitted and not yet answered.
         self.unanswered = 0
+        #: How long its instances have been executing, each for itself, up to when each last ended.
+        self.busy_ns = 0
         #: In which order its answers leave; None: as they come.
         self.order = order_of(document)
         #: How many instances there are, when all are there.

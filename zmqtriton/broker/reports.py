@@ -10,6 +10,7 @@ from zmqtriton_floor.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
+    from zmqtriton.broker.queues import Generation
 
 
 class Traffic:
@@ -21,7 +22,7 @@ class Traffic:
 
 
 def report(
-    core: Core, serial: int, message: wire.AskStatistics, wall_offset_ns: int
+    core: Core, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int
 ) -> wire.Statistics:
     """The counters, with those that belong to no model, or Triton's error for what is unknown.
     What models measure goes to who makes a page of it."""
@@ -32,9 +33,9 @@ def report(
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
     for generation, entry in zip(chosen, entries, strict=True):
         sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
-        entry["zmqtriton"]["unanswered"] = generation.unanswered
         entry["zmqtriton"]["sequences"] = int(sequences is not None and not sequences.is_over)
         entry["zmqtriton"]["last_arrival_ns"] = last_ns
+        entry["zmqtriton"] |= _occupancy(generation, now_ns)
     own: dict[str, Any] = {"malformed": core.malformed, "leases": core.blocks.leases.count}
     own |= vars(core.traffic) | core.caching.report() | {"resources": core.rates.report()}
     own |= {"refused": core.limits.refused, "unanswered": core.limits.unanswered}
@@ -43,3 +44,12 @@ def report(
     if peer is not None and peer.role == "metrics":
         document["measures"] = core.measures.page()
     return wire.Statistics(message.id, 0, "", json.dumps(document))
+
+
+def _occupancy(generation: Generation, now_ns: int) -> dict[str, int]:
+    present = [one for one in generation.instances.values() if one.has_arrived]
+    return {
+        "unanswered": generation.unanswered,
+        "instances": len(present),
+        "busy_ns": generation.busy_ns + sum(one.busy_ns(now_ns) for one in present),
+    }

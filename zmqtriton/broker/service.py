@@ -214,7 +214,7 @@ class Service:
         elif kind is wire.Waits and router is self._requests:
             self._core.circles.hear(serial, message, now_ns)
         elif kind is wire.AskStatistics and router is self._requests:
-            self._core.ask_statistics(serial, message, time.time_ns() - now_ns)
+            self._core.ask_statistics(serial, message, time.time_ns() - now_ns, now_ns)
         else:
             raise ProtocolError(f"{kind.__name__} is no message for this socket")
 

@@ -12,8 +12,10 @@ import sys
 from zmqtriton_floor import logs, metrics_config, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition, measures
+from zmqtriton_frontends.metrics_api import exposition, measures, own
+from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
+from zmqtriton_frontends.metrics_api.series import Series
 from zmqtriton_frontends.metrics_api.server import Page
 
 #: A scrape under way at the end is given so long, however long requests are given.
@@ -52,17 +54,25 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
     watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
 
+    gpus = Gpus() if settings.get("allow_gpu_metrics", True) else None
+    if gpus is not None:
+        gpus.watch(interval_s)
+    busyness = own.Busyness(interval_s)
+
     async def scrape() -> str:
         found, status = await asyncio.gather(gateway.statistics(), gateway.call("status", {}))
         for stat in found["model_stats"]:
             load_s = status.get("loads", {}).get(stat["name"], {}).get(stat["version"])
             if load_s is not None:
                 stat["zmqtriton"]["load_s"] = load_s
-        text = exposition.render(
-            found["model_stats"], has_latencies=has_latencies, config_of=gateway.catalogue.config_of
-        )
+        config_of = gateway.catalogue.config_of
+        stats = found["model_stats"]
+        known = [Series(stat, config_of(stat["name"], int(stat["version"]))) for stat in stats]
+        text = exposition.render(stats, has_latencies=has_latencies, config_of=config_of)
+        text += gpus.render() if gpus is not None else ""
         text += exposition.render_machine(machine, found["zmqtriton"].get("cache", {}))
-        text += exposition.render_own(found["zmqtriton"], status)
+        text += own.render(found["zmqtriton"], status)
+        text += own.render_models(known, status, busyness)
         return text + measures.render(found.get("measures", []))
 
     page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
@@ -73,6 +83,8 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     await page.stop(_STOP_WITHIN_S)
     if watching is not None:
         watching.cancel()
+    if gpus is not None:
+        gpus.close()
     gateway.close()
 
 

@@ -1,0 +1,193 @@
+"""Metrics that Triton does not have, under names of our own: `zmqtriton_…`.
+
+Of models how busy their instances are, of processes what they share, and who had to be started
+again. docs/metrics.md says what each is good for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from zmqtriton_frontends.metrics_api.measures import number
+from zmqtriton_frontends.metrics_api.series import Series, labels_text
+
+
+class Busyness:
+    """Shares of time between two looks that are not too near to each other."""
+
+    def __init__(self, interval_s: float, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = interval_s
+        self._now_s = now_s
+        self._at_s = now_s()
+        self._before: dict[tuple[str, str], int] = {}
+        self._ratios: dict[tuple[str, str], float] = {}
+
+    def look(self, known: list[Series]) -> None:
+        """Whoever asks again within the interval sees what was seen last."""
+        elapsed_s = self._now_s() - self._at_s
+        if elapsed_s < self._interval_s:
+            return
+        self._at_s += elapsed_s
+        self._ratios.clear()
+        before, self._before = self._before, {}
+        for series in known:
+            key, instances = _key(series), series.own.get("instances", 0)
+            busy_ns = self._before[key] = series.own.get("busy_ns", 0)
+            if instances:
+                busy_s = max(0, busy_ns - before.get(key, 0)) / 1e9
+                self._ratios[key] = min(1.0, busy_s / elapsed_s / instances)
+
+    def of(self, series: Series) -> float:
+        return self._ratios.get(_key(series), 0.0)
+
+
+def _key(series: Series) -> tuple[str, str]:
+    return series.stat["name"], series.stat["version"]
+
+
+def render_models(known: list[Series], status: Mapping[str, Any], busyness: Busyness) -> str:
+    """Of ensembles, which have no instances, only what they execute."""
+    restarts: dict[tuple[str, str], int] = {}
+    for process in status["processes"]:
+        if process["role"] == "stub":
+            key = process["model"], str(process["version"])
+            restarts[key] = restarts.get(key, 0) + process["restarts"]
+    busyness.look(known)
+    owners = [series for series in known if series.own.get("instances")]
+    families: list[tuple[str, str, str, list[Series], Callable[[Series], float]]] = [
+        (
+            "executing_count",
+            "gauge",
+            "Number of requests that the model has begun and not answered",
+            known,
+            lambda series: series.own.get("unanswered", 0) - series.own.get("pending", 0),
+        ),
+        (
+            "instances",
+            "gauge",
+            "Number of instances that can execute or are executing",
+            owners,
+            lambda series: series.own["instances"],
+        ),
+        (
+            "instance_busy_ratio",
+            "gauge",
+            "Share of time that instances were executing, in the last interval [0.0 - 1.0]",
+            owners,
+            busyness.of,
+        ),
+        (
+            "instance_busy_seconds_total",
+            "counter",
+            "Time that instances were executing, summed over them",
+            owners,
+            lambda series: series.own.get("busy_ns", 0) / 1e9,
+        ),
+        (
+            "instance_restarts_total",
+            "counter",
+            "Number of times that a dead instance was started again",
+            [series for series in known if _key(series) in restarts],
+            lambda series: restarts[_key(series)],
+        ),
+    ]
+    lines: list[str] = []
+    for name, kind, text, of, value in families:
+        lines += _family(name, text, kind)
+        lines += [f"zmqtriton_{name}{labels_text(**s.labels)} {number(value(s))}" for s in of]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def render(broker: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """What belongs to no model: messages between our own processes, and memory that they share."""
+    malformed = {"broker": broker["malformed"], "supervisor": status["malformed"]}
+    traffic = {"in": broker["received_bytes"], "out": broker["sent_bytes"]}
+    shared: dict[str, int] = {}
+    restarts: dict[str, int] = {}
+    for process in status["processes"]:
+        role = process["role"]
+        shared[role] = shared.get(role, 0) + process["segment_bytes"]
+        restarts[role] = restarts.get(role, 0) + process.get("restarts", 0)
+    lines = [
+        *_family(
+            "malformed_messages_total", "Number of internal messages that made no sense", "counter"
+        ),
+        *_values("malformed_messages_total", "place", malformed),
+        *_family("broker_bytes_total", "Bytes on the sockets of the broker", "counter"),
+        *_values("broker_bytes_total", "direction", traffic),
+        *_family("leased_blocks", "Blocks of shared memory that processes hold of others", "gauge"),
+        f"zmqtriton_leased_blocks {broker['leases']}",
+        *_family("shared_memory_bytes", "Shared memory for tensors, by who owns it", "gauge"),
+        *_values("shared_memory_bytes", "role", shared),
+        *_family("unanswered_requests", "Inferences that are under way", "gauge"),
+        f"zmqtriton_unanswered_requests {broker['unanswered']}",
+        *_family(
+            "refused_requests_total",
+            "Inferences refused because as many were under way as may be",
+            "counter",
+        ),
+        f"zmqtriton_refused_requests_total {broker['refused']}",
+        *_family(
+            "process_restarts_total", "Number of times that a dead process was replaced", "counter"
+        ),
+        *_values("process_restarts_total", "role", restarts),
+        *_resources(broker.get("resources", [])),
+        *_on_demand(status.get("on_demand", {})),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _on_demand(found: Mapping[str, Any]) -> Iterator[str]:
+    """Of models that requests have loaded; nothing where they load none."""
+    if not found:
+        return
+    families = (
+        (
+            "on_demand_loads_total",
+            "Loads that requests had made",
+            "result",
+            {"loaded": "loads", "failed": "failures"},
+        ),
+        (
+            "evictions_total",
+            "Unloads of models that requests had loaded",
+            "reason",
+            {"idle": "idle", "memory": "memory"},
+        ),
+    )
+    for name, text, label, keys in families:
+        yield from _family(name, text, "counter")
+        for row in found["models"]:
+            for value, key in keys.items():
+                labels = labels_text(model=row["model"], **{label: value})
+                yield f"zmqtriton_{name}{labels} {row[key]}"
+    yield from _family("on_demand_waiting", "Processes that wait for a load for requests", "gauge")
+    yield f"zmqtriton_on_demand_waiting {sum(found['waiting'].values())}"
+    if found["budget_bytes"]:
+        yield from _family("models_memory_bytes", "Memory of the processes of models", "gauge")
+        yield f"zmqtriton_models_memory_bytes {found['used_bytes']}"
+
+
+def _resources(resources: list[dict[str, Any]]) -> Iterator[str]:
+    """Of the rate limiter; nothing where it has none."""
+    families = (
+        ("resource_count", "How much of a resource there is", "count"),
+        ("resource_in_use", "How much of a resource executions hold", "in_use"),
+    )
+    for name, text, key in families if resources else ():
+        yield from _family(name, text, "gauge")
+        for entry in resources:
+            device = "" if entry["device"] is None else str(entry["device"])
+            labels = labels_text(resource=entry["resource"], device=device)
+            yield f"zmqtriton_{name}{labels} {entry[key]}"
+
+
+def _family(name: str, text: str, kind: str) -> list[str]:
+    return [f"# HELP zmqtriton_{name} {text}", f"# TYPE zmqtriton_{name} {kind}"]
+
+
+def _values(name: str, label: str, values: Mapping[str, int]) -> Iterator[str]:
+    for key, value in values.items():
+        yield f"zmqtriton_{name}{labels_text(**{label: key})} {value}"
