@@ -46,6 +46,8 @@ class ModelVersion:
         self.signature = Signature(self.config or {"name": news.model})
         #: What it answers may be kept for those who ask the same.
         self.is_cached = is_cached(self.config)
+        #: Inputs of requests to it may be looked up: by its own cache, or by that of a member.
+        self.is_hashed = self.is_cached
 
     @property
     def is_loaded(self) -> bool:
@@ -77,20 +79,46 @@ class Catalogue:
         #: Clients' shared memory, which requests name as they name models.
         self.regions = Regions()
         self._models: dict[str, dict[int, ModelVersion]] = {}
+        #: Those of these that are ensembles, by name and version.
+        self._ensembles: dict[tuple[str, int], ModelVersion] = {}
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
 
     def update(self, news: News) -> None:
         versions = self._models.setdefault(news.model, {})
         if news.version:
-            versions[news.version] = ModelVersion(news)
+            version = versions[news.version] = ModelVersion(news)
+            self._ensembles.pop((news.model, news.version), None)
+            if "ensemble_scheduling" in version.config:
+                self._ensembles[news.model, news.version] = version
         loaded = [v for v in versions.values() if v.is_loaded]
         if loaded:
             self._newest[news.model] = max(loaded, key=lambda v: v.version)
         else:
             self._newest.pop(news.model, None)
 
+        self._look_for_caches()
+
+    def _look_for_caches(self) -> None:
+        """What serves has changed, so ensembles may have other members."""
+        for version in self._ensembles.values():
+            version.is_hashed = self._feeds_cache(version, frozenset())
+
+    def _feeds_cache(self, version: ModelVersion, around: frozenset[str]) -> bool:
+        if version.is_cached:
+            return True
+        around |= {version.name}
+        for step in version.config.get("ensemble_scheduling", {}).get("step", []):
+            name, wanted = step["model_name"], int(step.get("model_version", -1))
+            newest = self._newest.get(name)
+            member = self._models.get(name, {}).get(wanted) if wanted > 0 else newest
+            if member is not None and name not in around and self._feeds_cache(member, around):
+                return True
+        return False
+
     def forget(self, name: str) -> None:
+        for key in [key for key in self._ensembles if key[0] == name]:
+            del self._ensembles[key]
         self._models.pop(name, None)
         self._newest.pop(name, None)
 

@@ -86,7 +86,7 @@ class Payload:
     async def send(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int:
         """Has `ask` send it with references for its large tensors; returns its id, which answered()
         is to be called with. Unavailable where memory is short."""
-        keys = self.keys if self.keys and request.model.is_cached else None
+        keys = self.keys if self.keys and request.model.is_hashed else None
         with ExitStack() as lent:
             placed, blocks, cache_key = await self._place(request.body, lent, keys)
             try:
@@ -123,9 +123,10 @@ class Payload:
                         if reference is None:
                             reference, data = await self._put(data, blocks)
                         tensor = tensor._replace(data=reference)
-                    inputs.append(tensor)
                     if keys is not None:
-                        parts.append(keys.of_tensor(tensor, data))
+                        tensor, part = keys.marked(tensor, data)
+                        parts.append(part)
+                    inputs.append(tensor)
             except BaseException:
                 self.arena.free(blocks)
                 raise

@@ -10,7 +10,7 @@ import hashlib
 from typing import Any, Iterable, Sequence
 
 from zmqtriton_floor.memory import INLINE_BYTES
-from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 KEY_BYTES = 32
 
@@ -28,13 +28,46 @@ class Keys:
         return self.of_parts(body.outputs, [self.of_tensor(t, t.data) for t in body.inputs])
 
     def of_tensor(self, tensor: Tensor, data: Any) -> bytes:
+        """The same for large data as of a reference to it."""
+        is_large = len(data) > INLINE_BYTES
+        return self._of_tensor(tensor, len(data), self.digest(data) if is_large else data)
+
+    def marked(self, tensor: Tensor, data: Any) -> tuple[Tensor, bytes]:
+        """The tensor, with the digest of this data if it refers to it, and its part of a key."""
+        if type(tensor.data) is not Reference:
+            return tensor, self.of_tensor(tensor, data)
+        reference = tensor.data._replace(digest=self.digest(data))
+        marked = tensor._replace(data=reference)
+        return marked, self.of_reference(marked, reference)
+
+    def of_reference(self, tensor: Tensor, reference: Reference) -> bytes:
+        """None where who placed the data has not looked at it."""
+        if len(reference.digest) != KEY_BYTES:
+            return b""
+        return self._of_tensor(tensor, reference.size, reference.digest)
+
+    def digest(self, data: Any) -> bytes:
+        """Of the bytes of a large tensor, whatever it is called."""
+        return hashlib.blake2b(data, digest_size=KEY_BYTES, key=self._secret).digest()
+
+    def _of_tensor(self, tensor: Tensor, size: int, content: Any) -> bytes:
         digest = hashlib.blake2b(
-            repr((tensor.name, tensor.datatype, list(tensor.shape), len(data))).encode(),
+            repr((tensor.name, tensor.datatype, list(tensor.shape), size)).encode(),
             digest_size=KEY_BYTES,
             key=self._secret,
         )
-        digest.update(data)
+        digest.update(content)
         return digest.digest()
+
+    def of_placed(self, body: RequestBody) -> bytes:
+        """For a request whose large tensors are placed; none where one of them has no digest."""
+        parts = []
+        for tensor in body.inputs:
+            if type(tensor.data) is Reference:
+                parts.append(self.of_reference(tensor, tensor.data))
+            else:
+                parts.append(self.of_tensor(tensor, tensor.data))
+        return self.of_parts(body.outputs, parts) if all(parts) else b""
 
     def of_parts(self, outputs: Sequence[str], tensors: Iterable[bytes]) -> bytes:
         """The order of neither means anything."""

@@ -223,7 +223,7 @@ def check_inside(reference: Reference, segment_size: int | None) -> None:
     """Raises ProtocolError for what is not inside of its segment; None: there is none."""
     if segment_size is None:
         raise ProtocolError(f"a tensor in the unknown segment {reference[:2]}")
-    if min(reference) < 0 or reference.offset + reference.size > segment_size:
+    if min(reference[:5]) < 0 or reference.offset + reference.size > segment_size:
         raise ProtocolError("a tensor that is not inside of its segment")
 
 

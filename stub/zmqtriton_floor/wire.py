@@ -44,8 +44,7 @@ VERSION = 1
 MAX_HEADER_BYTES = 1 << 20
 MAX_CONTROL_BYTES = 256 << 20
 MAX_ROWS = 4096  # in one header; a sender with more splits them
-#: Characters of a Document.
-MAX_DOCUMENT = 1 << 26
+MAX_DOCUMENT = 1 << 26  # characters
 
 # The kinds of fields. Python sees plain types; the names say what decode() enforces.
 Count = int  # 0 ... 2^63-1
@@ -84,8 +83,8 @@ WAITS = 32  # from a model: its process executes nothing else until this is answ
 ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they are
 NOT_READY = 128  # set by the broker: it fills an empty slot; inputs without data are zeros
 OVER = 256  # set by the broker: that sequence is over; alone in its batch, which is not executed
-#: Responses of one request that may be under way; the final one may come on top.
-STREAM_WINDOW = 256
+HASHED = 512  # set by the broker: references to large outputs are to have digests
+STREAM_WINDOW = 256  # responses of one request that may be under way; the final one may come on top
 FINAL = 1  # a flag of an outcome and of a reply
 
 
@@ -626,6 +625,7 @@ class Reference(NamedTuple):
     block: Count
     offset: Count
     size: Count
+    digest: Blob = b""  # of the bytes, where a cache may look for them
 
 
 class Tensor(NamedTuple):

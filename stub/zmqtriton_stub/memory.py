@@ -105,6 +105,8 @@ class Memory:
                 if len(row.data) > INLINE_BYTES or type(row.data) is Span:
                     data, named = self._place(row.data, find, flags)
                     blocks += named
+                    if flags & wire.HASHED and self.keys is not None and type(row.data) is not Span:
+                        data = data._replace(digest=self.keys.digest(row.data))
                     row = row._replace(data=data)
                 placed.append(row)
         except BaseException:

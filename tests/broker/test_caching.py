@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker.ensembles import Pipeline, ensemble, model, step, tensor
 from tests.broker.world import World, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block, Reference, ResponseBody, Tensor
@@ -213,3 +214,26 @@ def test_an_answer_that_was_kept_waits_for_those_before_it_where_order_is() -> N
 
     assert not early
     assert [SMALL] == world.reply_bodies[FRONTEND, 3]
+
+
+@pytest.mark.parametrize(
+    ("cached", "has_cache", "is_hashed"),
+    [(True, True, True), (False, True, False), (True, False, False)],
+)
+def test_only_what_a_model_with_a_cache_reads_is_hashed(
+    cached: bool, has_cache: bool, is_hashed: bool
+) -> None:
+    steps = [step("first", {"I": "x"}, {"O": "m"}), step("second", {"I": "m"}, {"O": "y"})]
+    second = model("second", response_cache={"enable": cached})
+    world = Pipeline(ensemble(steps), model("first"), second)
+    if has_cache:
+        settings = {"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999}
+        world.core.begin(1, json.dumps(settings), lambda: world.now)
+
+    world.ask(1)
+
+    [work] = world.works[world.serials["first"]]
+    assert is_hashed == bool(work.flags & wire.HASHED)
+    world.answer("first", tensor("O", b"m"))
+    [work] = world.works[world.serials["second"]]
+    assert not work.flags & wire.HASHED

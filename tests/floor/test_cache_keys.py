@@ -8,7 +8,7 @@ import pytest
 
 from zmqtriton_floor.cache_keys import Keys, is_cached, keys_of
 from zmqtriton_floor.memory import INLINE_BYTES
-from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 KEYS = Keys(b"secret")
 LEFT = Tensor("LEFT", 8, [2], b"12345678")
@@ -59,3 +59,26 @@ def test_a_server_without_a_cache_has_no_keys() -> None:
         {"response_cache": {"enable": True}},
     ]
     assert [False, False, True] == [is_cached(config) for config in configs]
+
+
+def test_a_large_tensor_has_the_same_part_by_its_bytes_and_by_its_digest() -> None:
+    data = bytes(INLINE_BYTES + 1)
+    reference = Reference(7, 1, 2, 0, len(data))
+    placed = Tensor("A", 6, [len(data)], reference)
+
+    marked, part = Keys(b"s").marked(placed, data)
+
+    assert part == Keys(b"s").of_tensor(placed, data)
+    assert part == Keys(b"s").of_reference(marked, marked.data)
+    assert part != Keys(b"another").of_tensor(placed, data)
+    assert part != Keys(b"s").of_tensor(placed._replace(name="B"), data)
+
+
+def test_a_request_with_a_reference_that_nobody_has_looked_at_has_no_key() -> None:
+    data = bytes(INLINE_BYTES + 1)
+    placed = Tensor("A", 6, [len(data)], Reference(7, 1, 2, 0, len(data)))
+    body = RequestBody("", {}, [], [placed])
+    marked, _ = Keys(b"s").marked(placed, data)
+
+    assert Keys(b"s").of_placed(body) == b""
+    assert Keys(b"s").of_placed(body._replace(inputs=[marked])) != b""

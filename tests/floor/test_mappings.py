@@ -8,6 +8,7 @@ import random
 import resource
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,7 +264,7 @@ HUGE = 2**63 - 1
         {"block": -1},
     ],
 )
-def test_a_reference_to_what_is_not_there_is_refused(pair: Pair, change: dict[str, int]) -> None:
+def test_a_reference_to_what_is_not_there_is_refused(pair: Pair, change: dict[str, Any]) -> None:
     good = pair.write(b"x" * 40_000).reference
     assert 1 << 20 == pair.arena.bytes
 
@@ -301,7 +302,7 @@ def test_random_references_are_read_inside_or_refused(pair: Pair) -> None:
         )
         is_inside = (
             reference.segment == 1
-            and min(reference) >= 0
+            and min(reference[:5]) >= 0
             and reference.offset + reference.size <= 1 << 20
         )
         try:

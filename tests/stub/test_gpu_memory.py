@@ -123,7 +123,7 @@ def test_inputs_that_are_still_read_when_their_request_is_answered_are_leased_th
 @pytest.mark.parametrize(
     "change", [{"offset": 1 << 40}, {"size": 1 << 40}, {"offset": -1}, {"owner": 8}, {"segment": 9}]
 )
-def test_nothing_is_opened_beyond_the_true_memory(pair: Pair, change: dict[str, int]) -> None:
+def test_nothing_is_opened_beyond_the_true_memory(pair: Pair, change: dict[str, Any]) -> None:
     good = pair.give(ARRAY)
     # What the owner has said of its size does not count.
     pair.introduce(size=1 << 50)

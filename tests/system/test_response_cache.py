@@ -35,6 +35,32 @@ ensemble_scheduling { step [ {
 """
 
 
+#: What it answers is not what it was given, so it is its own.
+_TWICE = """
+class TritonPythonModel:
+    def execute(self, requests):
+        given = [pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy() for r in requests]
+        made = [pb_utils.Tensor("OUTPUT0", 2 * array) for array in given]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in made]
+"""
+
+
+def _chain(members: list[str]) -> str:
+    """One identity after another."""
+    names = ["INPUT0", *(f"T{number}" for number in range(1, len(members))), "OUTPUT0"]
+    steps = [
+        f'{{ model_name: "{member}" model_version: -1 input_map {{ key: "INPUT0" value: "{read}" }}'
+        f' output_map {{ key: "OUTPUT0" value: "{written}" }} }}'
+        for member, read, written in zip(members, names, names[1:], strict=False)
+    ]
+    return f"""
+platform: "ensemble"
+input [ {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{ step [ {", ".join(steps)} ] }}
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(
@@ -54,6 +80,23 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         (path / "config.pbtxt").write_text(_ENSEMBLE.replace("MEMBER", member) + more)
     identity = server.add_model("identity_fp32", "large") / "config.pbtxt"
     identity.write_text(identity.read_text() + _CACHED)
+    server.add_model("identity_fp32", "plain")
+    code = "import triton_python_backend_utils as pb_utils\n\n\n" + _TWICE
+    for name, more in (("twice", ""), ("cached_twice", _CACHED)):
+        twice = server.add_model("identity_fp32", name)
+        (twice / "1" / "model.py").write_text(code)
+        (twice / "config.pbtxt").write_text((twice / "config.pbtxt").read_text() + more)
+    chains = {
+        "into": ["cached_twice"],
+        "passed": ["plain", "cached_twice"],
+        "through": ["twice", "cached_twice"],
+    }
+    for name, members in chains.items():
+        (server.repository / name / "1").mkdir(parents=True)
+        (server.repository / name / "config.pbtxt").write_text(_chain(members))
+    # As a member of an ensemble, which is one of another.
+    (server.repository / "beyond" / "1").mkdir(parents=True)
+    (server.repository / "beyond" / "config.pbtxt").write_text(_chain(["twice", "into"]))
     with server:
         yield server
 
@@ -168,6 +211,28 @@ def test_large_tensors_are_kept_where_they_lie(server: Server, size: int) -> Non
 
     after = counts(server, "large")
     assert (1, 2) == tuple(after[k] - before[k] for k in ("cache_hit", "cache_miss"))
+
+
+@pytest.mark.row("E45")
+@pytest.mark.parametrize(
+    ("ensemble", "times"), [("into", 2), ("passed", 2), ("through", 4), ("beyond", 4)]
+)
+def test_large_inputs_of_a_member_are_found_again(
+    server: Server, ensemble: str, times: int
+) -> None:
+    sent = [np.full(100_000, value, np.float32) for value in (1, 2, 1, 2)]
+    before = counts(server, "cached_twice")
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        for data in sent:
+            tensor = http_client.InferInput("INPUT0", list(data.shape), "FP32")
+            tensor.set_data_from_numpy(data)
+            answer = client.infer(ensemble, [tensor]).as_numpy("OUTPUT0")
+
+            np.testing.assert_array_equal(times * data, answer)
+
+    after = counts(server, "cached_twice")
+    grown = {kind: after[kind] - before[kind] for kind in after}
+    assert (2, 2, 2) == (grown["cache_hit"], grown["cache_miss"], grown["executions"])
 
 
 def test_many_at_once_get_the_answers_to_their_own_questions(server: Server) -> None:

@@ -104,12 +104,9 @@ class Caching:
         return request.generation.number, asker, asked
 
     def _key_of_step(self, data: bytes) -> bytes:
-        """Its inputs are those of the ensemble and what other steps made of them; where all are
-        small they are here. Others are known by the memory that they lie in, which is no key."""
-        body = wire.decode_request(data)
-        if any(type(tensor.data) is wire.Reference for tensor in body.inputs):
-            return b""
-        return self._keys.of(body)
+        """Its inputs are those of the ensemble and what other steps made of them; large ones have
+        digests if they were made for a model with a cache."""
+        return self._keys.of_placed(wire.decode_request(data))
 
     def keep(self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes) -> None:
         """The only response of a request that was not found. Nobody has been told of it yet, so

@@ -154,12 +154,22 @@ class Ensembles:
             row, body = _request(run, wave, step, generation, own_id)
             if core.generations.any_takes_gpu and self._may_stay(run, step):
                 row = row._replace(flags=row.flags | wire.ON_GPU)
+            if core.caching.cache is not None and self._is_hashed(run, step):
+                row = row._replace(flags=row.flags | wire.HASHED)
             member = Inflight(BROKER, row, body, generation, now_ns)
             member.call = Call(run, wave, step)
             run.open[own_id] = member
             run.unanswered[step.number] += 1
             wave.holds += 1
             core.submit(member, now_ns)
+
+    def _is_hashed(self, run: Run, step: Step) -> bool:
+        """Whether what it makes is read by a model with a cache, or was to be hashed anyway."""
+        return bool(run.request.row.flags & wire.HASHED) or any(
+            self._core.generations.feeds_cache(reader.model, reader.version)
+            for name in run.selection.wanted[step.number]
+            for reader in run.selection.readers.get(step.outputs[name], ())
+        )
 
     def _may_stay(self, run: Run, step: Step) -> bool:
         """Whether what it makes may stay on a GPU: each tensor has one reader, which could write

@@ -78,6 +78,17 @@ class Generations:
                 del self._successors[earlier]
         return removed
 
+    def feeds_cache(self, model: str, version: int, around: tuple[str, ...] = ()) -> bool:
+        """Whether the inputs of a request to it may be looked up: it has a cache, or is an ensemble
+        with a member that has one."""
+        newest = self.newest(model, version)
+        if newest is None or model in around:
+            return False
+        if newest.is_cached or newest.plan is None:
+            return newest.is_cached
+        around = (*around, model)
+        return any(self.feeds_cache(step.model, step.version, around) for step in newest.plan.steps)
+
     def awaits_hello(self, model: str) -> bool:
         """Whether a stub of any generation of it may have to tell of an earlier broker yet."""
         return any(g.awaits_hello for g in self._by_number.values() if g.model == model)

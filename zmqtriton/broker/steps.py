@@ -45,7 +45,7 @@ class Plan:
     def __init__(self, model: str, config: dict[str, Any]) -> None:
         self.model = model
         scheduling = config["ensemble_scheduling"]
-        steps = [_step(number, entry) for number, entry in enumerate(scheduling["step"])]
+        self.steps = [_step(number, entry) for number, entry in enumerate(scheduling["step"])]
         self.inputs = tuple(entry["name"] for entry in config.get("input", []))
         self.is_batching = config.get("max_batch_size", 0) > 0
         #: Shapes that are others within the ensemble than for those who ask.
@@ -57,7 +57,7 @@ class Plan:
         }
         #: How many requests of one step may be unanswered in each run; 0: any number.
         self.most_at_once = int(scheduling.get("max_inflight_requests", 0))
-        self._writers = {name: step for step in steps for name in step.outputs.values()}
+        self._writers = {name: step for step in self.steps for name in step.outputs.values()}
         self._everything = self._select(tuple(sorted(self.outputs)))
         #: What was asked for before.
         self._known: dict[tuple[str, ...], Selection] = {}
