@@ -20,7 +20,6 @@ from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance
 from zmqtriton.broker.iterations import Iterations
-from zmqtriton.broker.latencies import Latencies
 from zmqtriton.broker.limits import Limits
 from zmqtriton.broker.measures import Measures
 from zmqtriton.broker.outbox import Outbox
@@ -68,7 +67,7 @@ class Core:
 
     def begin(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
-        self.generations.latencies = Latencies(settings, clock)
+        self.generations.begin(settings, clock)
         self.caching.begin(settings, clock)
         self._dispatch.number_from(epoch << 40)
         self._sequencing.epoch = epoch
@@ -397,8 +396,5 @@ class Core:
         self.demands.look(now_ns)
         self._dispatch.proceed(now_ns)
 
-    def ask_statistics(
-        self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
-    ) -> None:
-        answer = report(self, serial, message, wall_offset_ns, now_ns)
-        self.outbox.asides.append((serial, answer))
+    def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
+        self.outbox.asides.append((serial, report(self, serial, message, *times_ns)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.broker.caching import no_clock
+from zmqtriton.broker.caching import Clock, no_clock
 from zmqtriton.broker.latencies import Latencies
 from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
@@ -25,7 +25,7 @@ class Generations:
     def __init__(self) -> None:
         self._by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
-        self.latencies = Latencies("{}", no_clock)
+        self._latencies = Latencies("{}", no_clock)
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
         #: Those that are gone, and the one that takes what was still on its way to them.
@@ -33,6 +33,10 @@ class Generations:
         #: Models go and come back by themselves, so those that went are known for a while.
         self.keeps_departed = False
         self._departed: dict[int, Generation] = {}
+
+    def begin(self, settings: str, clock: Clock) -> None:
+        """What is served from now on is counted as the settings in the birth message want it."""
+        self._latencies = Latencies(settings, clock)
 
     def __getitem__(self, number: int) -> Generation:
         return self._by_number[number]
@@ -49,7 +53,7 @@ class Generations:
             known.regroup(message.config)
             return known
         new = Generation(message.generation, message.model, message.version, message.config)
-        new.measure(self.latencies)
+        new.measure(self._latencies)
         self._by_number[new.number] = new
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})

@@ -22,7 +22,7 @@ class Traffic:
 
 
 def report(
-    core: Core, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int
+    core: Core, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
 ) -> wire.Statistics:
     """The counters, with those that belong to no model, or Triton's error for what is unknown.
     What models measure goes to who makes a page of it."""
