@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.grpc_api.fake_gateway import news
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.demand import Demand, NotLoaded, attempt, of
+from zmqtriton_frontends.http_api.shortcut import Exchange, Head
 
 
 class Supervisor:
@@ -107,6 +109,40 @@ def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
 
         assert "Request for unknown model: 'nobody' is not found" == missing.value.text
         assert InvalidArgument.http_status == missing.value.http_status
+
+    run(test())
+
+
+def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> None:
+    """Over HTTP the body is gone with its client."""
+
+    async def test() -> None:
+        supervisor = Supervisor()
+        demand = Demand(supervisor.call, 60.0)
+        asked: list[Any] = []
+
+        def find(target: tuple[str, str]) -> None:
+            asked.append(target)
+            raise NotLoaded(Unavailable("not loaded"), "m", demand)
+
+        shortcut: Any = SimpleNamespace(
+            inference=SimpleNamespace(find=find, reader=None),
+            gateway=SimpleNamespace(cancel=lambda own_id: None),
+        )
+        exchange = Exchange(shortcut, Head(("m", ""), 0, None, None), lambda *_: None)
+        exchange.begin(b"")
+        loading = exchange._task
+        assert loading is not None
+        await asyncio.sleep(0)
+        supervisor.answer.set_result(True)
+        while not loading.done():
+            await asyncio.sleep(0)
+
+        exchange.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+        assert [("m", "")] == asked
 
     run(test())
 

@@ -154,6 +154,7 @@ class Exchange:
         self._shortcut.gateway.cancel(self._id)
         if self._task is not None:
             self._task.cancel()
+            self._task = None
 
     # -------------------------------------------------- called by the gateway
 
@@ -185,8 +186,8 @@ class Exchange:
         self._task.add_done_callback(functools.partial(self._awaited, then))
 
     def _awaited(self, then: Callable[[_T], None], task: asyncio.Task[_T]) -> None:
-        if task.cancelled():
-            return
+        if task.cancelled() or task is not self._task:
+            return  # the client has left, and its body with it
         try:
             then(task.result())
         except Exception as error:  # noqa: BLE001 - as above
