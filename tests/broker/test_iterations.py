@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -241,3 +242,23 @@ def test_states_of_such_requests_need_no_word_when_they_are_over() -> None:
     _return(world, _batch(world), 1)
 
     assert [] == world.works.get(S, [])
+
+
+def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_else() -> None:
+    world = Sequences(_iterative())
+    for _ in range(3):
+        world.send(0)
+    _return(world, _batch(world))
+
+    batch = _batch(world)
+    _return(world, batch, 1)
+    batch = _batch(world)
+    assert [0, 2, 3] == _ids(batch)
+    _return(world, batch, 2, 3)
+
+    world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
+    world.take()
+    entry = json.loads(world.told[-1].result)["model_stats"][0]
+    sizes = {b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]}
+    assert {1: 1, 3: 2} == sizes
+    assert 3 == entry["inference_count"]

@@ -12,6 +12,7 @@ from zmqtriton_floor import wire
 
 F, S, S2 = 1, 11, 12
 FULL = "Exceeds maximum queue size"
+START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
 
 def _limited(most: str = "", **settings: int) -> World:
@@ -107,3 +108,51 @@ def test_the_refused_are_counted() -> None:
     assert 2 == entry["zmqtriton"]["failures"]["REJECTED"]
     assert 2 == entry["inference_stats"]["fail"]["count"]
     assert (2, 1) == (document["zmqtriton"]["refused"], document["zmqtriton"]["unanswered"])
+
+
+def _part(own_id: int, flags: int = 0) -> wire.Request:
+    return request(own_id, correlation=7, flags=flags)
+
+
+def _sequences(most: str) -> World:
+    world = World()
+    parameters = {"MAX_REQUESTS": {"string_value": most}}
+    sequences = {"max_sequence_idle_microseconds": "1000000", "direct": {}}
+    world.serve(config={"name": "m", "parameters": parameters, "sequence_batching": sequences})
+    world.frontend(F)
+    world.stub(S)
+    return world
+
+
+BEFORE = (
+    "inference request for sequence 7 to model 'm' must specify the START flag on the first "
+    "request of the sequence, because an earlier one was lost: a request of it was not executed: "
+)
+
+
+def test_a_sequence_of_which_one_is_too_much_does_not_go_on_without_it() -> None:
+    world = _sequences("2")
+    world.infer(F, _part(1, START), _part(2), _part(3))
+
+    world.finish(S)
+    world.infer(F, _part(4))
+
+    assert [FULL, BEFORE + FULL] == _texts(world, 3, 4)
+    assert [2] == [work.id for work in world.works[S]]
+    world.finish(S)
+    world.infer(F, _part(5, START), _part(6, END))
+    assert [5] == [work.id for work in world.works[S]]
+    world.finish(S)
+    assert [6] == [work.id for work in world.works[S]]
+
+
+def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second() -> None:
+    world = _sequences("1")
+    world.infer(F, _part(1, START), _part(2, START))
+
+    world.finish(S)
+    world.infer(F, _part(3))
+
+    assert [FULL, BEFORE + FULL] == _texts(world, 2, 3)
+    assert not world.works[S]
+    assert 0 == world.core.generations[1].unanswered

@@ -97,9 +97,10 @@ class Dispatch:
             return False
         instance, requests = chosen
         number = next(self._numbers)
-        works = self._outbox.works.setdefault(instance.serial, [])
-        works += generation.works(requests, number, self._numbers)
-        self._begin(instance, generation, Batch(number, requests, now_ns))
+        works = generation.works(requests, number, self._numbers)
+        self._outbox.works.setdefault(instance.serial, []).extend(works)
+        fillers = len(works) - len(requests)
+        self._begin(instance, generation, Batch(number, requests, now_ns, fillers))
         return True
 
     def _await_due(self, generation: Generation) -> None:

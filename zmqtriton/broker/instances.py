@@ -98,6 +98,8 @@ class Batch(NamedTuple):
     number: int
     requests: list[Inflight]
     dispatched_ns: int
+    #: What fills empty slots beside them: the model computes those too.
+    fillers: int = 0
 
 
 class HasBegun(Protocol):

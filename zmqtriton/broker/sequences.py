@@ -33,6 +33,7 @@ from zmqtriton_floor.wire import (
 _MOST_LOST = 10_000
 #: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
 FILLERS = 1 << 62
+_NOT_EXECUTED = "a request of it was not executed: "
 
 
 class Sequences:
@@ -228,14 +229,29 @@ class Sequences:
                 self._backlog[later] = None
 
     def break_off(self, request: Inflight, error: ZmqTritonError) -> list[Inflight]:
-        """It is not executed: those after it, which can not be either, as their model would lack
-        what it brings."""
+        """It is not executed: those after it, whose model would lack what it brings."""
         sequence = request.sequence
         if sequence is None or sequence.executing is request:
             return []
         rest = [other for other in sequence.waiting if other is not request]
-        self._abort(sequence, InvalidArgument(f"a request of it was not executed: {error.text}"))
+        self._abort(sequence, InvalidArgument(_NOT_EXECUTED + error.text))
         return rest
+
+    def miss(self, correlation: Correlation, error: ZmqTritonError) -> None:
+        """One of it was refused before it came here: what is here is executed, and nothing that
+        comes later, until the sequence starts again."""
+        sequence = self._sequences.get(correlation)
+        if sequence is None or not sequence.is_complete:
+            self._remember(correlation, InvalidArgument(_NOT_EXECUTED + error.text))
+        self.close(correlation)
+
+    def close(self, correlation: Correlation) -> None:
+        """What has come of it is executed, and then it is over as if its END had come."""
+        sequence = self._sequences.get(correlation)
+        if sequence is not None and not sequence.is_complete:
+            sequence.is_complete = True
+            if sequence.is_idle:
+                self._end(sequence)
 
     def _abort(self, sequence: Sequence, cause: ZmqTritonError) -> None:
         """Nothing of it that waits is executed; whoever called refuses that."""

@@ -51,8 +51,33 @@ class Sequencing:
                 self._core.recovery.proceed(now_ns)
                 return
             generation.sequences.admit(request, now_ns, self._core.outbox.warnings)
+            if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
+                self._close_elsewhere(generation, request.row.correlation)
         except ZmqTritonError as error:
             self._core.refuse(request, error, statistics.REJECTED, now_ns)
+
+    def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
+        """Its client has begun anew: if it was open in another generation of the model, nothing
+        that comes now is meant for that."""
+        kin = generation.model, generation.version
+        for other in list(self._core.generations):
+            if other is not generation and (other.model, other.version) == kin and other.sequences:
+                self._end_in(other, correlation)
+
+    def _end_in(self, generation: Generation, correlation: wire.Correlation) -> None:
+        assert generation.sequences is not None
+        generation.sequences.close(correlation)
+        if generation.is_retired:
+            self._core.answers.check_drained(generation)
+
+    def miss(self, generation: Generation, row: wire.Request, error: ZmqTritonError) -> None:
+        """A request was not even admitted: if it is of a sequence, that cannot go on."""
+        if generation.sequences is not None and not generation.is_iterative:
+            generation.sequences.miss(row.correlation, error)
+            if row.flags & wire.SEQUENCE_START:
+                self._close_elsewhere(generation, row.correlation)
+            if generation.is_retired:
+                self._core.answers.check_drained(generation)
 
     def lose(
         self,

@@ -110,7 +110,7 @@ class ModelStatistics:
         if not requests:
             return  # an earlier broker knew of which
         count = len(requests)
-        size = queue_ns = 0
+        size, queue_ns = batch.fillers, 0
         for request in requests:
             size += request.row.batch_size or 1
             queue_ns += request.dispatched_ns - request.arrived_ns

@@ -1,0 +1,100 @@
+"""Sequences of a model that is loaded anew while they go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.test_sequences import _IDLE_NS, S2, S, Sequences, _config, _must_start
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.wire import SEQUENCE_END as END
+from zmqtriton_floor.wire import SEQUENCE_START as START
+
+
+def _is_drained(world: Sequences, generation: int = 1) -> bool:
+    return wire.Drained(generation) in world.told
+
+
+def _reloaded() -> Sequences:
+    """Sequence 5 has begun at S, and then the model was loaded again, which S2 serves."""
+    world = Sequences(_config(slots=2))
+    world.send(5, START)
+    world.finish(S)
+    world.serve(2, config=_config(slots=2))
+    world.stub(S2, generation=2)
+    world.core.retire(wire.Retire(1))
+    world.take()
+    return world
+
+
+def _send_to_new(world: Sequences, sequence: int, flags: int = 0) -> int:
+    return world.send(sequence, flags, generation=2)
+
+
+@pytest.mark.row("E78")
+def test_a_sequence_goes_on_where_it_began_until_it_ends() -> None:
+    world = _reloaded()
+    assert not _is_drained(world)
+
+    begun = _send_to_new(world, 6, START)
+    going_on = _send_to_new(world, 5)
+    assert ([going_on], [begun]) == (world.given(S), world.given(S2))
+    world.finish(S)
+    _send_to_new(world, 5, END)
+    world.finish(S)
+
+    assert _is_drained(world)
+    assert (InvalidArgument.number, _must_start(5)) == world.error(_send_to_new(world, 5))
+
+
+@pytest.mark.row("E78")
+def test_what_was_replaced_waits_for_idle_sequences_no_longer_than_they_may_be_idle() -> None:
+    world = _reloaded()
+    world.tick(_IDLE_NS - 1)
+    assert not _is_drained(world)
+
+    world.tick(1)
+
+    assert _is_drained(world)
+
+
+def test_a_start_that_names_what_was_replaced_begins_at_its_successor() -> None:
+    world = _reloaded()
+
+    begun = world.send(7, START)
+
+    assert ([], [begun]) == (world.given(S), world.given(S2))
+
+
+def test_a_sequence_that_begins_anew_at_the_successor_is_over_where_it_began() -> None:
+    world = _reloaded()
+
+    _send_to_new(world, 5, START | END)
+    world.finish(S2)
+    late = _send_to_new(world, 5)
+
+    assert _is_drained(world)
+    assert (InvalidArgument.number, _must_start(5)) == world.error(late)
+    assert [] == world.given(S)
+
+
+def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_successor() -> None:
+    world = _reloaded()
+    waiting = _send_to_new(world, 5)
+
+    begun = _send_to_new(world, 5, START)
+
+    assert ([waiting], [begun]) == (world.given(S), world.given(S2))
+    world.finish(S)
+    assert _is_drained(world)
+
+
+def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded() -> None:
+    world = Sequences(_config())
+    world.send(5, START)
+    world.finish(S)
+
+    world.core.retire(wire.Retire(1))
+    world.take()
+
+    assert _is_drained(world)
