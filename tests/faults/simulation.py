@@ -1,0 +1,67 @@
+"""`python -m tests.faults.simulation 10000`: so many seeded days of a broker, and what they broke.
+
+Each seed is a day of tests/broker/days.py: every scheduler, with the rate limiter, the cache, the
+bounds, and the deaths of stubs and frontends. Every tenth is also one in which brokers die, of
+tests/broker/test_simulation_epochs.py. Prints the seeds that broke a promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from unittest import mock
+
+from tests.broker.days import Day
+from tests.broker.test_simulation_epochs import Epochs, settle
+from zmqtriton_stub import answered
+
+STEPS = 150
+
+
+def _day(seed: int) -> None:
+    day = Day(seed)
+    day.run(STEPS)
+    day.end()
+
+
+def _epochs(seed: int) -> None:
+    epochs = Epochs(seed)
+
+    def now_ns() -> int:
+        return epochs.now
+
+    with mock.patch.object(answered, "_now_ns", now_ns):
+        epochs.run(STEPS, 0.05)
+        settle(epochs)
+
+
+def _broken(live: Callable[[int], None], seed: int) -> bool:
+    try:
+        live(seed)
+    except (AssertionError, LookupError, TypeError, ValueError, AttributeError):
+        print(f"seed {seed} of {live.__name__}:")
+        traceback.print_exc(limit=-3, file=sys.stdout)
+        return True
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", type=int, nargs="?", default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    broken = 0
+    for seed in range(options.first, options.first + options.runs):
+        broken += _broken(_day, seed)
+        broken += not seed % 10 and _broken(_epochs, seed)
+    took = time.monotonic() - begun
+    print(f"{options.runs} seeds in {took:.0f} s: {broken} broke a promise")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
