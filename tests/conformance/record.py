@@ -21,12 +21,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.conformance import lists
 from tests.conformance.cases import Case
 from tests.conformance.play import NO_ANSWER, Target, has_error
-from tests.conformance.repositories import Repository
 from tests.conformance.tables import REPOSITORIES, TABLES
 from tests.conformance.zmqtriton_target import ours
 from tests.server import free_ports
@@ -36,18 +35,27 @@ START_S = 120.0
 ATTEMPTS = 3
 
 
+class Writable(Protocol):
+    """A repository, as Triton needs it."""
+
+    @property
+    def options(self) -> Sequence[str]: ...
+
+    def write(self, directory: Path) -> None: ...
+
+
 class Triton:
     """Real Triton over a repository; started anew when a case has killed it or one of its stubs,
     which it does not start again itself."""
 
-    def __init__(self, command: Sequence[str], repository: Repository, directory: Path) -> None:
+    def __init__(self, command: Sequence[str], repository: Writable, directory: Path) -> None:
         self._command = command
         self._repository = repository
         self._directory = directory
         self._models = directory / "models"
         self._log = directory / "triton.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._http_port = 0
+        self.http_port = self.grpc_port = 0
         self._target: Target
 
     def play(self, case: Case) -> list[Any]:
@@ -55,19 +63,19 @@ class Triton:
         the one before that spoilt it, and some deaths are races."""
         for _ in range(ATTEMPTS):
             if self._process is None:
-                self._start()
+                self.start()
             answers = self._target.play(case)
             if not _is_broken(answers):
                 break
             self.stop()
         return answers
 
-    def _start(self) -> None:
+    def start(self) -> None:
         # A case may have changed what is in the repository.
         shutil.rmtree(self._models, ignore_errors=True)
         self._repository.write(self._models)
         http, grpc, metrics = free_ports(3)
-        self._http_port = http
+        self.http_port, self.grpc_port = http, grpc
         ports = [str(port) for port in (http, grpc, metrics)]
         with self._log.open("wb") as output:
             self._process = process = subprocess.Popen(
@@ -101,7 +109,7 @@ class Triton:
             self._process.wait()
         self._process = None
         # What a stub that died has left; the command names it for the port.
-        for segment in Path("/dev/shm").glob(f"*_{self._http_port}_*"):
+        for segment in Path("/dev/shm").glob(f"*_{self.http_port}_*"):
             segment.unlink(missing_ok=True)
 
 

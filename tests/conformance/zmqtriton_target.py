@@ -19,12 +19,12 @@ def ours(repository: Repository, directory: Path) -> Iterator[Target]:
     repository.write(server.repository)
     with server:
         # Its process may listen a moment later than that of HTTP.
-        eventually(lambda: _is_open(server.grpc_port), 30, "gRPC listens")
+        eventually(lambda: is_open(server.grpc_port), 30, "gRPC listens")
         target = Target(server.http_port, server.grpc_port, str(server.repository))
         yield target
         target.close()
 
 
-def _is_open(port: int) -> bool:
+def is_open(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
