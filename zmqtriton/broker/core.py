@@ -204,16 +204,11 @@ class Core:
                 continue
             try:
                 generation = self.generations.find(row)
+                is_client = peer.role != "stub" and not row.flags & wire.RESENT
+                self._sequencing.check_room(generation, row, is_client)
             except ZmqTritonError as error:
                 if not self.demands.hold(serial, row, body, error, now_ns):
                     self.answers.deny(serial, row.id, error)
-                continue
-            is_client = peer.role != "stub" and not row.flags & wire.RESENT
-            try:
-                self.limits.check(generation, is_client)
-            except Unavailable as error:
-                self._sequencing.miss(generation, row, error)
-                self.answers.deny(serial, row.id, error)
                 continue
             if peer.role == "stub":
                 row = generation.adopt(row)

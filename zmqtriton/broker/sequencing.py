@@ -70,8 +70,15 @@ class Sequencing:
         if generation.is_retired:
             self._core.answers.check_drained(generation)
 
-    def miss(self, generation: Generation, row: wire.Request, error: ZmqTritonError) -> None:
-        """A request was not even admitted: if it is of a sequence, that cannot go on."""
+    def check_room(self, generation: Generation, row: wire.Request, is_client: bool) -> None:
+        """Raises Unavailable where there is none; a sequence cannot go on without that request."""
+        try:
+            self._core.limits.check(generation, is_client)
+        except Unavailable as error:
+            self._miss(generation, row, error)
+            raise
+
+    def _miss(self, generation: Generation, row: wire.Request, error: ZmqTritonError) -> None:
         if generation.sequences is not None and not generation.is_iterative:
             generation.sequences.miss(row.correlation, error)
             if row.flags & wire.SEQUENCE_START:
