@@ -36,6 +36,7 @@ _ROLES = (
     ("nursery", re.compile(r"zmqtriton_stub.* --nursery")),
     ("stub", re.compile(r"zmqtriton_stub")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
+    ("tracer", re.compile(r"zmqtriton[./]tracing")),
     ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),

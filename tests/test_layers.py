@@ -136,6 +136,12 @@ LAYERS = (
         "is the one place that knows the library, which is an extra",
     ),
     Layer(
+        "zmqtriton.tracing",
+        (_FLOOR, "zmqtriton.tracing"),
+        ("zmq",),
+        "takes what others have seen, and knows none of them",
+    ),
+    Layer(
         "zmqtriton.broker",
         (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
         ("zmq",),

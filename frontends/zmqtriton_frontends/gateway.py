@@ -28,6 +28,7 @@ from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.replies import Reply
 from zmqtriton_frontends.streams import ResponseStream, Streams
 from zmqtriton_frontends.streams import StreamItem as StreamItem  # for our callers
+from zmqtriton_frontends.traces import Traces
 from zmqtriton_frontends.unanswered import Unanswered
 
 _log = logging.getLogger(__name__)
@@ -53,19 +54,18 @@ class Gateway:
         #: Those of them that the broker will answer.
         self._questions: dict[int, wire.AskStatistics] = {}
         self._outgoing, self._flush_due = Outgoing(), False
-        #: There from the birth on.
-        self.payload: Payload
+        self.payload: Payload  # there from the birth on
         self.serial = 0
         self.settings: dict[str, Any] = {}
+        self.traces = Traces()
         self.catalogue = Catalogue()
         self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionLeft(number))
         self.streams = Streams(self._replies, self._grant)
         self.is_stopping = False
         self.malformed = 0  # messages that did not decode, or that answered nothing that was asked
-        #: Called when the server opens, when it stops, and when the supervisor is gone.
         self.on_open: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
-        self.on_end: Callable[[], None] = lambda: os._exit(1)
+        self.on_end: Callable[[], None] = lambda: os._exit(1)  # the supervisor is gone
 
     @property
     def in_flight(self) -> int:
@@ -110,8 +110,7 @@ class Gateway:
 
     def begin(self, request: CheckedRequest, reply: Reply) -> int:
         """Small ones only, without places; the reply gets the response's body. Its id."""
-        own_id = self._ask(request)
-        self._replies[own_id] = reply
+        self._replies[own_id := self._ask(request)] = reply
         return own_id
 
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
@@ -127,8 +126,7 @@ class Gateway:
                         yield item.stored(claim.store)
             return
         own_id = await self._send_request(request)
-        stream = ResponseStream(self._loop, own_id)
-        self._replies[own_id] = stream
+        self._replies[own_id] = stream = ResponseStream(self._loop, own_id)
         self._streams.add(stream)
         ready = stream.reader.ready
         try:
@@ -149,19 +147,20 @@ class Gateway:
 
     async def _send_request(self, request: CheckedRequest) -> int:
         """Its id. Large tensors are put where its stub can map them."""
-        is_plain = not is_large(request.body)
-        return self._ask(request) if is_plain else await self.payload.send(request, self._ask)
+        if is_large(request.body):
+            return await self.payload.send(request, self._ask)
+        return self._ask(request)
 
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""
         if self.is_stopping:
             raise Unavailable(STOPPING)
-        model, body, admission, options, _, on_asked, _, cache_key = request
+        model, body, admission, options, _, on_asked, _, cache_key, trace = request
         self._next_id = own_id = self._next_id + 1
         row = wire.Request(
             *(own_id, model.generation, "", -1, options.flags, options.priority),
             *(options.timeout_us, options.deadline_ns, admission.batch_size, admission.batch_key),
-            *(options.correlation, cache_key),
+            *(options.correlation, cache_key, trace.context if trace is not None else ""),
         )
         self._outgoing.requests.append(row)
         self._outgoing.bodies.append(wire.encode_body(body))
@@ -267,8 +266,7 @@ class Gateway:
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         """What the supervisor answers to a control call; raises its error."""
-        document = json.dumps(arguments)
-        if len(document) > wire.MAX_DOCUMENT:
+        if len(document := json.dumps(arguments)) > wire.MAX_DOCUMENT:
             raise InvalidArgument(f"the request is too large: {len(document)} bytes")
         self._next_id = own_id = self._next_id + 1
         answer = self._answers[own_id] = self._loop.create_future()
@@ -279,7 +277,7 @@ class Gateway:
             self._answers.pop(own_id, None)
 
     def listening(self, service: str, address: str) -> None:
-        """Tells the supervisor that clients can connect."""
+        """Clients can connect."""
         self._tell(wire.Listening(service, address))
 
     def drained(self) -> None:
@@ -304,6 +302,8 @@ class Gateway:
                 self.payload.hear(message, descriptors)
             elif type(message) is wire.Logging:
                 self.settings.update(logs.change(logs.Wanted.of(json.loads(message.settings))))
+            elif type(message) is wire.Tracing:
+                self.traces.change(json.loads(message.settings))
             else:
                 self._hear(message)
             for unexpected in descriptors:
@@ -358,6 +358,7 @@ class Gateway:
         self.streams.be_born(self._loop, birth.serial, birth.directory)
         self.payload = Payload(birth.serial, self.settings, self._tell, self._tell_broker)
         self.catalogue.keys = self.payload.keys
+        self.traces.begin(birth.directory, self.settings)
         self._connect(birth.epoch)
 
     # ------------------------------------------------------------ the broker
@@ -384,8 +385,7 @@ class Gateway:
         self._disconnect()
         self.catalogue.has_broker = False
         self._epoch = epoch
-        if epoch:
-            # Not now: whoever got a response in this turn opens it first, so that it is known.
+        if epoch:  # Not now: who got a response in this turn opens it first, so that it is known.
             self._loop.call_soon(self._follow, epoch)
 
     def _follow(self, epoch: int) -> None:

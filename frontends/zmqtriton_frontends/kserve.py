@@ -15,6 +15,7 @@ from zmqtriton_frontends import narration
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.classification import NO_CLASSES, Classes
 from zmqtriton_frontends.regions import NO_PLACES, Place
+from zmqtriton_frontends.trace import Trace
 
 
 class Options(NamedTuple):
@@ -43,6 +44,7 @@ class CheckedRequest(NamedTuple):
     classes: Classes = NO_CLASSES
     #: Where answers are kept.
     cache_key: bytes = b""
+    trace: Trace | None = None
 
 
 def prepare(

@@ -74,6 +74,27 @@ def open_dealer(context: Any, address: str) -> Socket:
     return socket
 
 
+def spans_address(directory: str) -> str:
+    """The PULL of the process that keeps traces."""
+    return "ipc://" + os.path.join(directory, "spans")
+
+
+def open_pusher(context: Any, address: str, limit: int) -> Socket:
+    """A connected PUSH that keeps up to `limit` messages for a peer that is not there, or slow."""
+    socket = _open(context, zmq.PUSH)
+    socket.setsockopt(zmq.SNDHWM, limit)
+    socket.connect(address)
+    return socket
+
+
+def open_puller(context: Any, address: str, limit: int) -> Socket:
+    """A bound PULL that takes in up to `limit` messages of each peer."""
+    socket = _open(context, zmq.PULL)
+    socket.setsockopt(zmq.RCVHWM, limit)
+    socket.bind(address)
+    return socket
+
+
 def open_publisher(context: Any, address: str) -> Socket:
     """A bound XPUB; what it receives are subscriptions: 1 or 0, and the topic."""
     socket = _open(context, zmq.XPUB)

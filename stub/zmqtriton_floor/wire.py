@@ -1,19 +1,16 @@
 """The protocol between zmqtriton's processes. Nothing else in the project builds or splits frames.
 
 A message on a ZeroMQ socket is
-
     +--------+--------+--------+---
     | header | body 0 | body 1 | ...      one body for each row of the header's list of rows
     +--------+--------+--------+---
 
-and on a lifeline (a socketpair to the supervisor) or the control socket just the header. On the
-publisher of a stub with a decoupled model, from which frontends get responses past the broker, the
-topic (see endpoints.py) stands before the header in the same frame.
+and on a lifeline or the control socket just the header. On a stub's publisher the topic (see
+endpoints.py) stands before the header in the same frame.
 
-The **header** is one msgpack array of fixed positions: `[VERSION, kind, field, field, ...]`, the
-fields being those of the kind's class below, in their order; a row in a list is the array of the
-row's fields. The **body** is one request or response as `RequestBody` or `ResponseBody`. The broker
-reads headers and forwards bodies unread.
+The **header** is one msgpack array `[VERSION, kind, field, field, ...]`, the fields being those of
+the kind's class below; a row in a list is the array of the row's fields. The **body** is one
+`RequestBody` or `ResponseBody`, which the broker forwards unread.
 
 Three conversations, frontend (F), broker (B), stub (S), supervisor (V):
 
@@ -60,22 +57,18 @@ Correlation = Union[int, str]  # a sequence's id: an integer, or a string of up 
 Ids = List[int]
 
 INTEGERS = {
-    "Count": (0, 2**63 - 1),
-    "Number": (-(2**63), 2**63 - 1),
-    "Code": (0, 99),
-    "Flags": (0, 2**32 - 1),
+    **{"Count": (0, 2**63 - 1), "Number": (-(2**63), 2**63 - 1)},
+    **{"Code": (0, 99), "Flags": (0, 2**32 - 1)},
 }
 LENGTHS = {
-    "Name": (str, 0, 1024),
-    "Text": (str, 0, 1 << 16),
+    **{"Name": (str, 0, 1024), "Text": (str, 0, 1 << 16)},
     "Document": (str, 0, MAX_DOCUMENT),
     "Blob": (bytes, 0, 1 << 26),
     "Token": (bytes, 16, 16),
 }
 
 # Flags of a request, the first two as in Triton.
-SEQUENCE_START = 1
-SEQUENCE_END = 2
+SEQUENCE_START, SEQUENCE_END = 1, 2
 RESENT = 4  # an earlier broker may have known it
 ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
 UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
@@ -84,6 +77,7 @@ ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they a
 NOT_READY = 128  # set by the broker: it fills an empty slot; inputs without data are zeros
 OVER = 256  # set by the broker: that sequence is over; alone in its batch, which is not executed
 HASHED = 512  # set by the broker: references to large outputs are to have digests
+TRACE_TENSORS = 1024  # its trace, if it has one, shows its tensors too
 STREAM_WINDOW = 256  # responses of one request that may be under way; the final one may come on top
 FINAL = 1  # a flag of an outcome and of a reply
 
@@ -106,6 +100,7 @@ class Request(NamedTuple):
     batch_key: Count  # equal keys may share a batch
     correlation: Correlation  # 0 or "": no sequence
     cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; none: it is not looked up
+    trace: Name = ""  # W3C's traceparent of the span that it belongs to; "": it is not traced
 
 
 class Work(NamedTuple):
@@ -118,6 +113,7 @@ class Work(NamedTuple):
     correlation: Correlation
     priority: Count
     timeout_us: Count
+    trace: Name = ""  # traceparent of the request's own span
 
 
 class Block(NamedTuple):
@@ -129,24 +125,19 @@ class Block(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One response of a request; its body is a ResponseBody, or empty with an error.
-
-    With FINAL the number is that of the last response, or of the one that does not come: a body
-    that is empty without an error is no response.
-    """
+    """One response; its body is a ResponseBody, or empty with an error or with a FINAL alone."""
 
     peer: Count
     id: Count
     code: Code
     text: Text
     flags: Flags  # FINAL: no other will follow
-    number: Count = 0  # of this response within its request, from 0
+    number: Count = 0  # of this response, from 0; of a FINAL alone: the one that does not come
     blocks: list[Block] = []  # leased to whoever gets the body; released one by one
 
 
 class Grant(NamedTuple):
-    """How far the reader of a request's responses has come; the stub may be STREAM_WINDOW ahead.
-    Counted from the first response, so that one that gets lost is made up for by the next."""
+    """How far the reader of a request's responses has come; the stub may be STREAM_WINDOW ahead."""
 
     peer: Count
     id: Count
@@ -181,8 +172,7 @@ class Route(NamedTuple):
 
 
 class Await(NamedTuple):
-    """One request of a stub without whose next reply execute() of a batch does not go on; of
-    several for the same batch any one will do."""
+    """A request without whose next reply, or another's, execute() of a batch does not go on."""
 
     batch: Count  # 0: any that this process is in
     id: Count
@@ -193,8 +183,8 @@ class Await(NamedTuple):
 
 
 class Hello(NamedTuple):
-    """The first message of a connection; any other before it is dropped. It tells the next broker
-    what a dead one knew. Bodies: one for each answered outcome."""
+    """The first message of a connection. It tells the next broker what a dead one knew. Bodies: one
+    for each answered outcome."""
 
     serial: Count
     token: Token
@@ -232,14 +222,13 @@ class Consumed(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """Each of these is held once more: from a stub that has passed them on in a request which
-    outlives its own to the broker, and on to the owner, as for those in an outcome."""
+    """Each is held once more, in a request that outlives its stub's own; to broker and owner."""
 
     blocks: list[Block]
 
 
 class Release(NamedTuple):
-    """Each of these blocks is held once less: from a holder to the broker, and on to the owner."""
+    """Each of these blocks is held once less: to broker and owner."""
 
     blocks: list[Block]
 
@@ -355,7 +344,7 @@ class Initialize(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """To a Loaded that says is_asked: with a lifeline for a thread that answers for is_ready."""
+    """To a Loaded that is_asked: with a lifeline for a thread that answers for is_ready."""
 
 
 class Finish(NamedTuple):
@@ -521,6 +510,19 @@ class Logging(NamedTuple):
     settings: Document
 
 
+class Tracing(NamedTuple):
+    """To frontends: which requests are traced from now on, as a Birth has it."""
+
+    settings: Document
+
+
+class Span(NamedTuple):
+    """To the process that keeps traces: what somebody knows of this span."""
+
+    trace: Name  # its traceparent
+    told: Document
+
+
 class NoRegion(NamedTuple):
     """No new request may name it; say RegionLeft when the last that does is answered."""
 
@@ -607,7 +609,7 @@ _KINDS: tuple[type[Any], ...] = (
     *(Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed, Loaded, Failed),
     *(Said, Drained, Proved, Overdue, Consumed, Lease, Release, MakeSegment, SegmentMade),
     *(DropSegment, AskSegment, SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held),
-    *(Settled, Logging, Probe, Waits, Called),
+    *(Settled, Logging, Probe, Waits, Called, Tracing, Span),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
@@ -655,8 +657,7 @@ class ResponseBody(NamedTuple):
 
 # ------------------------------------------------------- encode and decode
 
-# One Packer for all costs a quarter of packb(); the C one is safe among threads, since it never
-# lets go of the GIL for what we pack. The fallback in pure Python is not.
+# One Packer costs a quarter of packb(); the C one, which keeps the GIL, is safe among threads.
 _pack: Callable[[Any], bytes] = (
     msgpack.packb if "fallback" in msgpack.Packer.__module__ else msgpack.Packer().pack
 )
@@ -667,7 +668,7 @@ def encode(message: Any) -> bytes:
     return _pack((VERSION, _NUMBERS[type(message)], *message))
 
 
-# What a named tuple's own constructor does after counting, which is done here by the types.
+# What a named tuple's own constructor does after counting.
 _new: Callable[[type[Any], list[Any]], Any] = tuple.__new__
 
 
@@ -677,7 +678,6 @@ class _Form:
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
         self.fields: tuple[str, ...] = cls._fields
-        # Annotations are text here; NamedTuple wraps them.
         self.kinds: list[str] = [t.__forward_arg__ for t in cls.__annotations__.values()]
         self.types: frozenset[tuple[type, ...]] = frozenset(
             itertools.product(*(self._types(kind) for kind in self.kinds))

@@ -96,6 +96,8 @@ class Executions:
         # The model may do with its list what it likes.
         execution.requests = requests.copy()
         execution.ids = narration.begun(self._instance, requests)
+        if any(pending.work.trace for pending in batch):
+            self._instance.tracing.begun(requests)
         execution.ready_ns = execution.executed_ns = _now_ns()
         for pending in batch if self._instance.is_decoupled else ():
             pending.begin(execution.ready_ns)
@@ -234,6 +236,16 @@ class Executions:
             done_ns - execution.executed_ns,
         )
         self._instance.measures.flush()  # whoever has the answer finds them
+        if any(pending.work.trace for pending in execution.batch):
+            self._instance.tracing.executed(
+                execution.batch,
+                [
+                    ("COMPUTE_START", execution.begun_ns),
+                    ("COMPUTE_INPUT_END", execution.ready_ns),
+                    ("COMPUTE_OUTPUT_START", execution.executed_ns),
+                    ("COMPUTE_END", done_ns),
+                ],
+            )
         answers, execution.answers = execution.answers, []
         self._batches.pop(execution.number, None)
         self.tasks.pop(execution.number, None)

@@ -18,6 +18,7 @@ from zmqtriton_stub.measuring import Measures
 from zmqtriton_stub.outbox import Outbox
 from zmqtriton_stub.pb_errors import TritonModelException, clip
 from zmqtriton_stub.states import States
+from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
     from zmqtriton_stub.asking import Asker
@@ -80,6 +81,8 @@ class Instance:
         self.reshaping: Reshaping | None = None
         #: What sequences have come to; None where the model keeps that itself.
         self.states: States | None = None
+        #: Tells of traced requests; of none until there is a server.
+        self.tracing = Tracing("", has_contexts=False)
         self._directory = load.directory
         self._outbox = Outbox(tell)
 

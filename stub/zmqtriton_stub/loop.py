@@ -30,6 +30,7 @@ from zmqtriton_stub.model import Model
 from zmqtriton_stub.pb_errors import clip, describe
 from zmqtriton_stub.readiness import Readiness
 from zmqtriton_stub.standstill import Standstill
+from zmqtriton_stub.tracing import Tracing
 from zmqtriton_stub.warmup import Warmup
 
 _now_ns = time.monotonic_ns
@@ -141,6 +142,10 @@ class Stub:
             self._instance.runtime = self._birth.directory
             self._instance.serial = self._birth.serial
             self._instance.call = self._memory.call
+            mode = json.loads(self._birth.settings).get("trace", {}).get("mode", "")
+            self._instance.tracing = Tracing(
+                self._birth.directory, has_contexts=mode == "opentelemetry"
+            )
             self._model.initialize(config, self._instance)
             self._warmup = Warmup(json.loads(config), load.directory)
         except _Finished:

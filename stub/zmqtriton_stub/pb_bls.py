@@ -220,6 +220,9 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     # What the other model takes for a batch we cannot know, so this says what it would be if the
     # first dimension were one. The broker takes it back where the model has none.
     shape = inputs[0].shape if inputs else []
+    trace = request._trace
+    if trace is not None and trace._parent:
+        flags |= trace._flags
     row = wire.Request(
         0,
         0,
@@ -232,6 +235,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
         shape[0] if shape else 0,
         batch_key(inputs, 1),
         request._correlation_id,
+        trace=trace._parent if trace is not None else "",
     )
     try:
         # A message that does not decode is dropped by the broker, and nobody would answer.

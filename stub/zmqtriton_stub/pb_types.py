@@ -61,10 +61,13 @@ class PreferredMemory:
 class InferenceTrace:
     """The trace that a request belongs to, if any."""
 
-    __slots__ = ("_context",)
+    __slots__ = ("_context", "_flags", "_parent")
 
     def __init__(self, context: str = "") -> None:
         self._context = context
+        #: The span that requests made with this belong to, and how it is traced.
+        self._parent = ""
+        self._flags = 0
 
     def get_context(self) -> str | None:
         return self._context or None
@@ -220,6 +223,8 @@ class InferenceRequest:
     def trace(self) -> InferenceTrace:
         if self._trace is None:
             self._trace = InferenceTrace()
+            if self._pending is not None and self._pending.work.trace:
+                self._pending.describe_trace(self._trace)
         return self._trace
 
     def set_release_flags(self, flags: int) -> None:

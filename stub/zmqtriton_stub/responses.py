@@ -7,6 +7,7 @@ request gets its final outcome, also where the model forgets it.
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any, Collection, Tuple
 
@@ -19,6 +20,7 @@ from zmqtriton_stub.pb_types import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceResponse,
+    InferenceTrace,
 )
 
 if TYPE_CHECKING:
@@ -109,6 +111,13 @@ class Pending:
             self._link.turn()
         return self.is_cancelled
 
+    def describe_trace(self, trace: InferenceTrace) -> None:
+        """Only of one that is traced."""
+        work = self.work
+        trace._parent, trace._flags = work.trace, work.flags & wire.TRACE_TENSORS
+        if self._link.instance.tracing.has_contexts:
+            trace._context = json.dumps({"traceparent": work.trace})
+
     @property
     def has_senders(self) -> bool:
         """Whether others than execute() may answer it."""
@@ -195,6 +204,8 @@ class Pending:
         outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
         narration.answered(instance, outputs)
         tensors = [packed(tensor) for tensor in outputs]
+        if self.work.trace:
+            instance.tracing.answered(self, tensors)
         blocks: list[wire.Block] = []
         try:
             if instance.reshaping is not None:

@@ -86,6 +86,8 @@ SAMPLES: tuple[Any, ...] = (
     wire.Probe(),
     wire.Waits([wire.Await(0, 5, 2)]),
     wire.Called(7, "m"),
+    wire.Tracing("{}"),
+    wire.Span("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "{}"),
 )
 GOLDEN = Path(__file__).parent / "golden.txt"
 

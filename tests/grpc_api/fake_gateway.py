@@ -17,6 +17,7 @@ from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.traces import Traces
 from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {
@@ -106,6 +107,7 @@ class FakeGateway(Gateway):
         self.serial = 7
         self.payload: Any = NoRoom()
         self.catalogue = Catalogue()
+        self.traces = Traces()
         self.is_stopping = False
         for model in models:
             self.catalogue.update(model)

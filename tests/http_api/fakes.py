@@ -18,6 +18,7 @@ from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.replies import Reply
+from zmqtriton_frontends.traces import Traces
 
 SETTINGS: dict[str, Any] = {
     "id": "triton",
@@ -92,6 +93,7 @@ class FakeGateway:
         self.settings = {**SETTINGS, **settings}
         self.serial = 7
         self.catalogue = Catalogue()
+        self.traces = Traces()
         self.is_stopping = False
         for message in MODELS:
             self.catalogue.update(message)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import World
-from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.trace_settings import TraceSettings
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIRST = {
@@ -23,7 +23,7 @@ _FIRST = {
 
 
 def trace(**options: Any) -> TraceSettings:
-    return TraceSettings(Plan(0.0), json.dumps({"trace": options}))
+    return TraceSettings(json.dumps({"trace": options}), lambda told: None)
 
 
 def test_a_models_own_setting_stands_until_it_is_undone() -> None:
@@ -78,14 +78,33 @@ def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
     } == settings.handle("", {"trace_level": ["TENSORS"], "log_frequency": "4"})
 
 
-def test_that_nothing_is_traced_yet_is_logged_once() -> None:
+def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
     world = World().start()
-    world.core.trace_settings = TraceSettings(world.core.plan, '{"trace": {"file": "/t"}}')
 
-    for _ in range(2):
-        world.call("trace.settings", {"changes": {"trace_level": ["TIMESTAMPS"]}})
+    world.call("trace.settings", {"changes": {"trace_rate": "7"}})
 
-    assert 1 == sum("nothing is traced yet" in line for line in world.log)
+    assert [wire.Tracing] == [type(m) for m in world.to("grpc", wire.Tracing)]
+    assert [] == world.to("broker", wire.Tracing)
+
+
+def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:
+    told: list[dict[str, Any]] = []
+    settings = TraceSettings(json.dumps({"trace": {"file": "/t"}}), told.append)
+
+    settings.handle("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
+
+    assert {"": []} == {name: said["levels"] for name, said in told[0]["of"].items()}
+    assert ([], ["TENSORS"]) == tuple(told[1]["of"][name]["levels"] for name in ("", "m"))
+    assert (-1, 3) == tuple(told[1]["of"][name]["count"] for name in ("", "m"))
+    assert told[0]["of"][""]["changes"] != told[1]["of"]["m"]["changes"]
+
+
+def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
+    told: list[dict[str, Any]] = []
+
+    TraceSettings("{}", told.append)
+
+    assert [{"mode": "triton", "of": {}}] == told
 
 
 @pytest.mark.parametrize("changes", [{"trace_rate": 5}, {"trace_level": "x"}, {"other": "1"}])

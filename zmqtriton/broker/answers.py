@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.ordering import Addressed
 from zmqtriton.broker.queues import Generation
+from zmqtriton.broker.traces import Traces
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 
@@ -24,6 +25,7 @@ CANCELLED = Cancelled("request was cancelled")
 class Answers:
     def __init__(self, core: Core) -> None:
         self._core = core
+        self.traces = Traces()
 
     def reply(self, request: Inflight, reply: wire.Reply, body: bytes) -> None:
         """A response, or the end of one; of something finished if it is final."""
@@ -57,6 +59,10 @@ class Answers:
             request.instance.open.pop(request.route, None)
         if core.circles.asked:
             core.circles.discard(request)
+        if request.row.trace:
+            asker = core.peers.get(request.peer)
+            is_client = asker is not None and asker.role != "stub"
+            self.traces.finished(request, is_client=is_client)
         request.answer()
         if generation.sequences is not None:
             generation.sequences.answered(request)

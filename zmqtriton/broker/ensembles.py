@@ -341,11 +341,12 @@ def _request(
     size, key = signature.admit(tensors)
     flags, correlation = _sequence(run, wave, step.reads)
     priority, timeout_us = asked.priority, asked.timeout_us
-    flags |= wire.UNCHECKED
+    flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
     deadline_ns = 0  # the run's own ends its steps
     row = wire.Request(
         *(own_id, generation.number, "", -1, flags, priority, timeout_us, deadline_ns),
         *(size, key, correlation),
+        trace=run.request.trace,
     )
     return row, wire.encode_body(body)
 

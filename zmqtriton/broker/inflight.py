@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from zmqtriton_floor import spans
 from zmqtriton_floor.wire import SEQUENCE_START, Block, Request, Work
 
 if TYPE_CHECKING:
@@ -103,11 +104,17 @@ class Inflight:
         """How many inferences it counts for."""
         return self.row.batch_size or 1
 
+    @property
+    def trace(self) -> str:
+        """The traceparent of its own span; "": it is not traced."""
+        return spans.below(self.row.trace, self.peer, self.row.id) if self.row.trace else ""
+
     def work(self, batch: int) -> Work:
         """What its stub is told."""
         row = self.row
         return Work(
-            batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us
+            *(batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us),
+            self.trace if row.trace else "",
         )
 
     def dispatch(self, instance: Instance, now_ns: int) -> None:

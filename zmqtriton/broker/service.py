@@ -104,8 +104,7 @@ class Service:
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
         self._departures = Departures()
-        #: When releases that wait for company leave without; 0: there are none.
-        self._release_at_ns = 0
+        self._release_at_ns = 0  # when those that wait for company leave without; 0: there are none
         self._requests: _Router
         self._workers: _Router
         self._descriptors = [lifeline.fileno()]
@@ -288,6 +287,7 @@ class Service:
         self._birth = birth
         logs.configure(logs.Wanted.of(json.loads(birth.settings)))
         self._core.begin(birth.epoch, birth.settings, time.perf_counter_ns)
+        self._core.answers.traces.begin(birth.directory)
         context: Any = zmq.Context.instance()
         where, traffic = (birth.directory, birth.epoch), self._core.traffic
         self._requests = _Router(context, endpoints.requests_address(*where), traffic)

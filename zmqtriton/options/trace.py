@@ -41,6 +41,12 @@ class TraceOptions:
     #: What was said for the OpenTelemetry exporter, in order, as (key, value).
     opentelemetry: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def may_be_on(self) -> bool:
+        """There is a place for traces; clients may turn them on, and cannot give one. Nothing is
+        exported yet."""
+        return self.mode == "triton" and bool(self.file)
+
 
 _read_setting = setting("--trace-config", "trace mode", may_be_global=True)
 

@@ -14,6 +14,7 @@ _MODULES = {
     "grpc": "zmqtriton_frontends.grpc_api",
     "metrics": "zmqtriton_frontends.metrics_api",
     "storage": "zmqtriton.storage",
+    "tracer": "zmqtriton.tracing",
 }
 #: Which of them listen on a socket that they are given.
 _WITH_SOCKET = frozenset({"http-arbiter", "metrics"})

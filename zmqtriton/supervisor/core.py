@@ -90,7 +90,7 @@ class Core:
             plan, policy.beat_s, self._probe_broker, self._describe_in_words
         )
         self.log_settings = LogSettings(plan, self._introductions, server.settings)
-        self.trace_settings = TraceSettings(plan, server.settings)
+        self.trace_settings = TraceSettings(server.settings, self._introductions.tell_tracing)
         self.readiness = Readiness(plan, self.generations)
         self.staged = StagedFiles(plan, server.directory)
         is_explicit = policy.control_mode == "explicit"

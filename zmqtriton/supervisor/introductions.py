@@ -85,10 +85,21 @@ class Introductions:
 
     def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
         """Who is born from now on is told these; who lives hears the message."""
-        settings = json.dumps({**json.loads(self._server.settings), **changes})
-        self._server = self._server._replace(settings=settings)
+        self._keep_settings(changes)
         living = self._alive({_STUB, *_FRONTENDS})
         self._plan.do(*(Send(serial, message) for serial in (self.broker, *living)))
+
+    def tell_tracing(self, settings: Mapping[str, Any]) -> None:
+        """The same for which requests are traced, which frontends alone decide."""
+        self._keep_settings({"tracing": settings})
+        if settings["mode"] == "opentelemetry":
+            self._plan.log("W", "the trace settings are kept, but nothing is exported yet")
+        message = wire.Tracing(json.dumps(settings))
+        self._plan.do(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
+
+    def _keep_settings(self, changes: Mapping[str, Any]) -> None:
+        settings = json.dumps({**json.loads(self._server.settings), **changes})
+        self._server = self._server._replace(settings=settings)
 
     def _alive(self, roles: Collection[str]) -> list[int]:
         """Those that the broker knows."""

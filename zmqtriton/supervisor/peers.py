@@ -189,7 +189,8 @@ class Peers:
     def is_listening(self) -> bool:
         """Every service has opened; it stays so when one is being replaced."""
         opened = {service for service, _ in self._listening}
-        return self._is_open and {_SERVICES[role] for role in self._roles} <= opened
+        wanted = {_SERVICES[role] for role in self._roles if role in _SERVICES}
+        return self._is_open and wanted <= opened
 
     # ------------------------------------------------------------ what is told
 

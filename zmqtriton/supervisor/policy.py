@@ -53,6 +53,8 @@ def policy(options: Options) -> Policy:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
     if options.allow_metrics:
         roles.append("metrics")
+    if options.trace.may_be_on:
+        roles.append("tracer")
     python = PythonSettings.read(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,

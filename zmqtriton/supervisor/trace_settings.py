@@ -1,16 +1,15 @@
 """Which requests are traced: as the options said at start, then as clients change it.
 
-Asked through control.py. A model has what was said for it alone, over what was said for all. The
-settings are kept and answered; nothing is traced yet, which is logged once. Does no I/O.
+Asked through control.py. A model has what was said for it alone, over what was said for all. What
+holds is told to the frontends, which choose the requests. Does no I/O.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
@@ -26,8 +25,10 @@ _NAMES = ("trace_level", "trace_rate", "trace_count", "log_frequency")
 
 
 class TraceSettings:
-    def __init__(self, plan: Plan, settings: str) -> None:
-        self._plan = plan
+    """`announce` is called with what frontends must know, now and after each change."""
+
+    def __init__(self, settings: str, announce: Callable[[dict[str, Any]], None]) -> None:
+        self._announce = announce
         options = json.loads(settings).get("trace", {})
         self._mode = options.get("mode", "triton")
         self._file = options.get("file", "")
@@ -41,7 +42,10 @@ class TraceSettings:
         }
         self._for_all: dict[str, Any] = {}
         self._for_model: dict[str, dict[str, Any]] = {}
-        self._has_warned = False
+        #: Counts the changes of a model's settings, or under "" of all, since each begins to count
+        #: traces anew.
+        self._changes: dict[str, int] = {}
+        self._tell()
 
     def handle(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings after these changes: those of a model, or, without a name, of all that have
@@ -57,14 +61,32 @@ class TraceSettings:
             if is_on and self._mode == "triton" and not self._file:
                 raise InvalidArgument(_NO_FILE)
             self._keep(model, wanted)
-            if is_on and not self._has_warned:
-                self._has_warned = True
-                self._plan.log("W", "the trace settings are kept, but nothing is traced yet")
+            self._changes[model] = self._changes.get(model, 0) + 1
+            self._tell()
         return found
 
     def forget(self, model: str) -> None:
         """It is no longer known."""
-        self._for_model.pop(model, None)
+        if self._for_model.pop(model, None) is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """By model; those of all others under "". Without a place for them there are no traces."""
+        has_place = self._mode == "triton" and bool(self._file)  # nothing is exported yet
+        names = ["", *self._for_model] if has_place else []
+        told = {name: self._choice(name) for name in names}
+        self._announce({"mode": self._mode, "of": told})
+
+    def _choice(self, model: str) -> dict[str, Any]:
+        found = {**self._first, **self._for_all, **self._for_model.get(model, {})}
+        return {
+            "levels": [level for level in found["trace_level"] if level != "OFF"],
+            "rate": int(found["trace_rate"]),
+            "count": int(found["trace_count"]),
+            "log_frequency": int(found["log_frequency"]),
+            # A change for all counts for those, too, that only add to it.
+            "changes": [self._changes.get("", 0), self._changes.get(model, 0)],
+        }
 
     def _keep(self, model: str, wanted: dict[str, Any]) -> None:
         if not model:

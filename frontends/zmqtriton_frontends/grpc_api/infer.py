@@ -25,6 +25,8 @@ from zmqtriton_frontends.grpc_api.response import encode_response
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
 from zmqtriton_frontends.payload import has_references, is_large
 from zmqtriton_frontends.regions import NO_PLACES
+from zmqtriton_frontends.trace import Trace, ending, now_ns
+from zmqtriton_frontends.traces import traceparent
 from zmqtriton_protos import message
 
 _REQUEST = message("inference.ModelInferRequest")
@@ -43,20 +45,26 @@ class Inference:
         except NotLoaded as missing:
             await missing.load(call.deadline_ns)
             checked = self._read(data, call)
-        return encoded(checked, await self._gateway.infer(checked))
+        with ending(checked.trace, "GRPC_SEND"):
+            response = await self._gateway.infer(checked)
+            _mark(checked)
+            return encoded(checked, response)
 
     def begin(self, data: bytes, call: Call, answer: Answer) -> Asked | Late:
         """The same without a task; the answer may be given before this returns. Raises what is
         wrong with the request."""
         try:
-            asked = Asked(self._gateway, self._read(data, call), answer, encoded)
+            checked = self._read(data, call)
         except NotLoaded:
             return Late(self.infer(data, call), answer)
+        asked = Asked(self._gateway, checked, answer, encoded)
         asked.start()
         return asked
 
     def _read(self, data: bytes, call: Call) -> CheckedRequest:
         # A function of its own, so that the message is freed before the response is awaited.
+        traces = self._gateway.traces
+        begun_ns = now_ns() if traces.is_on else 0
         request, raw = parse_request(data)
         catalogue = self._gateway.catalogue
         # The model first, as in Triton: what is wrong besides matters only where it exists.
@@ -68,7 +76,11 @@ class Inference:
         forwarded: dict[str, Any] = {}
         if self._forwarding:
             self._forwarding.add(forwarded, call.metadata)
-        return check_request(catalogue, request, raw, forwarded, call.deadline_ns)
+        checked = check_request(catalogue, request, raw, forwarded, call.deadline_ns)
+        if traces.is_on:
+            given, begun = traceparent(call.metadata), ("GRPC_WAITREAD", begun_ns)
+            return traces.follow(checked, given, begun)
+        return checked
 
 
 class Answer(Protocol):
@@ -83,6 +95,23 @@ class Answer(Protocol):
 Encode = Callable[[CheckedRequest, ResponseBody], bytes]
 
 
+class _Ending:
+    """An answer that is the end of a trace."""
+
+    def __init__(self, answer: Answer, trace: Trace) -> None:
+        self._answer = answer
+        self._trace = trace
+
+    def set_result(self, message: bytes, /) -> None:
+        self._trace.end("GRPC_SEND")
+        self._answer.set_result(message)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._trace.fail(str(error))
+        self._trace.end("GRPC_SEND")
+        self._answer.set_exception(error)
+
+
 class Asked:
     """A request under way, to which the gateway gives its reply."""
 
@@ -94,7 +123,8 @@ class Asked:
         self._encode = encode
         self._gateway = gateway
         self._checked = checked
-        self._answer = answer
+        trace = checked.trace
+        self._answer = answer if trace is None else _Ending(answer, trace)
         self._id = 0
         self._is_wanted = True
         #: What sends a large request, and opens its response.
@@ -109,6 +139,9 @@ class Asked:
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         self._is_wanted = False
+        if self._checked.trace is not None:
+            self._checked.trace.fail("request was cancelled")
+            self._checked.trace.end("GRPC_SEND")
         if self._id:
             # A response that is being opened is let go when it is open.
             self._gateway.cancel(self._id)
@@ -127,12 +160,16 @@ class Asked:
             if has_references(response):
                 self._await(self._gateway.payload.open(response))
             else:
-                self._answer.set_result(self._encode(self._checked, response))
+                self._give(response)
         except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
             self._answer.set_exception(error)
 
     def set_exception(self, error: Exception, /) -> None:
         self._answer.set_exception(error)
+
+    def _give(self, response: ResponseBody) -> None:
+        _mark(self._checked)
+        self._answer.set_result(self._encode(self._checked, response))
 
     def _await(self, response: Coroutine[Any, Any, ResponseBody]) -> None:
         self._task = asyncio.get_running_loop().create_task(response)
@@ -143,9 +180,14 @@ class Asked:
         if not self._is_wanted or task.cancelled():
             return
         try:
-            self._answer.set_result(self._encode(self._checked, task.result()))
+            self._give(task.result())
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self._answer.set_exception(error)
+
+
+def _mark(checked: CheckedRequest) -> None:
+    if checked.trace is not None:
+        checked.trace.mark("INFER_RESPONSE_COMPLETE")
 
 
 class Late:

@@ -29,6 +29,8 @@ from zmqtriton_frontends.grpc_api.response import StreamEncoder
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.payload import is_large
 from zmqtriton_frontends.streams import StreamItem
+from zmqtriton_frontends.trace import followed, now_ns
+from zmqtriton_frontends.traces import traceparent
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ class _Exchange:
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
+        self._traceparent = traceparent(call.metadata)
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
         #: Parameters that every request gets from the metadata of the call.
         self._forwarded: dict[str, Any] = {}
@@ -160,6 +163,9 @@ class _Exchange:
             catalogue = self._gateway.catalogue
             found = catalogue.find(request.model_name, request.model_version)
             checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
+            if self._gateway.traces.is_on:
+                begun = "GRPC_WAITREAD", now_ns()
+                checked = self._gateway.traces.follow(checked, self._traceparent, begun)
         except ZmqTritonError as error:
             if isinstance(error, NotLoaded) and error is not refusal:
                 raise
@@ -229,7 +235,8 @@ class _Exchange:
     async def _send_all(
         self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
     ) -> None:
-        async with aclosing(self._gateway.stream(checked)) as items:
+        responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
+        async with aclosing(responses) as items:
             async for item in items:
                 if checked.classes and item.body is not None:
                     item = _classified(checked, item)

@@ -6,6 +6,7 @@ is told in the body. A client that goes away has gunicorn cancel the task, and t
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import falcon.asgi
@@ -13,11 +14,12 @@ import falcon.asgi
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.demand import NotLoaded
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gateway import Gateway, StreamItem
 from zmqtriton_frontends.http_api import documents, generate_request, problems
 from zmqtriton_frontends.http_api.events import Events
 from zmqtriton_frontends.http_api.generate_response import Writer, as_event, error_document
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.trace import followed, now_ns
 
 _NOT_ONE = InternalError(
     "generate expects model to produce exactly 1 response, use generate stream for model that "
@@ -38,7 +40,7 @@ class Generate:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id)
         documents_written: list[bytes] = []
-        async with aclosing(self._gateway.stream(checked)) as items:
+        async with aclosing(self._stream(checked)) as items:
             async for item in items:
                 document, status = await writer.document(item)
                 if not document:
@@ -59,7 +61,7 @@ class Generate:
     ) -> None:
         checked = await self._read(req, model, version)
         writer = Writer(checked.model, checked.body.request_id)
-        items = self._gateway.stream(checked)
+        items = self._stream(checked)
         first = await anext(items)
         document, status = await writer.document(first)
         resp.status = status
@@ -70,18 +72,23 @@ class Generate:
         else:
             resp.stream = Events(as_event(document), items, writer.event)
 
+    def _stream(self, checked: kserve.CheckedRequest) -> AsyncGenerator[StreamItem, None]:
+        return followed(self._gateway.stream(checked), checked.trace, "HTTP_SEND")
+
     async def _read(self, req: Request, model: str, version: str) -> kserve.CheckedRequest:
+        begun_ns = now_ns()
         # Before anything is refused: an answer to half a body would be lost with the connection.
         text = await req.read_body(self._max_input_size)
         try:
-            return await self._check(req, text, model, version)
+            return await self._check(req, text, (model, version), begun_ns)
         except NotLoaded as missing:
             await missing.load()
-        return await self._check(req, text, model, version)
+        return await self._check(req, text, (model, version), begun_ns)
 
     async def _check(
-        self, req: Request, text: bytes, model: str, version: str
+        self, req: Request, text: bytes, target: tuple[str, str], begun_ns: int
     ) -> kserve.CheckedRequest:
+        model, version = target
         found = self._gateway.catalogue.find(model, version)
         coding = req.header(b"content-encoding")
         if coding is not None and coding.strip().lower() not in ("", "identity"):
@@ -91,4 +98,8 @@ class Generate:
             lambda text: generate_request.read(documents.parse(text), found.signature.inputs),
         )
         options = kserve.Options()
-        return kserve.prepare(self._gateway.catalogue, model, version, body, options)
+        checked = kserve.prepare(self._gateway.catalogue, model, version, body, options)
+        traces = self._gateway.traces
+        if traces.is_on:
+            return traces.follow(checked, req.header(b"traceparent"), ("HTTP_RECV", begun_ns))
+        return checked

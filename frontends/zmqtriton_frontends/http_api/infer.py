@@ -30,6 +30,7 @@ from zmqtriton_frontends.http_api import (
 from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
+from zmqtriton_frontends.trace import ending
 
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview
@@ -50,13 +51,14 @@ class Inference:
     async def infer(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
+        begun_ns = time.monotonic_ns()
         # Before anything is refused: an answer to half a body would be lost with the connection.
         with await self._receive(req, resp) as body:
             try:
-                await self._infer(req, resp, (model, version), body)
+                await self._infer(req, resp, (model, version), body, begun_ns)
             except NotLoaded as missing:
                 await missing.load()
-                await self._infer(req, resp, (model, version), body)
+                await self._infer(req, resp, (model, version), body, begun_ns)
 
     async def _receive(self, req: Request, resp: falcon.asgi.Response) -> Gathered:
         read = req.begin_body()
@@ -77,7 +79,12 @@ class Inference:
         return await self._gateway.payload.gather(pieces, size, tensors_at)
 
     async def _infer(
-        self, req: Request, resp: falcon.asgi.Response, target: tuple[str, str], body: Body
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        target: tuple[str, str],
+        body: Body,
+        begun_ns: int,
     ) -> None:
         # In no variable: the traceback of an error would keep the reader, and with it the body.
         plan = self.find(target), body, req.header(JSON_LENGTH)
@@ -85,7 +92,22 @@ class Inference:
         if self._forwarding:
             self._forwarding.add(parsed.body.parameters, req.spelled_headers())
         checked = self.check(target, parsed)
+        traces = self._gateway.traces
+        if traces.is_on:
+            checked = traces.follow(checked, req.header(b"traceparent"), ("HTTP_RECV", begun_ns))
+        with ending(checked.trace, "HTTP_SEND"):
+            await self._respond(req, resp, checked, parsed)
+
+    async def _respond(
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        checked: kserve.CheckedRequest,
+        parsed: InferRequest,
+    ) -> None:
         response = await self._gateway.infer(checked)
+        if checked.trace is not None:
+            checked.trace.mark("INFER_RESPONSE_COMPLETE")
         wanted = Wanted(checked, parsed, req.header(b"accept-encoding"))
         if wanted.takes_long(response):
             _answer(req, resp, await documents.aside(wanted.encode_in_pieces, response))

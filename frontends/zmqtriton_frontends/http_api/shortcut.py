@@ -27,6 +27,7 @@ from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.intake import BELIEVED_BYTES
 from zmqtriton_frontends.payload import has_references, is_large
+from zmqtriton_frontends.trace import Trace, now_ns
 
 #: A body of more may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
@@ -55,9 +56,10 @@ class Head(NamedTuple):
 
     target: tuple[str, str]
     body_bytes: int
-    #: Inference-Header-Content-Length and Accept-Encoding.
+    #: Inference-Header-Content-Length, Accept-Encoding and traceparent.
     json_length: str | None
     accepted: str | None
+    traceparent: str | None = None
 
 
 class _Fields:
@@ -98,7 +100,8 @@ class Shortcut:
         if len(length) > 8 or (int(length) > most and not _wants_room(json_length, int(length))):
             return None
         target = (model.decode(), version.decode())
-        return Head(target, int(length), json_length, given.header(b"accept-encoding"))
+        told = given.header(b"accept-encoding"), given.header(b"traceparent")
+        return Head(target, int(length), json_length, *told)
 
     def room(self, head: Head) -> Gathered | None:
         """For a large body; None where the arena has none at the moment."""
@@ -117,7 +120,7 @@ def _wants_room(json_length: str | None, size: int) -> bool:
 class Exchange:
     """One request under way, and what the gateway gives its response to."""
 
-    __slots__ = ("_answer", "_head", "_id", "_shortcut", "_task", "_wanted")
+    __slots__ = ("_answer", "_head", "_id", "_shortcut", "_task", "_trace", "_wanted")
 
     def __init__(self, shortcut: Shortcut, head: Head, answer: Answer) -> None:
         self._shortcut = shortcut
@@ -125,6 +128,7 @@ class Exchange:
         self._answer = answer
         self._id = 0
         self._task: asyncio.Task[Any] | None = None
+        self._trace: Trace | None = None
         self._wanted: Wanted
 
     def begin(self, body: Body) -> None:
@@ -137,12 +141,17 @@ class Exchange:
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        shortcut, (target, _, json_length, accepted) = self._shortcut, self._head
+        shortcut, (target, _, json_length, accepted, given) = self._shortcut, self._head
+        traces = shortcut.gateway.traces
+        begun_ns = now_ns() if traces.is_on else 0
         narration.came_to_infer(*target)
         inference = shortcut.inference
         text, reader = inference.reader(inference.find(target), body, json_length)
         parsed = reader(text)
         checked = inference.check(target, parsed)
+        if traces.is_on:
+            checked = traces.follow(checked, given, ("HTTP_RECV", begun_ns))
+            self._trace = checked.trace
         self._wanted = Wanted(checked, parsed, accepted)
         if checked.places or is_large(checked.body):
             self._await(shortcut.gateway.infer(checked), self._write)
@@ -151,6 +160,7 @@ class Exchange:
 
     def cancel(self) -> None:
         """The client has left; nothing if it is answered."""
+        self._end_trace("request was cancelled")
         self._shortcut.gateway.cancel(self._id)
         if self._task is not None:
             self._task.cancel()
@@ -172,6 +182,7 @@ class Exchange:
             self.set_exception(error)
 
     def set_exception(self, error: Exception, /) -> None:
+        self._end_trace(str(error))
         if isinstance(error, ZmqTritonError):
             status, text = problems.told(error)
         else:
@@ -193,7 +204,15 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - as above
             self.set_exception(error)
 
+    def _end_trace(self, problem: str = "") -> None:
+        if self._trace is not None:
+            if problem:
+                self._trace.fail(problem)
+            self._trace.end("HTTP_SEND")
+
     def _write(self, response: ResponseBody) -> None:
+        if self._trace is not None:
+            self._trace.mark("INFER_RESPONSE_COMPLETE")
         wanted = self._wanted
         if wanted.takes_long(response):
             self._await(documents.aside(wanted.encode_in_pieces, response), self._succeed)
@@ -201,4 +220,6 @@ class Exchange:
             self._succeed(wanted.encode(response))
 
     def _succeed(self, encoded: Encoded) -> None:
+        if self._trace is not None:
+            self._end_trace()
         self._answer(200, encoded)

@@ -1,0 +1,96 @@
+"""What a stub knows of traced requests: when execute() had them, and their tensors.
+
+Called by executions.py and responses.py for requests that are traced, and for no others. Must never
+disturb an execution: what cannot be told is left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable
+
+import numpy as np
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
+from zmqtriton_floor.spans import Sender
+from zmqtriton_stub.pb_tensor import packed
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.pb_types import InferenceRequest
+    from zmqtriton_stub.responses import Pending
+
+#: Elements of a tensor that are shown; a datagram has its bounds.
+MOST_ELEMENTS = 1024
+_MOST_CHARACTERS = 16 << 10
+
+
+class Tracing:
+    """Of one stub."""
+
+    def __init__(self, directory: str, *, has_contexts: bool) -> None:
+        self._sender = Sender(directory)
+        #: Models may pass contexts on to OpenTelemetry.
+        self.has_contexts = has_contexts
+
+    def begun(self, requests: Iterable[InferenceRequest]) -> None:
+        """They are about to be executed."""
+        for request in requests:
+            pending = request._pending
+            if pending is not None and pending.work.trace:
+                told: dict[str, Any] = {"request_id": request._request_id}
+                if pending.work.flags & wire.TRACE_TENSORS:
+                    told["tensors"] = _shown("TENSOR_QUEUE_INPUT", map(packed, request._inputs))
+                self._sender.send(pending.work.trace, told)
+
+    def answered(self, pending: Pending, outputs: Iterable[wire.Tensor]) -> None:
+        """These are a response."""
+        if pending.work.flags & wire.TRACE_TENSORS:
+            told = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
+            self._sender.send(pending.work.trace, told)
+
+    def executed(self, batch: Iterable[Pending], marks: list[tuple[str, int]]) -> None:
+        """execute() has returned, or its coroutine has ended."""
+        for pending in batch:
+            if pending.work.trace:
+                self._sender.send(pending.work.trace, {"marks": marks})
+
+
+def _shown(activity: str, tensors: Iterable[wire.Tensor]) -> list[dict[str, Any]]:
+    return [
+        {
+            "activity": activity,
+            "name": row.name,
+            "data": _elements(row),
+            "shape": ",".join(map(str, row.shape)),
+            "dtype": BY_NUMBER[row.datatype].name,
+        }
+        for row in tensors
+    ]
+
+
+def _elements(row: wire.Tensor) -> str:
+    """The first elements, between commas; "" for what does not lie in this process's memory."""
+    try:
+        data = memoryview(row.data).cast("B")
+    except TypeError:
+        return ""
+    if row.datatype == BYTES:
+        return _strings(data)
+    datatype = BY_NUMBER[row.datatype]
+    if datatype.numpy is None:
+        return ""
+    count = min(len(data) // datatype.size, MOST_ELEMENTS)
+    array = np.frombuffer(data[: count * datatype.size], datatype.numpy)
+    return ",".join(f"{value:g}" if array.dtype.kind == "f" else str(int(value)) for value in array)
+
+
+def _strings(data: memoryview) -> str:
+    found: list[str] = []
+    at = length = 0
+    while at + 4 <= len(data) and len(found) < MOST_ELEMENTS and length < _MOST_CHARACTERS:
+        size = int.from_bytes(data[at : at + 4], "little")
+        kept = bytes(data[at + 4 : at + 4 + min(size, _MOST_CHARACTERS - length)])
+        found.append(kept.decode("utf-8", "backslashreplace"))
+        length += len(kept)
+        at += 4 + size
+    return ",".join(found)

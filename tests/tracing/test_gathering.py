@@ -1,0 +1,73 @@
+"""Traces from what several processes tell of them, in whatever order it comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from zmqtriton.tracing import gathering
+from zmqtriton.tracing.gathering import LINGER_S, Gathering
+
+_TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def name(span: int, trace: str = _TRACE) -> str:
+    return f"00-{trace}-{span:016x}-01"
+
+
+def end(**told: Any) -> dict[str, Any]:
+    return {"root": "m", "count": -1, "log_frequency": 0, "parent": "", **told}
+
+
+def test_a_trace_is_whole_a_moment_after_its_end_with_all_that_is_below_it() -> None:
+    found = Gathering()
+    below = {"parent": f"{2:016x}", "model": "b", "marks": [["COMPUTE_START", 5]]}
+    found.take(name(3), below, 1, 0.0)
+    found.take(name(1), end(model="a"), 1, 1.0)
+    found.take(name(2), {"parent": f"{1:016x}", "model": "a"}, 1, 1.0)
+
+    assert [] == found.whole(1.0)
+    (trace,) = found.whole(1.0 + LINGER_S)
+
+    assert "a" == trace.model
+    assert [["b"]] == [[s.model for s in child.children] for child in trace.children]
+    assert [] == found.whole(9.0)
+
+
+def test_two_requests_of_one_client_under_the_same_trace_are_two() -> None:
+    found = Gathering()
+    for span in (1, 2):
+        found.take(name(span), end(model=str(span)), 1, 0.0)
+        found.take(name(span + 10), {"parent": f"{span:016x}", "model": "x"}, 1, 0.0)
+
+    whole = found.whole(LINGER_S)
+
+    assert [("1", 1), ("2", 1)] == [(s.model, len(s.children)) for s in whole]
+
+
+def test_no_more_are_whole_than_are_wanted_whoever_has_chosen_them() -> None:
+    found = Gathering()
+
+    for span in range(1, 5):
+        found.take(name(span), end(count=2), 1, 0.0)
+
+    assert 2 == len(found.whole(LINGER_S))
+
+
+def test_what_nobody_ends_goes_when_room_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "MAX_SPANS", 2)
+    found = Gathering()
+
+    for number in range(3):
+        found.take(name(1, f"{number + 1:032x}"), {"model": "m"}, 1, 0.0)
+
+    assert 1 == found.lost
+
+
+def test_what_was_lost_on_its_way_is_counted() -> None:
+    found = Gathering()
+
+    found.take(name(1), {"lost": 3}, 1, 0.0)
+
+    assert 3 == found.lost

@@ -1,0 +1,28 @@
+"""The process that keeps traces, started by the supervisor where there may be any."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+
+from zmqtriton.tracing.service import Service
+from zmqtriton_floor import prctl
+from zmqtriton_floor.lifeline import Lifeline
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="zmqtriton.tracing")
+    parser.add_argument("--lifeline", type=int, required=True)
+    arguments = parser.parse_args()
+    prctl.set_name("zmqtriton-tracer")
+    prctl.die_with(os.getppid())
+    # It ends when the supervisor says so or is dead, never by a signal meant for the whole group.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    return Service(Lifeline.inherited(arguments.lifeline)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Puts traces together from what several processes have seen of them. Does no I/O.
+
+A trace is whole a moment after its frontend has said that its request is answered, for others may
+still be telling of it. What nobody ever ends, since a frontend has died, goes when room is needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+from zmqtriton_floor.spans import span_of
+
+#: So long after its end more may come of a trace.
+LINGER_S = 0.3
+#: Of spans that wait for their trace to be whole, in all.
+MAX_SPANS = 50_000
+MAX_BYTES = 64 << 20
+#: Of names under which traces are counted; each change of settings makes one.
+_MAX_NAMES = 1000
+
+
+@dataclass
+class Span:
+    """One request as one process after the other has told of it."""
+
+    trace: str
+    parent: str = ""
+    model: str = ""
+    version: int = 0
+    request_id: str = ""
+    error: str = ""
+    marks: dict[str, int] = field(default_factory=dict)
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+    #: Requests that were made while it was executed, or its steps.
+    children: list[Span] = field(default_factory=list)
+    #: Of a file that has it.
+    log_frequency: int = 0
+
+    @property
+    def id(self) -> str:
+        return span_of(self.trace)
+
+    @property
+    def begun_ns(self) -> int:
+        return min(self.marks.values(), default=0)
+
+    def add(self, told: dict[str, Any]) -> None:
+        self.parent = told.get("parent", self.parent)
+        self.model = told.get("model", self.model)
+        self.version = told.get("version", self.version)
+        self.request_id = told.get("request_id", self.request_id)
+        self.error = told.get("error", self.error)
+        # A request that is executed in several steps was given to its model first, and left last.
+        for name, ns in told.get("marks", ()):
+            is_start = name.endswith("_START") and name in self.marks
+            self.marks[name] = min(ns, self.marks[name]) if is_start else ns
+        self.tensors += told.get("tensors", ())
+
+
+class _Known:
+    """All that is known under one trace id, which several requests of one client may have."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, Span] = {}
+        self.bytes = 0
+
+
+class Gathering:
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._spans = 0
+        self._bytes = 0
+        #: When which trace is whole: (time, order, trace id, span id).
+        self._ends: list[tuple[float, int, str, str]] = []
+        self._order = itertools.count()
+        self._counts: dict[str, int] = {}
+        #: Spans that had to go, here or on their way.
+        self.lost = 0
+
+    def take(self, trace: str, told: dict[str, Any], size: int, now_s: float) -> None:
+        """What somebody knows of a span."""
+        self.lost += told.get("lost", 0)
+        known = self._known.setdefault(trace[3:35], _Known())
+        if "root" in told and not self._is_counted(told):
+            return
+        span = known.spans.get(span_of(trace))
+        if span is None:
+            span = known.spans[span_of(trace)] = Span(trace)
+            self._spans += 1
+        span.add(told)
+        known.bytes += size
+        self._bytes += size
+        if "root" in told:
+            span.log_frequency = told["log_frequency"]
+            end = (now_s + LINGER_S, next(self._order), trace[3:35], span.id)
+            heapq.heappush(self._ends, end)
+        while self._spans > MAX_SPANS or self._bytes > MAX_BYTES:
+            self._drop(next(iter(self._known)))
+
+    def _is_counted(self, told: dict[str, Any]) -> bool:
+        """Whether as many are wanted; each frontend alone knows of its own only."""
+        name, most = told["root"], told["count"]
+        counted = self._counts.pop(name, 0)
+        if 0 <= most <= counted:
+            self._counts[name] = counted
+            return False
+        self._counts[name] = counted + (most >= 0)
+        while len(self._counts) > _MAX_NAMES:
+            del self._counts[next(iter(self._counts))]
+        return True
+
+    def next_s(self) -> float | None:
+        """When whole() has something."""
+        return self._ends[0][0] if self._ends else None
+
+    def whole(self, now_s: float) -> list[Span]:
+        """The traces that are, in the order of their ends; they are forgotten here."""
+        found = []
+        while self._ends and self._ends[0][0] <= now_s:
+            _, _, trace, root = heapq.heappop(self._ends)
+            known = self._known.get(trace)
+            if known is not None and root in known.spans:
+                found.append(self._take_out(trace, known, root))
+        return found
+
+    def _take_out(self, trace: str, known: _Known, root: str) -> Span:
+        below: dict[str, list[Span]] = {}
+        for span in known.spans.values():
+            below.setdefault(span.parent, []).append(span)
+        found = known.spans.pop(root)
+        self._spans -= 1
+        todo = [found]
+        while todo:
+            span = todo.pop()
+            span.children = [s for s in below.get(span.id, ()) if known.spans.pop(s.id, None)]
+            self._spans -= len(span.children)
+            todo += span.children
+        if not known.spans:
+            self._bytes -= known.bytes
+            del self._known[trace]
+        return found
+
+    def _drop(self, trace: str) -> None:
+        known = self._known.pop(trace)
+        self._spans -= len(known.spans)
+        self._bytes -= known.bytes
+        self.lost += len(known.spans)

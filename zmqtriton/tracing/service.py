@@ -1,0 +1,115 @@
+"""The socket, the lifeline and the clock around gathering, and where traces go from there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import select
+import time
+from typing import Any
+
+import zmq
+
+from zmqtriton.tracing.gathering import Gathering, Span
+from zmqtriton.tracing.trace_file import TraceFile
+from zmqtriton_floor import endpoints, logs, spans, wire
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.lifeline import Lifeline
+
+_log = logging.getLogger(__name__)
+
+#: Spans taken before those that are whole get their turn.
+_A_TURN = 1000
+#: What goes wrong again and again is told so often.
+_TELL_EVERY_S = 60.0
+_TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01")
+
+
+class Service:
+    """Runs until its lifeline ends or the supervisor says Stop."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._gathering = Gathering()
+        self._socket: Any = None
+        self._sink: TraceFile
+        self._is_over = False
+        self._told: dict[str, float] = {}
+        self._failed = 0
+
+    def run(self) -> int:
+        poller = select.poll()
+        poller.register(self._lifeline, select.POLLIN)
+        while not self._is_over:
+            due_s = self._gathering.next_s()
+            wait_s = None if due_s is None else max(0.0, due_s - time.monotonic())
+            if self._socket is None or not endpoints.has_input(self._socket):
+                poller.poll(None if wait_s is None else wait_s * 1000 + 1)
+            self._hear(poller)
+            self._read()
+            self._write(time.monotonic())
+        if self._socket is not None:
+            self._read()
+            self._write(float("inf"))
+            self._sink.close()
+        return 0
+
+    def _hear(self, poller: select.poll) -> None:
+        for message, _ in self._lifeline.receive():
+            if type(message) is wire.Birth:
+                self._be_born(message)
+                poller.register(self._socket.get(zmq.FD), select.POLLIN)
+            elif type(message) is wire.Stop:
+                self._is_over = True
+        self._is_over = self._is_over or self._lifeline.ended
+
+    def _be_born(self, birth: wire.Birth) -> None:
+        settings = json.loads(birth.settings)
+        logs.configure(logs.Wanted.of(settings))
+        self._sink = TraceFile(settings["trace"]["file"])
+        address = endpoints.spans_address(birth.directory)
+        self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)
+
+    def _read(self) -> None:
+        for _ in range(_A_TURN if self._socket is not None else 0):
+            if not endpoints.has_input(self._socket):
+                return
+            (frame,) = endpoints.receive(self._socket)[:1]
+            try:
+                message = wire.decode(frame)
+                if type(message) is not wire.Span or not _TRACE.fullmatch(message.trace):
+                    raise ProtocolError("no span")
+                told = json.loads(message.told)
+                self._gathering.take(message.trace, told, len(frame), time.monotonic())
+            except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
+                # Models may send here what they like.
+                self._tell("dropped what is no part of a trace: %s", error)
+
+    def _write(self, now_s: float) -> None:
+        for trace in self._gathering.whole(now_s):
+            self._keep(trace)
+        if self._gathering.lost:
+            lost, self._gathering.lost = self._gathering.lost, 0
+            self._tell("parts of traces were lost, there were too many: %s", lost)
+
+    def _keep(self, trace: Span) -> None:
+        try:
+            self._sink.write(_joined(trace))
+        except OSError as error:
+            self._tell("a trace could not be written: %s", error.strerror)
+
+    def _tell(self, text: str, what: object) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told.get(text, -_TELL_EVERY_S) >= _TELL_EVERY_S:
+            self._told[text] = now_s
+            _log.warning(text, what)
+
+
+def _joined(root: Span) -> Span:
+    """What the frontend knows of a request and what the broker knows is one span for Triton."""
+    for child in root.children:
+        root.marks.update(child.marks)
+        root.tensors += child.tensors
+    root.children = [below for child in root.children for below in child.children]
+    return root

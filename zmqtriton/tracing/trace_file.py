@@ -1,0 +1,103 @@
+"""Traces as Triton writes them: one JSON array, an object for each mark, with numbers for spans.
+
+The file is a whole document after each write, so that it can be read while the server runs. Made
+by the process alone; raises OSError where the disk does not take it, and is then as it was before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from zmqtriton.tracing.gathering import Span
+
+_END = b"]\n"
+#: What is told of these belongs behind this mark.
+_INPUT = "TENSOR_QUEUE_INPUT"
+
+
+class TraceFile:
+    """At `path`, or with a log frequency in `path.0`, `path.1` and so on."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._last_id = 0
+        self._descriptor = -1
+        #: Where the next object goes; 0: nowhere yet.
+        self._at = 0
+        #: Traces in this file, and how many files with a number there were.
+        self._traces = 0
+        self._files = 0
+        self._is_numbered = False
+
+    def write(self, trace: Span) -> None:
+        self._choose(trace.log_frequency)
+        objects = self._objects(trace, 0)
+        text = ",".join(json.dumps(each, separators=(",", ":")) for each in objects)
+        data = (b"," if self._at > 1 else b"") + text.encode() + _END
+        try:
+            self._put(data, self._at)
+        except OSError:
+            os.ftruncate(self._descriptor, self._at)
+            self._put(_END, self._at)  # where there is room, for so much was there before
+            raise
+        self._at += len(data) - len(_END)
+        self._traces += 1
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _choose(self, frequency: int) -> None:
+        is_full = self._is_numbered and self._traces >= frequency
+        if self._descriptor >= 0 and bool(frequency) == self._is_numbered and not is_full:
+            return
+        self.close()
+        self._is_numbered = bool(frequency)
+        path = self._path
+        if frequency:
+            path = f"{path}.{self._files}"
+            self._files += 1
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        self._put(b"[" + _END, 0)
+        self._at, self._traces = 1, 0
+
+    def _put(self, data: bytes, at: int) -> None:
+        while data:
+            written = os.pwrite(self._descriptor, data, at)
+            data, at = data[written:], at + written
+
+    def _objects(self, span: Span, parent: int) -> Iterator[dict[str, Any]]:
+        """Those of the spans below first, as those end first."""
+        self._last_id = own = self._last_id + 1
+        for child in sorted(span.children, key=lambda child: child.begun_ns):
+            yield from self._objects(child, own)
+        header: dict[str, Any] = {
+            "id": own,
+            "model_name": span.model,
+            "model_version": span.version,
+        }
+        if span.request_id:
+            header["request_id"] = span.request_id
+        if parent:
+            header["parent_id"] = parent
+        yield header
+        tensors = list(span.tensors)
+        for name, ns in sorted(span.marks.items(), key=lambda mark: mark[1]):
+            if name == "INFER_RESPONSE_COMPLETE":
+                yield from _activities(own, tensors, "")
+            yield {"id": own, "timestamps": [{"name": name, "ns": ns}]}
+            if name == "QUEUE_START":
+                yield from _activities(own, tensors, _INPUT)
+        yield from _activities(own, tensors, "")
+
+
+def _activities(own: int, tensors: list[dict[str, Any]], wanted: str) -> Iterator[dict[str, Any]]:
+    """Those of one activity, or all; they are taken out."""
+    for tensor in [t for t in tensors if wanted in ("", t["activity"])]:
+        tensors.remove(tensor)
+        shown = {key: tensor[key] for key in ("name", "data", "shape", "dtype")}
+        yield {"id": own, "activity": tensor["activity"], "tensor": shown}
