@@ -34,6 +34,8 @@ class InstanceState(enum.Enum):
     DYING = "dying"  # its process is dead; what it has sent is still being read
     GONE = "gone"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and TRANSITIONS is asked for each batch
+
 
 class Event(enum.Enum):
     ARRIVED = "arrived"
@@ -44,6 +46,8 @@ class Event(enum.Enum):
     RAN_OUT = "ran out"
     PARTED = "parted"
     DIED = "died"
+
+    __hash__ = object.__hash__
 
 
 TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
