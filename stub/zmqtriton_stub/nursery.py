@@ -114,7 +114,7 @@ class Nursery:
     def _become(self, call: wire.Call, descriptors: list[int]) -> list[str]:
         """The stub's arguments; from here on nothing tells it from one that was spawned."""
         prctl.die_with(self._supervisor)
-        os.setsid()
+        os.setpgid(0, 0)
         for number, handler in _ORDERLY:
             signal.signal(number, handler)
         lifeline, progress, output = descriptors

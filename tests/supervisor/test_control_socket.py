@@ -28,7 +28,7 @@ def call(path: Path) -> Lifeline:
 
 
 def test_a_process_of_the_same_user_is_heard(path: Path) -> None:
-    control = ControlSocket(path, lambda: ())
+    control = ControlSocket(path, frozenset)
     caller = call(path)
 
     line = control.accept()
@@ -40,8 +40,10 @@ def test_a_process_of_the_same_user_is_heard(path: Path) -> None:
         end.close()
 
 
-def test_a_process_of_a_stubs_session_is_not_heard(path: Path) -> None:
-    control = ControlSocket(path, lambda: {os.getsid(0)})
+@pytest.mark.parametrize("relation", ["itself", "its group", "its ancestor"])
+def test_what_belongs_to_a_stub_is_not_heard(path: Path, relation: str) -> None:
+    stub = {"itself": os.getpid(), "its group": os.getpgid(0), "its ancestor": os.getppid()}
+    control = ControlSocket(path, lambda: {stub[relation]})
     caller = call(path)
 
     assert control.accept() is None
@@ -54,7 +56,7 @@ def test_a_process_of_a_stubs_session_is_not_heard(path: Path) -> None:
 
 
 def test_nobody_there_is_no_error(path: Path) -> None:
-    control = ControlSocket(path, lambda: ())
+    control = ControlSocket(path, frozenset)
 
     assert control.accept() is None
 

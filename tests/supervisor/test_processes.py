@@ -45,10 +45,10 @@ def test_a_program_that_is_not_there_is_an_error() -> None:
         spawn(["/nowhere/python"], descriptors=())
 
 
-def test_a_child_leads_a_session_of_its_own() -> None:
+def test_a_child_leads_a_group_of_its_own_in_the_same_session() -> None:
     process = start("import time; time.sleep(30)")
 
-    assert os.getsid(process.pid) == process.pid
+    assert (process.pid, os.getsid(0)) == (os.getpgid(process.pid), os.getsid(process.pid))
     process.signal(signal.SIGKILL, group=True)
     assert end_of(process) == "killed by SIGKILL"
 

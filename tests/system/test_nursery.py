@@ -40,7 +40,7 @@ LOOKS = {
     "name": "open('/proc/self/comm').read()[:5]",
     "flags": "list(__import__('sys').flags)",
     "directory": "__import__('os').getcwd()",
-    "is leader of a session": "__import__('os').getsid(0) == __import__('os').getpid()",
+    "session": "__import__('os').getsid(0)",
     "is leader of a group": "__import__('os').getpgid(0) == __import__('os').getpid()",
     "parent": "__import__('os').getppid()",
     "signals": (

@@ -10,8 +10,10 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable, Container
+from collections.abc import Callable, Set
 from pathlib import Path
+
+import psutil
 
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -22,13 +24,13 @@ _BACKLOG = 16
 
 
 class ControlSocket:
-    def __init__(self, path: Path, stubs: Callable[[], Container[int]]) -> None:
+    def __init__(self, path: Path, stubs: Callable[[], Set[int]]) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         self._socket.setblocking(False)
         self._socket.bind(str(path))
         path.chmod(0o600)
         self._socket.listen(_BACKLOG)
-        #: Pids of the stubs, each the leader of its session.
+        #: Pids of the stubs, each the leader of its process group.
         self._stubs = stubs
 
     def fileno(self) -> int:
@@ -54,10 +56,15 @@ class ControlSocket:
         reason = "another user's"
         if uid in (0, os.geteuid()):
             try:
-                if os.getsid(pid) not in self._stubs():
+                if self._stubs().isdisjoint(_family(pid)):
                     return True
                 reason = "a model's"
-            except OSError:
+            except (OSError, psutil.NoSuchProcess):
                 return False  # it has gone already
         _log.warning("refused process %d of user %d on the control socket: %s", pid, uid, reason)
         return False
+
+
+def _family(pid: int) -> set[int]:
+    """The process, its group, and all from which it descends. Raises OSError and NoSuchProcess."""
+    return {pid, os.getpgid(pid), *(parent.pid for parent in psutil.Process(pid).parents())}

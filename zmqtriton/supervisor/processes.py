@@ -1,7 +1,8 @@
 """Starting, signalling and reaping children; nothing else in the project knows Popen.
 
-A child gets a session of its own, the descriptors named, and nothing else of the supervisor's. All
-but the broker are killed by the kernel when the supervisor dies. Its death shows on a pidfd.
+A child gets a process group of its own, the descriptors named, and nothing else of the
+supervisor's. All but the broker are killed by the kernel when the supervisor dies. Its death shows
+on a pidfd.
 """
 
 from __future__ import annotations
@@ -115,6 +116,9 @@ def spawn(
     parent = os.getpid()
 
     def prepare() -> None:
+        # A group, to be killed with what it starts; no session, which would make it a party of its
+        # own for the kernel's scheduler, so that each message between two waits for its turn.
+        os.setpgid(0, 0)
         if dies_with_parent:
             prctl.die_with(parent)
         if is_stub:
@@ -129,7 +133,6 @@ def spawn(
         stderr=output,
         pass_fds=descriptors,
         env={name: value for name, value in wanted.items() if value is not None},
-        start_new_session=True,
         preexec_fn=prepare,
     )
     if is_stub:
