@@ -37,16 +37,6 @@ def change(world: World, model: str = "m", fingerprint: str = "2") -> None:
     world.models[model] = dataclasses.replace(world.models[model], fingerprint=fingerprint)
 
 
-@pytest.mark.row("F01", "F07", "F18")
-def test_the_server_opens_when_all_models_were_tried() -> None:
-    world = World(blueprint("a"), blueprint("b"), control_mode="none").start()
-
-    assert [[("a", "1", "READY"), ("b", "1", "READY")]] == world.tables
-    assert len(world.to("http-arbiter", wire.Open)) == 1
-    assert "I loading: a:1" in world.log
-    assert "I successfully loaded 'a'" in world.log
-
-
 def test_a_model_is_announced_to_the_broker_before_the_frontends() -> None:
     world = loaded("m")
 

@@ -84,6 +84,8 @@ class World:
         self.sent: list[tuple[int, Any]] = []
         #: Processes that confirm nothing.
         self.silent: set[int] = set()
+        #: It listens when it is told to.
+        self.is_grpc_up = True
         #: Roles and stubs that do not end when they are asked to.
         self.stubborn: set[str] = set()
         #: Why clients' shared memory cannot be opened; None: it can.
@@ -301,6 +303,8 @@ class World:
         elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
             document = json.dumps({"model_stats": self.model_stats})
             self._reply(serial, wire.Statistics(message.id, 0, "", document))
+        elif isinstance(message, wire.Open) and role == "grpc" and self.is_grpc_up:
+            self._reply(serial, wire.Listening("GRPCInferenceService", "0.0.0.0:1"))
         elif isinstance(message, wire.NoRegion) and message.number not in self.used_regions:
             self._reply(serial, wire.RegionLeft(message.number))
         elif isinstance(message, wire.Retire) and not self.is_busy:

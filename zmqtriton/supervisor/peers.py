@@ -34,6 +34,10 @@ _SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Met
 INFORMED = frozenset({HTTP, GRPC, METRICS})
 #: They serve requests, so that a change holds only when they know of it.
 SERVING = frozenset({HTTP, GRPC})
+#: They open after gRPC, as in Triton: who finds the server ready over HTTP may ask over gRPC.
+_OPENING_LAST = frozenset({ARBITER, HTTP})
+#: Where gRPC does not come up HTTP opens without it.
+_AWAIT_GRPC_S = 5.0
 #: They end before the models do; metrics can be read until the end.
 CLIENT_SIDE = frozenset({ARBITER, HTTP, GRPC})
 
@@ -72,6 +76,8 @@ class Peers:
         self._before = (NURSERY,) if has_nursery else ()
         self._peers: dict[int, Peer] = {}
         self._is_open = False
+        #: So are those that open last.
+        self._is_all_open = False
         self._is_stopping = False
         self._is_finishing = False
         self._listening: set[tuple[str, str]] = set()
@@ -125,7 +131,7 @@ class Peers:
             self._plan.do(*(Send(peer.serial, news) for news in self.news()))
         if peer.role in SERVING:
             self._plan.do(*(Send(peer.serial, region) for region in self.regions()))
-        if self._is_open:
+        if self._is_all_open or (self._is_open and peer.role not in _OPENING_LAST):
             self._plan.do(Send(peer.serial, wire.Open()))
 
     def process_frozen(self, peer: Peer) -> None:
@@ -184,6 +190,8 @@ class Peers:
             if where not in self._listening:
                 self._listening.add(where)
                 self._plan.log("I", f"Started {message.service} at {message.address}")
+            if peer.role == GRPC:
+                self._open_last()
 
     @property
     def is_listening(self) -> bool:
@@ -208,7 +216,19 @@ class Peers:
         """Lets clients connect."""
         self._is_open = True
         self._plan.do(PrepareToListen())
-        for peer in self._peers.values():
+        self._tell_open(peer for peer in self._peers.values() if peer.role not in _OPENING_LAST)
+        if GRPC in self._roles:
+            self._plan.after(_AWAIT_GRPC_S, self._open_last)
+        else:
+            self._open_last()
+
+    def _open_last(self) -> None:
+        if not self._is_all_open:
+            self._is_all_open = True
+            self._tell_open(peer for peer in self._peers.values() if peer.role in _OPENING_LAST)
+
+    def _tell_open(self, peers: Iterable[Peer]) -> None:
+        for peer in peers:
             if peer.is_introduced and peer.role != BROKER:
                 self._plan.do(Send(peer.serial, wire.Open()))
 

@@ -1,0 +1,37 @@
+"""When clients may connect, and in which order the services open."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.supervisor.world import World, blueprint
+from zmqtriton_floor import wire
+
+
+@pytest.mark.row("F01", "F07", "F18")
+def test_the_server_opens_when_all_models_were_tried() -> None:
+    world = World(blueprint("a"), blueprint("b"), control_mode="none").start()
+
+    assert [[("a", "1", "READY"), ("b", "1", "READY")]] == world.tables
+    assert len(world.to("http-arbiter", wire.Open)) == 1
+    assert "I loading: a:1" in world.log
+    assert "I successfully loaded 'a'" in world.log
+
+
+def test_http_opens_when_grpc_does() -> None:
+    world = World(blueprint("m"), control_mode="none").start()
+
+    order = [world.roles[serial] for serial, message in world.sent if type(message) is wire.Open]
+
+    assert ["grpc", "metrics", "http-arbiter"] == order
+
+
+def test_http_opens_without_a_grpc_that_does_not_come_up() -> None:
+    world = World(blueprint("m"), control_mode="none")
+    world.is_grpc_up = False
+    world.start()
+    assert [] == world.to("http-arbiter", wire.Open)
+
+    world.advance(5.0)
+
+    assert 1 == len(world.to("http-arbiter", wire.Open))
