@@ -127,7 +127,9 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
 
         shortcut: Any = SimpleNamespace(
             inference=SimpleNamespace(find=find, reader=None),
-            gateway=SimpleNamespace(cancel=lambda own_id: None),
+            gateway=SimpleNamespace(
+                cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
+            ),
         )
         exchange = Exchange(shortcut, Head(("m", ""), 0, None, None), lambda *_: None)
         exchange.begin(b"")
