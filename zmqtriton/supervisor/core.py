@@ -229,11 +229,13 @@ class Core:
         else:
             generation.drained()
 
-    def model_read(self, name: str, found: Blueprint | Unreadable) -> None:
+    def model_read(
+        self, name: str, found: Blueprint | Unreadable, override: Override | None
+    ) -> None:
         """The answer to ReadModel."""
         model = self.models.get(name)
         if model is not None:
-            model.model_read(found)
+            model.model_read(found, override)
 
     def repository_listed(self, ticket: int, found: dict[str, str] | ZmqTritonError) -> None:
         """The answer to ListRepository: names, each with the problem that all can see, or ""."""

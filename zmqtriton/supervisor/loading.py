@@ -74,6 +74,7 @@ class Loading:
         self._swapping: set[int] = set()
         self._retries: dict[int, int] = {}
         self._failures: dict[int, str] = {}
+        self._is_reading = False
         self._has_ended = False
 
     def begin(self) -> None:
@@ -82,11 +83,17 @@ class Loading:
     def _read(self) -> None:
         # Who asks for a load says that all is there.
         is_patient = not self._again
+        self._is_reading = True
         self._copying = self._around.stores.read(
             self._model.name, self._override, is_patient=is_patient, is_poll=self._is_poll
         )
 
+    def awaits(self, override: Override | None) -> bool:
+        """Whether it has asked for this; what an earlier load had asked may come after its end."""
+        return self._is_reading and override is self._override
+
     def model_read(self, found: Blueprint | Unreadable) -> None:
+        self._is_reading = False
         if self._is_unsettled(found.fingerprint):
             self._around.slots.give_back(self)
             self._around.plan.after(self._settle_s, self._look_again)

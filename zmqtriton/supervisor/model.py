@@ -137,8 +137,8 @@ class Model:
 
     # ------------------------------------------------------ what loads tell
 
-    def model_read(self, found: Blueprint | Unreadable) -> None:
-        if self._loading is not None:
+    def model_read(self, found: Blueprint | Unreadable, override: Override | None) -> None:
+        if self._loading is not None and self._loading.awaits(override):
             self._loading.model_read(found)
 
     def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
