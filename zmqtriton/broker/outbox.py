@@ -20,7 +20,6 @@ class Outbox:
         #: Owners to which nobody will tell of leases from earlier brokers any more.
         self.settled: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
-        #: To who asks; without bodies: Statistics, and Waits.
         #: Messages without bodies to who asks: Statistics, and Waits.
         self.asides: list[tuple[int, Any]] = []
         #: To stubs.

@@ -56,10 +56,6 @@ def text(value: str) -> str:
     return value
 
 
-def lower_text(value: str) -> str:
-    return value.lower()
-
-
 def filled(message: str) -> Callable[[str], str]:
     """A text that may not be empty."""
 
