@@ -39,6 +39,7 @@ SETTINGS: dict[str, Any] = {
     "grpc_http2_max_ping_strikes": 2,
     "grpc_infer_response_compression_level": "none",
     "grpc_transport": "native",
+    "grpc_max_input_size": 2**31 - 1,
     "grpc_reflection": False,
     "grpc_max_connection_age": 0,
     "grpc_max_connection_age_grace": 0,

@@ -184,6 +184,12 @@ def test_a_port_that_cannot_be_is_refused(text: str) -> None:
     assert f"Port must be in the range 0 to 65535. Got {text}" in refused(f"--http-port={text}")
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "2147483648"])
+def test_a_limit_of_messages_that_no_client_can_have_is_refused(text: str) -> None:
+    assert 2147483647 == parsed("--grpc-max-input-size=2147483647").grpc_max_input_size
+    assert 'Bad option: "--grpc-max-input-size"' in refused(f"--grpc-max-input-size={text}")
+
+
 def test_an_option_without_its_value_is_refused() -> None:
     assert refused("--http-port").startswith("option '--http-port' requires an argument\n")
 

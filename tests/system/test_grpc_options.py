@@ -16,6 +16,7 @@ _OPTIONS = (
     "--grpc-reflection=true",
     "--grpc-infer-response-compression-level=low",
     "--grpc-max-connection-age=600000",
+    "--grpc-max-input-size=100000",
 )
 _COUNT = 1000
 
@@ -55,3 +56,15 @@ def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
     gzip_magic = b"\x1f\x8b"
     assert answer.startswith(gzip_magic)
     assert len(answer) < 4 * _COUNT
+
+
+def test_a_larger_message_than_the_option_allows_is_refused(server: Server) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        ready = channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
+        asked = message("inference.ModelReadyRequest")(name="x" * 100_000).SerializeToString()
+
+        with pytest.raises(grpc.RpcError) as caught:
+            ready(asked, timeout=30)
+
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
+        assert f"({len(asked)} vs. 100000)" in caught.value.details()

@@ -91,6 +91,7 @@ class Options:
     #: 0: by the number of cores.
     grpc_processes: int = 0
     grpc_transport: str = "native"
+    grpc_max_input_size: int = 2**31 - 1
     grpc_reflection: bool = False
     grpc_infer_thread_count: int = 2
     grpc_infer_allocation_pool_size: int = 8

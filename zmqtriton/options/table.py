@@ -12,6 +12,8 @@ from zmqtriton.options.kinds import Option, Sense, Shape
 from zmqtriton.options.trace import DEPRECATED, trace_setting
 
 _PENDING, _INERT = Sense.PENDING, Sense.INERT
+_NO_SAGEMAKER = "SageMaker's endpoints are not served"
+_NO_VERTEX = "Vertex AI's endpoints are not served"
 
 GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
@@ -171,6 +173,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
                 "Error: --grpc-transport must be native or grpcio.",
             ),
         ),
+        a.integer(
+            "grpc-max-input-size",
+            "Bytes that one message of a client may have; by default what gRPC can carry, 2 GiB.",
+            read=read.integer_between(
+                1, 2**31 - 1, "--grpc-max-input-size must be in the range 1 to 2147483647."
+            ),
+        ),
         a.boolean("grpc-reflection", "Tell clients like grpcurl of the services."),
         a.integer("grpc-processes", "Processes that serve gRPC; 0 is by the number of cores."),
         a.integer(
@@ -236,49 +245,35 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Sagemaker": (
-        a.boolean(
-            "allow-sagemaker",
-            "Serve SageMaker's endpoints.",
-            _PENDING,
-            why="SageMaker's endpoints are not served",
-        ),
-        a.port(
-            "sagemaker-port", "Port for them.", _PENDING, why="SageMaker's endpoints are not served"
-        ),
+        a.boolean("allow-sagemaker", "Serve SageMaker's endpoints.", _PENDING, why=_NO_SAGEMAKER),
+        a.port("sagemaker-port", "Port for them.", _PENDING, why=_NO_SAGEMAKER),
         a.other("integer-integer", read.pair(read.integer, read.integer, "-"), shape=Shape.ONCE)(
             "sagemaker-safe-port-range",
             "Range that this port may come from.",
             _PENDING,
-            why="SageMaker's endpoints are not served",
+            why=_NO_SAGEMAKER,
         ),
         a.integer(
             "sagemaker-thread-count",
             "Triton's threads for them.",
             _INERT,
-            why="SageMaker's endpoints are not served",
+            why=_NO_SAGEMAKER,
         ),
     ),
     "Vertex": (
-        a.boolean(
-            "allow-vertex-ai",
-            "Serve Vertex AI's endpoints.",
-            _PENDING,
-            why="Vertex AI's endpoints are not served",
-        ),
-        a.port(
-            "vertex-ai-port", "Port for them.", _PENDING, why="Vertex AI's endpoints are not served"
-        ),
+        a.boolean("allow-vertex-ai", "Serve Vertex AI's endpoints.", _PENDING, why=_NO_VERTEX),
+        a.port("vertex-ai-port", "Port for them.", _PENDING, why=_NO_VERTEX),
         a.integer(
             "vertex-ai-thread-count",
             "Triton's threads for them.",
             _INERT,
-            why="Vertex AI's endpoints are not served",
+            why=_NO_VERTEX,
         ),
         a.text(
             "vertex-ai-default-model",
             "Model for requests that name none.",
             _PENDING,
-            why="Vertex AI's endpoints are not served",
+            why=_NO_VERTEX,
         ),
     ),
     "Metrics": (

@@ -45,7 +45,7 @@ class Answering:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
-        self.unfinished = Unfinished()
+        self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self.active = 0
         #: Set by the last of them once drain() waits for it.

@@ -35,12 +35,18 @@ def prefix(size: int, *, is_compressed: bool = False) -> bytes:
     return _PREFIX.pack(is_compressed, size)
 
 
+def too_large(size: int, most: int) -> TooLargeError:
+    return TooLargeError(f"Received message larger than max ({size} vs. {most})")
+
+
 class Unfinished:
     """What has come of messages that are not whole, of all clients of a process: each may be large,
     but not all of them at once."""
 
-    def __init__(self, most: int = 2 << 30) -> None:
+    def __init__(self, most: int = 2 << 30, most_message: int = MAX_MESSAGE_BYTES) -> None:
         self._most = most
+        #: What one of them may have.
+        self.most_message = most_message
         self.bytes = 0
 
     def add(self, size: int) -> None:
@@ -124,7 +130,7 @@ class Assembly:
         #: What of the current message has come.
         self._come = 0
         self._large = large
-        self._large_bytes = large_bytes
+        self._large_bytes = min(large_bytes, unfinished.most_message)
         self._head = b""
         self._is_compressed = False
         self._body: Body | None = None
@@ -195,10 +201,8 @@ class Assembly:
             compressed, announced = _PREFIX.unpack(self._head)
             if compressed > 1:
                 raise InternalError("a message neither plain nor compressed")
-            if announced > MAX_MESSAGE_BYTES:
-                raise TooLargeError(
-                    f"Received message larger than max ({announced} vs. {MAX_MESSAGE_BYTES})"
-                )
+            if announced > self._unfinished.most_message:
+                raise too_large(announced, self._unfinished.most_message)
             self._head = b""
             self._is_compressed = bool(compressed)
             self.left, self._come = announced, 0
@@ -209,18 +213,18 @@ class Assembly:
         return min(position + missing, len(data))
 
 
-def inflate(data: Message, encoding: str) -> bytes:
-    """The message as it was. Raises InternalError where it is none, TooLargeError where it is
-    larger than a message may be."""
+def inflate(data: Message, encoding: str, most: int = MAX_MESSAGE_BYTES) -> bytes:
+    """The message as it was. Raises InternalError where it is none, TooLargeError where it has more
+    than so many bytes."""
     if encoding not in _WINDOW:
         raise InternalError("a compressed message without a grpc-encoding")
     stream = zlib.decompressobj(_WINDOW[encoding])
     try:
-        whole = stream.decompress(data, MAX_MESSAGE_BYTES + 1)
+        whole = stream.decompress(data, most + 1)
     except zlib.error:
         raise InternalError(f"the message is not compressed with {encoding}") from None
-    if len(whole) > MAX_MESSAGE_BYTES:
-        raise TooLargeError(f"Received message larger than max (> {MAX_MESSAGE_BYTES})")
+    if len(whole) > most:
+        raise TooLargeError(f"Received message larger than max (> {most})")
     if not stream.eof or stream.unused_data:
         raise InternalError(f"the message is not compressed with {encoding}")
     return whole

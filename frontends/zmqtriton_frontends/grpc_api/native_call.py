@@ -222,10 +222,10 @@ class NativeCall(Stream):
     async def _opened(self, is_compressed: bool, message: Message) -> Message:
         if not is_compressed:
             return message
-        encoding = self._opening.encoding
+        encoding, most = self._opening.encoding, self._answering.unfinished.most_message
         if len(message) <= _LONG:
-            return inflate(message, encoding)
-        return await asyncio.to_thread(inflate, message, encoding)
+            return inflate(message, encoding, most)
+        return await asyncio.to_thread(inflate, message, encoding, most)
 
     async def _packed(self, message: bytes) -> tuple[bytes, bytes]:
         """The message as it is to be sent, behind its prefix."""

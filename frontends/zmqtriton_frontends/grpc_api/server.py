@@ -63,7 +63,7 @@ _COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Defla
 def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
     """What grpc is to be told of the server's settings."""
     arguments = [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", int(settings["grpc_max_input_size"])),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         # Several processes serve one port; that nobody else does is the supervisor's business.
         ("grpc.so_reuseport", 1),
