@@ -13,7 +13,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.health import Health
-from zmqtriton_frontends.grpc_api.infer import Answer, Asked, Inference, Late
+from zmqtriton_frontends.grpc_api.infer import Answer, Asked, Inference
 from zmqtriton_frontends.grpc_api.models import Models
 from zmqtriton_frontends.grpc_api.reflection import Reflection
 from zmqtriton_frontends.grpc_api.repository import Repository
@@ -25,7 +25,7 @@ from zmqtriton_frontends.restrictions import Restriction, by_category
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
 Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
-Quick = Callable[[bytes, Call, Answer], Asked | Late]
+Quick = Callable[[bytes, Call, Answer], Asked]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"

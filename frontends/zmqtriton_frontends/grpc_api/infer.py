@@ -6,11 +6,10 @@ began, cancels the request.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.catalogue import Catalogue
@@ -23,10 +22,10 @@ from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options,
 from zmqtriton_frontends.grpc_api.raw import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.response import encode_response
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
-from zmqtriton_frontends.payload import has_references, is_large
 from zmqtriton_frontends.regions import NO_PLACES
-from zmqtriton_frontends.trace import Trace, ending, now_ns
+from zmqtriton_frontends.trace import ending, now_ns
 from zmqtriton_frontends.traces import traceparent
+from zmqtriton_frontends.under_way import UnderWay
 from zmqtriton_protos import message
 
 _REQUEST = message("inference.ModelInferRequest")
@@ -47,18 +46,20 @@ class Inference:
             checked = self._read(data, call)
         with ending(checked.trace, "GRPC_SEND"):
             response = await self._gateway.infer(checked)
-            _mark(checked)
+            if checked.trace is not None:
+                checked.trace.mark("INFER_RESPONSE_COMPLETE")
             return encoded(checked, response)
 
-    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked | Late:
+    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked:
         """The same without a task; the answer may be given before this returns. Raises what is
         wrong with the request."""
+        asked = Asked(self._gateway, answer, encoded)
         try:
             checked = self._read(data, call)
-        except NotLoaded:
-            return Late(self.infer(data, call), answer)
-        asked = Asked(self._gateway, checked, answer, encoded)
-        asked.start()
+        except NotLoaded as missing:
+            asked.begin_late(missing, call.deadline_ns, partial(self._read, data, call))
+        else:
+            asked.begin(checked)
         return asked
 
     def _read(self, data: bytes, call: Call) -> CheckedRequest:
@@ -93,123 +94,39 @@ class Answer(Protocol):
 
 #: What makes a message of a response.
 Encode = Callable[[CheckedRequest, ResponseBody], bytes]
+#: What raises NotLoaded while the request's model is not there.
+Read = Callable[[], CheckedRequest]
 
 
-class _Ending:
-    """An answer that is the end of a trace."""
+class Asked(UnderWay):
+    """A request whose answer is a message."""
 
-    def __init__(self, answer: Answer, trace: Trace) -> None:
+    __slots__ = ("_answer", "_checked", "_encode")
+
+    SENDING = "GRPC_SEND"
+
+    def __init__(self, gateway: Gateway, answer: Answer, encode: Encode) -> None:
+        super().__init__(gateway)
         self._answer = answer
-        self._trace = trace
+        self._encode = encode
+        self._checked: CheckedRequest
 
-    def set_result(self, message: bytes, /) -> None:
-        self._trace.end("GRPC_SEND")
+    def begin(self, checked: CheckedRequest) -> None:
+        """The answer may be given before this returns."""
+        self._checked = checked
+        self._send(checked)
+
+    def begin_late(self, missing: NotLoaded, deadline_ns: int, read: Read) -> None:
+        """The same when its model is loaded."""
+        self._await(missing.load(deadline_ns), lambda _: self.begin(read()))
+
+    def _respond(self, response: ResponseBody) -> None:
+        message = self._encode(self._checked, response)
+        self._end_trace()
         self._answer.set_result(message)
 
-    def set_exception(self, error: Exception, /) -> None:
-        self._trace.fail(str(error))
-        self._trace.end("GRPC_SEND")
+    def _refuse(self, error: Exception) -> None:
         self._answer.set_exception(error)
-
-
-class Asked:
-    """A request under way, to which the gateway gives its reply."""
-
-    __slots__ = ("_answer", "_checked", "_encode", "_gateway", "_id", "_is_wanted", "_task")
-
-    def __init__(
-        self, gateway: Gateway, checked: CheckedRequest, answer: Answer, encode: Encode
-    ) -> None:
-        self._encode = encode
-        self._gateway = gateway
-        self._checked = checked
-        trace = checked.trace
-        self._answer = answer if trace is None else _Ending(answer, trace)
-        self._id = 0
-        self._is_wanted = True
-        #: What sends a large request, and opens its response.
-        self._task: asyncio.Task[ResponseBody] | None = None
-
-    def start(self) -> None:
-        if self._checked.places or is_large(self._checked.body):
-            self._await(self._gateway.infer(self._checked))
-        else:
-            self._id = self._gateway.begin(self._checked, self)
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._is_wanted = False
-        if self._checked.trace is not None:
-            self._checked.trace.fail("request was cancelled")
-            self._checked.trace.end("GRPC_SEND")
-        if self._id:
-            # A response that is being opened is let go when it is open.
-            self._gateway.cancel(self._id)
-        elif self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    # -------------------------------------------------- called by the gateway
-
-    def done(self) -> bool:
-        return False  # the gateway forgets whom it cancels
-
-    def set_result(self, body: bytes, /) -> None:
-        try:
-            response = wire.decode_response(body)
-            if has_references(response):
-                self._await(self._gateway.payload.open(response))
-            else:
-                self._give(response)
-        except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
-            self._answer.set_exception(error)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._answer.set_exception(error)
-
-    def _give(self, response: ResponseBody) -> None:
-        _mark(self._checked)
-        self._answer.set_result(self._encode(self._checked, response))
-
-    def _await(self, response: Coroutine[Any, Any, ResponseBody]) -> None:
-        self._task = asyncio.get_running_loop().create_task(response)
-        self._task.add_done_callback(self._awaited)
-
-    def _awaited(self, task: asyncio.Task[ResponseBody]) -> None:
-        self._task = None
-        if not self._is_wanted or task.cancelled():
-            return
-        try:
-            self._give(task.result())
-        except Exception as error:  # noqa: BLE001 - an edge, as above
-            self._answer.set_exception(error)
-
-
-def _mark(checked: CheckedRequest) -> None:
-    if checked.trace is not None:
-        checked.trace.mark("INFER_RESPONSE_COMPLETE")
-
-
-class Late:
-    """A request that waits for its model, with a task after all."""
-
-    def __init__(self, response: Coroutine[Any, Any, bytes], answer: Answer) -> None:
-        self._answer = answer
-        self._task = asyncio.get_running_loop().create_task(response)
-        self._task.add_done_callback(self._awaited)
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._task.cancel()
-
-    def _awaited(self, task: asyncio.Task[bytes]) -> None:
-        if task.cancelled():
-            return
-        error = task.exception()
-        if isinstance(error, Exception):
-            self._answer.set_exception(error)
-        else:
-            self._answer.set_result(task.result())
 
 
 def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:

@@ -15,7 +15,7 @@ from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.grpc_api.answering import INFERENCE, Answering, failed
 from zmqtriton_frontends.grpc_api.framing import Assembly, Message, prefix
-from zmqtriton_frontends.grpc_api.infer import Asked, Late
+from zmqtriton_frontends.grpc_api.infer import Asked
 from zmqtriton_frontends.grpc_api.native_call import NativeCall, Refused
 from zmqtriton_frontends.grpc_api.opening import HEADS, TAIL, Opening
 from zmqtriton_frontends.grpc_api.straight import MIN_BYTES, straight_into
@@ -55,7 +55,7 @@ class UnaryCall(OneRequest):
         super().on_begin()
         self._is_asking = False
         #: What the handler has begun without a task.
-        self._asked: Asked | Late | None = None
+        self._asked: Asked | None = None
 
     def _new_assembly(self) -> Assembly:
         if self.rpc.category != INFERENCE:

@@ -292,9 +292,9 @@ class _Turn:
         self.message: bytes | None = None
 
     def ask(self, gateway: Gateway, checked: CheckedRequest) -> None:
-        self._asked = Asked(gateway, checked, self, self._encode)
+        self._asked = Asked(gateway, self, self._encode)
         try:
-            self._asked.start()
+            self._asked.begin(checked)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
             self.set_exception(error)
 

@@ -7,13 +7,10 @@ rule about them stands twice; what a request is, and what is answered, infer.py 
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import re
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
@@ -26,8 +23,8 @@ from zmqtriton_frontends.http_api.access import Check
 from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.intake import BELIEVED_BYTES
-from zmqtriton_frontends.payload import has_references, is_large
-from zmqtriton_frontends.trace import Trace, now_ns
+from zmqtriton_frontends.trace import now_ns
+from zmqtriton_frontends.under_way import UnderWay
 
 #: A body of more may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
@@ -46,7 +43,6 @@ _UNUSUAL = frozenset(
     )
 )
 
-_T = TypeVar("_T")
 #: Gets the status and the response, sooner or later.
 Answer = Callable[[int, Encoded], None]
 
@@ -117,18 +113,18 @@ def _wants_room(json_length: str | None, size: int) -> bool:
     return is_short and size - tensors_at > INLINE_BYTES
 
 
-class Exchange:
-    """One request under way, and what the gateway gives its response to."""
+class Exchange(UnderWay):
+    """A request whose answer is a status and a body."""
 
-    __slots__ = ("_answer", "_head", "_id", "_shortcut", "_task", "_trace", "_wanted")
+    __slots__ = ("_answer", "_head", "_shortcut", "_wanted")
+
+    SENDING = "HTTP_SEND"
 
     def __init__(self, shortcut: Shortcut, head: Head, answer: Answer) -> None:
+        super().__init__(shortcut.gateway)
         self._shortcut = shortcut
         self._head = head
         self._answer = answer
-        self._id = 0
-        self._task: asyncio.Task[Any] | None = None
-        self._trace: Trace | None = None
         self._wanted: Wanted
 
     def begin(self, body: Body) -> None:
@@ -141,78 +137,20 @@ class Exchange:
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        shortcut, (target, _, json_length, accepted, given) = self._shortcut, self._head
-        traces = shortcut.gateway.traces
+        target, _, json_length, accepted, given = self._head
+        traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
         narration.came_to_infer(*target)
-        inference = shortcut.inference
+        inference = self._shortcut.inference
         text, reader = inference.reader(inference.find(target), body, json_length)
         parsed = reader(text)
         checked = inference.check(target, parsed)
         if traces.is_on:
             checked = traces.follow(checked, given, ("HTTP_RECV", begun_ns))
-            self._trace = checked.trace
         self._wanted = Wanted(checked, parsed, accepted)
-        if checked.places or is_large(checked.body):
-            self._await(shortcut.gateway.infer(checked), self._write)
-        else:
-            self._id = shortcut.gateway.begin(checked, self)
+        self._send(checked)
 
-    def cancel(self) -> None:
-        """The client has left; nothing if it is answered."""
-        self._end_trace("request was cancelled")
-        self._shortcut.gateway.cancel(self._id)
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-
-    # -------------------------------------------------- called by the gateway
-
-    def done(self) -> bool:
-        return False  # the gateway forgets whom it cancels
-
-    def set_result(self, body: bytes, /) -> None:
-        try:
-            response = wire.decode_response(body)
-            if has_references(response):
-                self._await(self._shortcut.gateway.payload.open(response), self._write)
-            else:
-                self._write(response)
-        except Exception as error:  # noqa: BLE001 - as above; the gateway reads on in any case
-            self.set_exception(error)
-
-    def set_exception(self, error: Exception, /) -> None:
-        self._end_trace(str(error))
-        if isinstance(error, ZmqTritonError):
-            status, text = problems.told(error)
-        else:
-            path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
-            status, text = problems.fault("POST", path, error)
-        self._answer(status, Encoded(problems.headers(status), text, []))
-
-    # ------------------------------------------------------------------ parts
-
-    def _await(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
-        self._task = asyncio.ensure_future(awaited)
-        self._task.add_done_callback(functools.partial(self._awaited, then))
-
-    def _awaited(self, then: Callable[[_T], None], task: asyncio.Task[_T]) -> None:
-        if task.cancelled() or task is not self._task:
-            return  # the client has left, and its body with it
-        try:
-            then(task.result())
-        except Exception as error:  # noqa: BLE001 - as above
-            self.set_exception(error)
-
-    def _end_trace(self, problem: str = "") -> None:
-        if self._trace is not None:
-            if problem:
-                self._trace.fail(problem)
-            self._trace.end("HTTP_SEND")
-
-    def _write(self, response: ResponseBody) -> None:
-        if self._trace is not None:
-            self._trace.mark("INFER_RESPONSE_COMPLETE")
+    def _respond(self, response: ResponseBody) -> None:
         wanted = self._wanted
         if wanted.takes_long(response):
             self._await(documents.aside(wanted.encode_in_pieces, response), self._succeed)
@@ -220,6 +158,13 @@ class Exchange:
             self._succeed(wanted.encode(response))
 
     def _succeed(self, encoded: Encoded) -> None:
-        if self._trace is not None:
-            self._end_trace()
+        self._end_trace()
         self._answer(200, encoded)
+
+    def _refuse(self, error: Exception) -> None:
+        if isinstance(error, ZmqTritonError):
+            status, text = problems.told(error)
+        else:
+            path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
+            status, text = problems.fault("POST", path, error)
+        self._answer(status, Encoded(problems.headers(status), text, []))
