@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,7 +47,7 @@ def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
     path = temporary / "given"
     path.mkdir(mode=0o755)
     (path / "requests-1").touch()
-    (path / "old").mkdir()
+    (path / "files" / "old").mkdir(parents=True)
 
     claimed = claim(str(path))
 
@@ -55,6 +56,33 @@ def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
     claimed.control.touch()
     claimed.remove()
     assert [entry.name for entry in path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "lock.d", ".config"])
+def test_a_directory_with_files_of_others_is_refused_and_not_touched(
+    temporary: Path, name: str
+) -> None:
+    path = temporary / "home"
+    path.mkdir(mode=0o755)
+    (path / name).mkdir()
+    (path / "requests-1").touch()
+
+    with pytest.raises(DirectoryError, match=f"it has '{name}', which is no server's"):
+        claim(str(path))
+
+    assert {name, "requests-1"} == {entry.name for entry in path.iterdir()}
+    assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_sockets_that_an_earlier_server_has_left_are_no_hindrance(temporary: Path) -> None:
+    path = temporary / "given"
+    path.mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path / "spans"))
+
+    claim(str(path)).remove()
+
+    assert ["lock"] == [entry.name for entry in path.iterdir()]
 
 
 def test_systemd_names_the_directory(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,10 @@ from zmqtriton_floor.endpoints import stream_path
 
 PREFIX = "zmqtriton-"
 _LOCK = "lock"
+_DRAFT = "draft"
+#: What a server makes in here, sockets apart.
+_OURS = frozenset((_LOCK, _DRAFT, os.path.basename(staging.folder(""))))
+_OUR_SOCKETS = ("requests-", "workers-", "stream-")
 #: Of a path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
 
@@ -73,6 +77,7 @@ def claim(given: str = "") -> RuntimeDirectory:
         _check_length(path)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check_content(path)
             path.chmod(0o700)
             lock = _lock(path)
         except OSError as error:
@@ -98,6 +103,17 @@ def _check_length(path: Path) -> None:
         raise DirectoryError(f"the path of runtime directory '{path}' is too long for sockets")
 
 
+def _check_content(path: Path) -> None:
+    """What lies in here is removed, so a directory of somebody's files is none to use."""
+    for entry in sorted(path.iterdir()):
+        is_ours = entry.name in _OURS or entry.name.startswith(_OUR_SOCKETS)
+        if not is_ours and not stat.S_ISSOCK(entry.lstat().st_mode):
+            raise DirectoryError(
+                f"cannot use runtime directory '{path}': it has '{entry.name}', which is no "
+                "server's; name a directory that nothing else uses"
+            )
+
+
 def _lock(path: Path) -> int | None:
     """The lock's descriptor, or None if somebody has it. Children do not inherit it."""
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -111,7 +127,7 @@ def _lock(path: Path) -> int | None:
 
 def _lock_new(path: Path) -> int:
     """Locked before it has its name, so that nobody who sweeps finds it free."""
-    draft = path / "draft"
+    draft = path / _DRAFT
     lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     draft.rename(path / _LOCK)
