@@ -16,6 +16,7 @@ from zmqtriton.supervisor.actions import (
     Send,
     Spawn,
 )
+from zmqtriton.supervisor.blueprint import Unreadable
 from zmqtriton.supervisor.object_stores import ObjectStores
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -50,6 +51,7 @@ class Watched:
         )
         introductions: Any = Introductions()
         self.stores = ObjectStores(self.plan, introductions, policy)
+        self.found: list[Any] = []
         self.listings: list[Any] = []
         self.done: list[Any] = []
         self.asked: list[tuple[int, str, dict[str, Any]]] = []
@@ -69,7 +71,7 @@ class Watched:
         return found
 
     def read(self, model: str, *, is_poll: bool = False) -> int:
-        return self.stores.read(model, None, is_patient=True, is_poll=is_poll)
+        return self.stores.read(model, None, self.found.append, is_patient=True, is_poll=is_poll)
 
     def answer(self, result: Any) -> list[Any]:
         """To the question that was asked last."""
@@ -115,26 +117,27 @@ def test_where_all_are_directories_nobody_is_asked() -> None:
     watched.read("m")
     watched.stores.names(watched.listings.append)
 
-    assert [ReadModel("m", None), ListRepository(1)] == watched.act()
+    assert [ReadModel(1, "m", None), ListRepository(2)] == watched.act()
     assert [] == watched.asked
 
 
 def test_files_that_a_load_brings_along_are_read_at_once() -> None:
     watched = Watched(URL)
 
-    watched.stores.read("m", Override("{}", "/files"), is_patient=False, is_poll=False)
+    files = Override("{}", "/files")
+    ticket = watched.stores.read("m", files, print, is_patient=False, is_poll=False)
 
-    assert [ReadModel("m", Override("{}", "/files"))] == watched.act()
+    assert [ReadModel(ticket, "m", files)] == watched.act()
 
 
 @pytest.mark.row("F21")
 def test_a_model_is_read_when_its_copy_is_there() -> None:
     watched = Watched(URL)
 
-    watched.read("m")
+    ticket = watched.read("m")
 
     assert [] == watched.act()
-    assert [ReadModel("m", None, COPY)] == watched.answer(there())
+    assert [ReadModel(ticket, "m", None, COPY)] == watched.answer(there())
     (question,) = watched.asked
     expected = {"model": "m", "directory": "/copies", "is_patient": True, "urls": [URL]}
     assert ("copy", expected) == question[1:]
@@ -142,12 +145,27 @@ def test_a_model_is_read_when_its_copy_is_there() -> None:
 
 def test_a_model_that_nobody_wants_any_more_is_not_read() -> None:
     watched = Watched(URL)
-    number = watched.read("m")
+    ticket = watched.read("m")
 
-    watched.stores.abandon(number)
+    watched.stores.abandon(ticket)
 
     assert ["copy", "abandon"] == watched.verbs
     assert [] == watched.act()
+
+
+def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it() -> None:
+    watched = Watched("/models")
+    first, second, third = (watched.read("m") for _ in range(3))
+    nothing, something = Unreadable("nothing", 13), Unreadable("something", 13)
+
+    watched.stores.abandon(second)
+    watched.stores.have_read(second, nothing)
+    watched.stores.have_read(third, something)
+    watched.stores.have_read(third, nothing)
+
+    assert [something] == watched.found
+    watched.stores.have_read(first, nothing)
+    assert [something, nothing] == watched.found
 
 
 @pytest.mark.row("F21")
@@ -158,10 +176,10 @@ def test_a_poll_asks_only_for_what_the_listing_shows_to_be_different() -> None:
     watched.answer(there())
 
     assert (("m", ""),) == watched.listing(names(m="d"))
-    watched.read("m", is_poll=True)
-    assert [ReadModel("m", None, COPY)] == watched.act()
-    watched.read("of a directory", is_poll=True)
-    assert [ReadModel("of a directory", None, Copied())] == watched.act()
+    ticket = watched.read("m", is_poll=True)
+    assert [ReadModel(ticket, "m", None, COPY)] == watched.act()
+    ticket = watched.read("of a directory", is_poll=True)
+    assert [ReadModel(ticket, "of a directory", None, Copied())] == watched.act()
     watched.listing(names(m="other"))
     asked = len(watched.asked)
     watched.read("m", is_poll=True)
@@ -177,9 +195,9 @@ def test_a_store_that_does_not_answer_changes_nothing_of_what_is_known() -> None
     watched.answer(there())
 
     assert (("m", ""),) == watched.listing({"error": "it is down"})
-    watched.read("m", is_poll=True)
+    ticket = watched.read("m", is_poll=True)
 
-    assert [ReadModel("m", None, COPY)] == watched.act()
+    assert [ReadModel(ticket, "m", None, COPY)] == watched.act()
 
 
 def test_an_error_is_logged_once_until_it_is_another() -> None:
@@ -209,9 +227,10 @@ def test_a_model_with_odd_objects_has_that_as_its_problem_and_is_not_asked_for()
     assert (("m", ""), ("o", "odd name")) == watched.listing(
         {"models": {"m": "d"}, "odd": {"o": "odd name"}}
     )
-    watched.read("o", is_poll=True)
+    ticket = watched.read("o", is_poll=True)
 
-    assert [ReadModel("o", None, Copied((URL,), "", "odd: odd name", "odd name"))] == watched.act()
+    odd = Copied((URL,), "", "odd: odd name", "odd name")
+    assert [ReadModel(ticket, "o", None, odd)] == watched.act()
 
 
 def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() -> None:

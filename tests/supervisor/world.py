@@ -255,10 +255,8 @@ class World:
             case actions.MeasureMemory(processes):
                 sizes = {m: self.sizes.get(m, 0) for m in processes.values()}
                 self._later(lambda: self.core.demand.measured(sizes))
-            case actions.ReadModel(model, override):
-                self._later(
-                    lambda: self.core.model_read(model, self._read(model, override), override)
-                )
+            case actions.ReadModel(ticket, model, override):
+                self._later(lambda: self.core.model_read(ticket, self._read(model, override)))
             case actions.ChangeRepositories(ticket, path, _):
                 error, paths = self.repository_error, (path,)
                 self._later(lambda: self.core.repositories.changed(ticket, paths, error))

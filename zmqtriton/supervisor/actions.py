@@ -78,8 +78,9 @@ class Copied(NamedTuple):
 
 
 class ReadModel(NamedTuple):
-    """Look up a model in the repositories; the answer is `model_read`."""
+    """Look up a model in the repositories; the answer is `model_read` with this ticket."""
 
+    ticket: int
     model: str
     #: What stands in for what is there.
     override: Override | None

@@ -229,13 +229,9 @@ class Core:
         else:
             generation.drained()
 
-    def model_read(
-        self, name: str, found: Blueprint | Unreadable, override: Override | None
-    ) -> None:
+    def model_read(self, ticket: int, found: Blueprint | Unreadable) -> None:
         """The answer to ReadModel."""
-        model = self.models.get(name)
-        if model is not None:
-            model.model_read(found, override)
+        self._stores.have_read(ticket, found)
 
     def repository_listed(self, ticket: int, found: dict[str, str] | ZmqTritonError) -> None:
         """The answer to ListRepository: names, each with the problem that all can see, or ""."""

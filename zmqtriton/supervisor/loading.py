@@ -64,8 +64,8 @@ class Loading:
         self._environment: Environment | ZmqTritonError = SERVERS_OWN
         #: The number of the preparation that it waits for, or 0.
         self._preparing = 0
-        #: The number of the copy from an object store that it waits for, or 0.
-        self._copying = 0
+        #: The ticket of the reading that it waits for, or 0.
+        self._reading = 0
         #: Those that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: Those that stay, and get other instances.
@@ -74,7 +74,6 @@ class Loading:
         self._swapping: set[int] = set()
         self._retries: dict[int, int] = {}
         self._failures: dict[int, str] = {}
-        self._is_reading = False
         self._has_ended = False
 
     def begin(self) -> None:
@@ -83,17 +82,15 @@ class Loading:
     def _read(self) -> None:
         # Who asks for a load says that all is there.
         is_patient = not self._again
-        self._is_reading = True
-        self._copying = self._around.stores.read(
-            self._model.name, self._override, is_patient=is_patient, is_poll=self._is_poll
+        self._reading = self._around.stores.read(
+            self._model.name,
+            self._override,
+            self._have_read,
+            is_patient=is_patient,
+            is_poll=self._is_poll,
         )
 
-    def awaits(self, override: Override | None) -> bool:
-        """Whether it has asked for this; what an earlier load had asked may come after its end."""
-        return self._is_reading and override is self._override
-
-    def model_read(self, found: Blueprint | Unreadable) -> None:
-        self._is_reading = False
+    def _have_read(self, found: Blueprint | Unreadable) -> None:
         if self._is_unsettled(found.fingerprint):
             self._around.slots.give_back(self)
             self._around.plan.after(self._settle_s, self._look_again)
@@ -361,7 +358,7 @@ class Loading:
     def cancel(self, why: str = UNLOADED) -> None:
         """Somebody wants the model gone: what is not swapped in yet ends now."""
         self._around.preparations.abandon(self._preparing)
-        self._around.stores.abandon(self._copying)
+        self._around.stores.abandon(self._reading)
         generations, self._generations = self._generations, {}
         self._regrouping = {}
         for generation in generations.values():

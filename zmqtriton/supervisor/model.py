@@ -137,10 +137,6 @@ class Model:
 
     # ------------------------------------------------------ what loads tell
 
-    def model_read(self, found: Blueprint | Unreadable, override: Override | None) -> None:
-        if self._loading is not None and self._loading.awaits(override):
-            self._loading.model_read(found)
-
     def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
         return (
             override is None

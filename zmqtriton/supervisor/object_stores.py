@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from zmqtriton.storage.places import is_remote
 from zmqtriton.supervisor.actions import Copied, ListRepository, Override, ReadModel, Send, Spawn
+from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -52,12 +53,14 @@ class ObjectStores:
         self._may_start_without = not policy.exit_on_error
         self._numbers = itertools.count(1)
         #: Who waits for what is on this machine, by ticket.
+        self._readings: dict[int, Callable[[Blueprint | Unreadable], None]] = {}
         self._listings: dict[int, Callable[[Listing], None]] = {}
         #: The process; 0: there is none.
         self._serial = 0
         self._process: dict[str, Any] = {}
+        #: What hears its answers, by the number of the question: for a copy the ticket.
         self._asked: dict[int, Then] = {}
-        #: The models that are being copied, by the number of the question.
+        #: The models that are being copied, by ticket.
         self._copying: dict[int, str] = {}
         #: Those who wait for what is in stores.
         self._waiting: list[Callable[[Listing], None]] = []
@@ -74,31 +77,46 @@ class ObjectStores:
     # ---------------------------------------------------------- what is asked
 
     def read(
-        self, model: str, override: Override | None, *, is_patient: bool, is_poll: bool
+        self,
+        model: str,
+        override: Override | None,
+        then: Callable[[Blueprint | Unreadable], None],
+        *,
+        is_patient: bool,
+        is_poll: bool,
     ) -> int:
-        """Has the model read, now or when it is here; returns what `abandon` takes."""
+        """Has the model read, now or when it is here; returns the ticket, which `abandon` takes."""
+        ticket = next(self._numbers)
+        self._readings[ticket] = then
         is_elsewhere = override is not None and override.directory
         if not self._urls or is_elsewhere or not _can_be_asked_for(model):
-            self._plan.do(ReadModel(model, override))
-            return 0
+            self._plan.do(ReadModel(ticket, model, override))
+            return ticket
         known = self._unchanged(model) if is_poll else None
         if known is not None:
-            self._plan.do(ReadModel(model, override, known))
-            return 0
+            self._plan.do(ReadModel(ticket, model, override, known))
+            return ticket
 
         def copied(found: Any) -> None:
-            self._plan.do(ReadModel(model, override, self._take(model, found)))
+            self._plan.do(ReadModel(ticket, model, override, self._take(model, found)))
 
         arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
-        number = self._ask("copy", arguments, copied)
-        self._copying[number] = model
-        return number
+        self._ask(ticket, "copy", arguments, copied)
+        self._copying[ticket] = model
+        return ticket
 
-    def abandon(self, number: int) -> None:
+    def abandon(self, ticket: int) -> None:
         """Nobody wants the model any more."""
-        if self._asked.pop(number, None) is not None:
-            self._copying.pop(number, None)
-            self._tell("abandon", {"id": number})
+        self._readings.pop(ticket, None)
+        if self._asked.pop(ticket, None) is not None:
+            self._copying.pop(ticket, None)
+            self._tell("abandon", {"id": ticket})
+
+    def have_read(self, ticket: int, found: Blueprint | Unreadable) -> None:
+        """The answer to ReadModel, which may have been abandoned meanwhile."""
+        then = self._readings.pop(ticket, None)
+        if then is not None:
+            then(found)
 
     def names(self, then: Callable[[Listing], None]) -> None:
         """`then` gets the names that they hold, each with the problem that all can see, or ""."""
@@ -107,7 +125,7 @@ class ObjectStores:
             return
         self._waiting.append(then)
         if len(self._waiting) == 1:
-            self._ask("names", {}, self._stores_listed)
+            self._ask(next(self._numbers), "names", {}, self._stores_listed)
 
     def listed(self, ticket: int, found: Listing) -> None:
         """The answer to ListRepository."""
@@ -175,11 +193,9 @@ class ObjectStores:
 
     # --------------------------------------------------------------- the process
 
-    def _ask(self, verb: str, arguments: dict[str, Any], then: Then) -> int:
-        number = self._plan.new_serial()
+    def _ask(self, number: int, verb: str, arguments: dict[str, Any], then: Then) -> None:
         self._asked[number] = then
         self._tell(verb, {**arguments, "urls": self._urls}, number)
-        return number
 
     def _tell(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
         if not self._serial:

@@ -299,7 +299,7 @@ class Service:
 
     def _read_model(self, action: actions.ReadModel) -> None:
         found = self._repository.read(action.model, action.override, action.copied)
-        self._core.model_read(action.model, found, action.override)
+        self._core.model_read(action.ticket, found)
 
     def _measure_memory(self, action: actions.MeasureMemory) -> None:
         self._gauge.ask(action.names)
