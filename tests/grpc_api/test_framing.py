@@ -6,12 +6,12 @@ import zlib
 import pytest
 
 from zmqtriton_floor.errors import InternalError
+from zmqtriton_frontends.codings import deflate
 from zmqtriton_frontends.grpc_api.framing import (
     Assembly,
     Message,
     TooLargeError,
     Unfinished,
-    deflate,
     inflate,
     prefix,
 )
@@ -64,7 +64,7 @@ def test_a_flag_that_means_nothing_is_refused() -> None:
 def test_what_is_deflated_can_be_inflated(encoding: str) -> None:
     data = b"data" * 1000
 
-    packed = deflate(data, encoding)
+    packed = deflate([data], encoding)
 
     assert len(packed) < 100
     assert data == inflate(packed, encoding)

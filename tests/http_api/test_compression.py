@@ -9,7 +9,8 @@ import pytest
 from tests.http_api.fakes import FakeGateway
 from tests.http_api.test_infer import document, infer
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_frontends.http_api.compression import choose, deflate, inflate
+from zmqtriton_frontends.codings import deflate
+from zmqtriton_frontends.http_api.compression import choose, inflate
 
 TEXT = json.dumps(document()).encode()
 

@@ -7,19 +7,15 @@ Used by native_call.py. Does no I/O. Takes memory for what has come, never for w
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_frontends import codings
 from zmqtriton_frontends.grpc_api.response import MAX_MESSAGE_BYTES
 
 _PREFIX = struct.Struct(">BI")
 PREFIX_BYTES = _PREFIX.size
-
-#: Window bits that zlib wants for each algorithm.
-_WINDOW = {"gzip": 31, "deflate": 15}
-_LEVEL = 1
 
 Message = bytes | bytearray | memoryview
 
@@ -216,20 +212,11 @@ class Assembly:
 def inflate(data: Message, encoding: str, most: int = MAX_MESSAGE_BYTES) -> bytes:
     """The message as it was. Raises InternalError where it is none, TooLargeError where it has more
     than so many bytes."""
-    if encoding not in _WINDOW:
+    if encoding not in codings.CODINGS:
         raise InternalError("a compressed message without a grpc-encoding")
-    stream = zlib.decompressobj(_WINDOW[encoding])
-    try:
-        whole = stream.decompress(data, most + 1)
-    except zlib.error:
-        raise InternalError(f"the message is not compressed with {encoding}") from None
+    whole = codings.inflate(data, encoding, most)
+    if whole is None:
+        raise InternalError(f"the message is not compressed with {encoding}")
     if len(whole) > most:
         raise TooLargeError(f"Received message larger than max (> {most})")
-    if not stream.eof or stream.unused_data:
-        raise InternalError(f"the message is not compressed with {encoding}")
     return whole
-
-
-def deflate(data: bytes, encoding: str) -> bytes:
-    stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW[encoding])
-    return stream.compress(data) + stream.flush()

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends import codings
 from zmqtriton_frontends.grpc_api.answering import (
     FAR_S,
     INFERENCE,
@@ -20,13 +21,7 @@ from zmqtriton_frontends.grpc_api.answering import (
     details_of,
     failed,
 )
-from zmqtriton_frontends.grpc_api.framing import (
-    Assembly,
-    Message,
-    deflate,
-    inflate,
-    prefix,
-)
+from zmqtriton_frontends.grpc_api.framing import Assembly, Message, inflate, prefix
 from zmqtriton_frontends.grpc_api.opening import (
     HEADS,
     TAIL,
@@ -232,9 +227,9 @@ class NativeCall(Stream):
         if not self._compression:
             return prefix(len(message)), message
         if len(message) <= _LONG:
-            packed = deflate(message, self._compression)
+            packed = codings.deflate((message,), self._compression)
         else:
-            packed = await asyncio.to_thread(deflate, message, self._compression)
+            packed = await asyncio.to_thread(codings.deflate, (message,), self._compression)
         return prefix(len(packed), is_compressed=True), packed
 
     async def _send(self, message: bytes) -> None:

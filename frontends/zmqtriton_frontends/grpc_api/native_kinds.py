@@ -147,20 +147,10 @@ class ExchangeCall(NativeCall):
 
     __slots__ = ("_messages", "_waiting")
 
-    def __init__(
-        self,
-        connection: Connection,
-        number: int,
-        opening: Opening,
-        answering: Answering,
-        compression: str,
-    ) -> None:
-        super().__init__(connection, number, opening, answering, compression)
+    def on_begin(self) -> None:
         self._messages: deque[tuple[bool, Message]] = deque()
         #: What the handler waits for, when it wants a request.
         self._waiting: asyncio.Future[None] | None = None
-
-    def on_begin(self) -> None:
         self._start()
 
     def on_message(self, is_compressed: bool, message: Message) -> None:

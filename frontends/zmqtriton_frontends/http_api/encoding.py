@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends import codings
 from zmqtriton_frontends.classification import classify
 from zmqtriton_frontends.http_api import binary, compression, documents
 from zmqtriton_frontends.http_api.infer_request import InferRequest
@@ -59,7 +60,7 @@ class Wanted(NamedTuple):
             headers = (_JSON,)
         coding = compression.choose(accepted) if accepted is not None else ""
         if coding:
-            text, others, tail = compression.deflate((text, *others, *tail), coding), [], []
+            text, others, tail = codings.deflate((text, *others, *tail), coding), [], []
             headers += (("content-encoding", coding),)
         return Encoded(headers, text, [*others, *tail])
 
