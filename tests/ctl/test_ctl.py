@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import re
 import socket
 import tempfile
@@ -23,7 +24,14 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Answer, Call, Seen
 
-STATUS = {
+STATUS: dict[str, Any] = {
+    "server": {
+        "id": "alpha",
+        "version": "1.2.3",
+        "directory": "/run/x",
+        "addresses": {"http": "0.0.0.0:8000", "grpc": "[::1]:8001"},
+        "ready": "1 of 2 model versions are ready",
+    },
     "processes": [
         {"role": "supervisor", "pid": 7, "started_s": 1.0, "state": "running"},
         {
@@ -130,7 +138,11 @@ def test_the_status_is_a_table_of_processes_and_one_of_counts(
     table = run("status")
 
     assert table.exit_code == 0
-    header, supervisor, stub, grpc, _, _, counts = words_of(table)
+    first, _, header, supervisor, stub, grpc, _, _, counts = words_of(table)
+    assert (
+        "'alpha', zmqtriton 1.2.3, up 1h00m, http 0.0.0.0:8000, grpc [::1]:8001: "
+        "1 of 2 model versions are ready"
+    ) == " ".join(first)
     columns = "Process Model Pid Started Up State Restarts Last reason".split()
     assert columns == header
     assert ["supervisor", "7", "1970-01-01", "00:00:01", "1h00m", "running"] == supervisor
@@ -151,6 +163,32 @@ def test_the_status_as_json_is_what_the_server_says_and_how_long_each_has_been_u
 
     assert [10.5, 9.5, None] == [process.pop("uptime_s") for process in document["processes"]]
     assert STATUS == document
+
+
+def test_the_status_tells_which_models_are_not_ready_and_why(server: FakeServer) -> None:
+    server.answers["index"] = [
+        {"name": "well", "version": "1", "state": "READY"},
+        {
+            "name": "wrong",
+            "version": "3",
+            "state": "UNAVAILABLE",
+            "reason": "Error: x\n\nAt:\n  y\n",
+        },
+        {"name": "gone", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
+        {"name": "never_asked_for"},
+    ]
+
+    lines = run("status").stdout.splitlines()
+
+    # What is no terminal gets one line for each row, whatever the reason has.
+    shown = [line.split() for line in lines[lines.index(next(filter(_is_about_models, lines))) :]]
+    assert ["Not", "ready", "Version", "State", "Reason"] == shown[0]
+    assert ["wrong", "3", "UNAVAILABLE", "Error:", r"x\n\nAt:\n", "y"] == shown[1]
+    assert [] == shown[2]
+
+
+def _is_about_models(line: str) -> bool:
+    return line.startswith("Not ready")
 
 
 def test_a_status_without_a_broker_says_so(server: FakeServer) -> None:
@@ -233,22 +271,40 @@ def test_models_are_listed(server: FakeServer) -> None:
 
 
 def test_a_load_and_an_unload_name_the_model(server: FakeServer) -> None:
+    server.answers["index"] = [{"name": "m"}]
     assert run("load", "m").output == "loaded m\n"
     assert run("unload", "m", "--dependents").output == "unloaded m\n"
 
     assert [
         ("load", {"model": "m", "parameters": {}}),
+        ("index", {"ready": False}),
         ("unload", {"model": "m", "unload_dependents": True}),
     ] == server.asked
 
 
 def test_a_refusal_is_status_1(server: FakeServer) -> None:
     server.answers["load"] = InvalidArgument("load failed for model 'm'")
+    server.answers["index"] = [{"name": "m"}]
 
     refused = run("load", "m")
 
     assert refused.exit_code == 1
     assert refused.stderr == "error: load failed for model 'm'\n"
+
+
+@pytest.mark.parametrize("command", ["load", "unload"])
+def test_a_name_that_no_model_has_is_refused_with_the_one_that_was_meant(
+    server: FakeServer, command: str
+) -> None:
+    server.answers["load"] = InvalidArgument("failed to load 'ad_sub', failed to poll")
+    server.answers["index"] = [{"name": "add_sub"}, {"name": "m"}]
+
+    refused, strange = run(command, "ad_sub"), run(command, "x")
+
+    assert (1, 1) == (refused.exit_code, strange.exit_code)
+    assert refused.stderr == "error: there is no model 'ad_sub'; did you mean 'add_sub'?\n"
+    assert "there is no model 'x'; `zmqtriton-ctl models` lists them" in strange.stderr
+    assert "unload" not in [verb for verb, _ in server.asked]
 
 
 def test_no_server_is_status_2(temporary: Path) -> None:
@@ -301,17 +357,118 @@ def test_an_unknown_command_is_status_2() -> None:
     assert run("dance").exit_code == 2
 
 
-def test_the_newest_server_that_lives_is_asked(temporary: Path) -> None:
-    servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("old", "new")]
-    os.utime(temporary / "zmqtriton-old", (100, 100))
-    dead = temporary / "zmqtriton-dead"
-    dead.mkdir()
+@pytest.fixture
+def several(temporary: Path) -> Iterator[list[FakeServer]]:
+    """The newest first; their ids are their names."""
+    servers = [FakeServer(temporary / f"zmqtriton-{name}") for name in ("new", "old")]
+    for number, (name, server) in enumerate(zip(("new", "old"), servers, strict=True)):
+        supervisor = {**STATUS["processes"][0], "pid": 70 + number}
+        place = {"http": f"0.0.0.0:800{number}"}
+        identity = {**STATUS["server"], "id": name, "addresses": place}
+        server.answers["status"] = {**STATUS, "server": identity, "processes": [supervisor]}
+        server.answers["index"] = [{"name": "m"}]
+    os.utime(temporary / "zmqtriton-old" / "ctl", (100, 100))
+    # Its directory changes with each of its stubs.
+    os.utime(temporary / "zmqtriton-new", (50, 50))
+    (temporary / "zmqtriton-dead").mkdir()
+    yield servers
+    for server in servers:
+        server.close()
 
+
+def test_the_newest_server_that_lives_is_asked(temporary: Path, several: list[FakeServer]) -> None:
     with connect() as client:
         assert client.directory == temporary / "zmqtriton-new"
 
-    for server in servers:
-        server.close()
+
+def test_who_is_told_of_one_server_among_several_is_told_which(several: list[FakeServer]) -> None:
+    told = run("status")
+
+    assert told.exit_code == 0
+    assert told.stdout.startswith("'new'")
+    assert (
+        "2 servers run; this is 'new' (pid 70, http 0.0.0.0:8000). "
+        "Others by --server, see `zmqtriton-ctl servers`.\n"
+    ) == told.stderr
+
+
+@pytest.mark.parametrize("name", ["old", "71", "8001", ":8001"])
+def test_one_of_several_servers_is_named_by_id_pid_or_port(
+    several: list[FakeServer], name: str
+) -> None:
+    told, done = run("--server", name, "status"), run("--server", name, "unload", "m")
+
+    assert (told.stdout[:5], told.stderr) == ("'old'", "")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "unload" in [verb for verb, _ in several[1].asked]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["load", "m"],
+        ["unload", "m"],
+        ["repository", "register", "/x"],
+        ["log-settings", "--no-info"],
+    ],
+)
+def test_nothing_is_changed_where_several_servers_could_be_meant(
+    several: list[FakeServer], words: list[str]
+) -> None:
+    refused = run(*words)
+
+    assert refused.exit_code == 2
+    assert (
+        "error: 2 servers run, so say which is meant, --server ID, PID or PORT; running: 'new' "
+        "(pid 70, http 0.0.0.0:8000), 'old' (pid 71, http 0.0.0.0:8001)\n"
+    ) == refused.stderr
+    assert {"status"} == {verb for server in several for verb, _ in server.asked}
+
+
+def test_a_server_that_nobody_is_called_is_not_found(several: list[FakeServer]) -> None:
+    found = run("--server", "nobody", "status")
+
+    assert found.exit_code == 2
+    assert "error: no server is called 'nobody'; running: 'new' (pid 70" in found.stderr
+
+
+def test_servers_are_listed(several: list[FakeServer]) -> None:
+    table, document = run("servers"), json.loads(run("servers", "--json").stdout)
+
+    assert ["new", "old"] == [row[0] for row in words_of(table)[1:]]
+    assert ["70", "71"] == [row[1] for row in words_of(table)[1:]]
+    assert ["new", "old"] == [server["id"] for server in document]
+    assert [{"http": "0.0.0.0:8000"}, {"http": "0.0.0.0:8001"}] == [
+        server["addresses"] for server in document
+    ]
+
+
+def test_servers_of_others_are_named_to_who_may_not_ask_them(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary / "zmqtriton-1").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 4242)
+
+    found = run("status")
+
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    assert f"{owner} may have one: ask as that user or as root" in found.stderr
+
+
+def test_root_is_answered_by_servers_of_others(
+    server: FakeServer, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    real = Path.lstat
+
+    def owned_by_others(path: Path) -> Any:
+        found = list(real(path))
+        found[4] = 4242
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "lstat", owned_by_others)
+
+    assert run("status").stdout.startswith("'alpha'")
 
 
 def test_a_server_is_named_by_option_or_environment(

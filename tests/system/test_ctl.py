@@ -72,6 +72,7 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
 
     found = ctl.json("status")
 
+    assert server.url == f"http://{found['server']['addresses']['http']}"
     processes = found["processes"]
     assert sorted(p for pids in server.pids().values() for p in pids) == sorted(
         p["pid"] for p in processes

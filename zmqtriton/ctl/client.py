@@ -8,13 +8,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pwd
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import from_number
 from zmqtriton_floor.lifeline import Lifeline
@@ -30,37 +31,123 @@ _REASONS = {
     errno.ECONNREFUSED: "the server has ended",
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
+#: Which server it is, is answered from memory; one that is stopped never does.
+_IDENTIFIED_S = 2.0
 
 
 class NoServer(Exception):
     """Raised where no server answers; says where it was looked for, and what was found there."""
 
 
+class Wanted(NamedTuple):
+    """The server that is meant, as far as it was said."""
+
+    directory: str = ""
+    #: Its id, pid, or one of its ports.
+    server: str = ""
+
+
+ANY = Wanted()
+
+
+class Identity(NamedTuple):
+    """A server as it is told from others."""
+
+    id: str
+    pid: int
+    version: str
+    started_s: float
+    #: By protocol.
+    addresses: Mapping[str, str]
+    #: In words.
+    ready: str
+
+    @classmethod
+    def of(cls, status: Mapping[str, Any]) -> Identity:
+        supervisor, server = status["processes"][0], status.get("server", {})
+        return cls(
+            id=server.get("id", ""),
+            pid=supervisor["pid"],
+            version=server.get("version", ""),
+            started_s=supervisor["started_s"],
+            addresses=server.get("addresses", {}),
+            ready=server.get("ready", ""),
+        )
+
+    def is_called(self, name: str) -> bool:
+        ports = {address.rpartition(":")[2] for address in self.addresses.values()}
+        return name in {self.id, str(self.pid)} | ports | {f":{port}" for port in ports}
+
+    def describe(self) -> str:
+        where = "".join(f", {door} {place}" for door, place in self.addresses.items())
+        return f"'{self.id}' (pid {self.pid}{where})"
+
+
 def find_directories(given: str = "") -> Iterator[Path]:
-    """Where a server may be: what was named, else this user's, the newest first, else systemd's."""
+    """Where a server may be: what was named, else this user's, the newest first, then those of
+    others where this is root, and systemd's."""
     named = given or os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]
     if named:
         yield Path(named)
         return
-    found: list[tuple[float, Path]] = []
-    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        try:
-            status = path.lstat()
-        except OSError:
-            continue  # it ends in this moment
-        if status.st_uid == os.geteuid():
-            found.append((status.st_mtime, path))
-    for _, path in sorted(found, reverse=True):
+    found: list[tuple[bool, float, Path]] = []
+    for path, owner in _candidates():
+        if owner == os.geteuid() or not os.geteuid():
+            found.append((owner == os.geteuid(), _begun_s(path), path))
+    for _, _, path in sorted(found, reverse=True):
         yield path
     # Not exists(), which says no where looking is forbidden.
     if os.path.lexists(_SERVICE):
         yield _SERVICE
 
 
-def connect(given: str = "") -> Client:
-    """To the first server that is alive. Raises NoServer."""
-    found = []
-    for directory in find_directories(given):
+def _candidates() -> Iterator[tuple[Path, int]]:
+    """With their owners."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            yield path, path.lstat().st_uid
+        except OSError:
+            continue  # it ends in this moment
+
+
+def _begun_s(directory: Path) -> float:
+    """When its server began to listen; the directory itself changes with each stub."""
+    try:
+        return (directory / _SOCKET).lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def connect(wanted: Wanted = ANY, *, to_change: bool = False) -> Client:
+    """To the server that is meant, by default the newest. Raises NoServer, also where something
+    is to be changed and several could be meant."""
+    clients = connect_all(wanted)
+    meant = [c for c in clients if not wanted.server or c.is_called(wanted.server)]
+    if not meant or (len(meant) > 1 and (wanted.server or to_change)):
+        problem = _not_one(clients, len(meant), wanted.server)
+        for client in clients:
+            client.close()
+        raise NoServer(problem)
+    for client in clients:
+        if client is not meant[0]:
+            client.close()
+    meant[0].others = len(meant) - 1
+    return meant[0]
+
+
+def _not_one(clients: Sequence[Client], meant: int, name: str) -> str:
+    known = ", ".join(client.describe() for client in clients)
+    if not meant:
+        return f"no server is called '{name}'; running: {known}"
+    if name:
+        return f"{meant} servers are called '{name}', so name a pid or port; running: {known}"
+    return f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {known}"
+
+
+def connect_all(wanted: Wanted = ANY) -> list[Client]:
+    """To all that are alive, the newest first, at least one. Raises NoServer."""
+    clients, found = [], []
+    for directory in find_directories(wanted.directory):
         end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             end.connect(str(directory / _SOCKET))
@@ -69,16 +156,56 @@ def connect(given: str = "") -> Client:
             reason = _REASONS.get(error.errno or 0, error.strerror)
             found.append(f"{directory} ({reason})")
             continue
-        return Client(end, directory)
+        clients.append(Client(end, directory))
+    if clients:
+        return clients
     where = ", ".join(found) or f"{tempfile.gettempdir()}/{_PREFIX}* or {_SERVICE}"
-    raise NoServer(f"no running server found in {where}")
+    raise NoServer(f"no running server found in {where}{_of_others()}")
+
+
+def _of_others() -> str:
+    """Whose servers might be meant."""
+    owners = {owner for _, owner in _candidates()} - {os.geteuid()}
+    if not owners:
+        return ""
+    return f"; {' and '.join(map(_user, sorted(owners)))} may have one: ask as that user or as root"
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 class Client:
     def __init__(self, end: socket.socket, directory: Path) -> None:
         self._line = Lifeline(end)
         self._last_id = 0
+        self._identity: Identity | None = None
         self.directory = directory
+        #: How many more there are that might have been meant.
+        self.others = 0
+
+    @property
+    def identity(self) -> Identity:
+        """Which server it is. Raises NoServer."""
+        if self._identity is None:
+            self._identity = Identity.of(self.call("status", timeout_s=_IDENTIFIED_S))
+        return self._identity
+
+    def is_called(self, name: str) -> bool:
+        try:
+            return self.identity.is_called(name)
+        except NoServer:
+            return False
+
+    def describe(self) -> str:
+        """For whoever has to choose."""
+        try:
+            return self.identity.describe()
+        except NoServer:
+            return f"one in {self.directory} that does not answer"
 
     def call(
         self, verb: str, arguments: dict[str, Any] | None = None, timeout_s: float | None = None

@@ -5,23 +5,24 @@ Exit status: 0 done, 1 the server says no, 2 no server or wrong usage.
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from zmqtriton.ctl import log_settings, on_demand, repositories
-from zmqtriton.ctl.client import Client, NoServer, connect
+from zmqtriton.ctl import log_settings, repositories
+from zmqtriton.ctl.client import Client, Identity, NoServer, Wanted, connect
 from zmqtriton.ctl.environments import env
+from zmqtriton.ctl.servers import servers
+from zmqtriton.ctl.status import model_row, print_status
+from zmqtriton.ctl.tables import show
 from zmqtriton_floor import __version__
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.logs import line as format_line
 
 _REFUSED = 1
@@ -31,10 +32,7 @@ _QUICK_S = 10.0
 
 #: How often a server is asked for new lines.
 _FOLLOW_EVERY_S = 0.3
-_NO_TERMINAL_WIDTH = 4096
 _ALL_LINES = 1 << 30
-
-_STATE_STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,16 +43,27 @@ _STATE_STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKO
     metavar="DIR",
     help="Of the server. By default $RUNTIME_DIRECTORY, or that of your newest running server.",
 )
+@click.option(
+    "--server",
+    default="",
+    metavar="ID|PID|PORT",
+    help="Which one, where several run; `zmqtriton-ctl servers` lists them.",
+)
 @click.pass_context
-def cli(context: click.Context, runtime_directory: str) -> None:
+def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     """Ask a running zmqtriton server on this machine, or tell it to load and unload models."""
-    context.obj = runtime_directory
+    context.obj = Wanted(runtime_directory, server)
 
 
-def _ask(context: click.Context, question: Callable[[Client], Any]) -> Any:
+def _ask(
+    context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
+) -> Any:
     """What the server answers; ends the program where it says no, or nothing."""
     try:
-        with connect(context.obj) as client:
+        with connect(context.obj, to_change=to_change) as client:
+            if client.others:
+                told = f"{client.others + 1} servers run; this is {client.describe()}"
+                click.echo(f"{told}. Others by --server, see `zmqtriton-ctl servers`.", err=True)
             return question(client)
     except NoServer as error:
         click.echo(f"error: {error}", err=True)
@@ -69,83 +78,22 @@ def _ask(context: click.Context, question: Callable[[Client], Any]) -> Any:
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
     """Show every process of the server, why those that died did, and what was answered."""
-    found = _ask(context, lambda client: client.call("status", timeout_s=_QUICK_S))
+    server, found, index = _ask(context, lambda client: _read_status(client, as_json))
     now_s = time.time()
     for process in found["processes"]:
         started_s = process["started_s"]
         process["uptime_s"] = round(max(0.0, now_s - started_s), 3) if started_s else None
     if as_json:
         click.echo(json.dumps(found, indent=2))
-        return
-    _show(
-        ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason"),
-        [_process_row(process) for process in found["processes"]],
-    )
-    counts = found.get("counts")
-    if counts is None:
-        click.echo("\nthe broker does not answer, so requests are not shown", err=True)
-    elif counts:
-        click.echo()
-        header = ("Model", "Answered", "Failed", "Pending", "Executions")
-        _show(header, [_count_row(entry) for entry in counts])
-    if found.get("resources"):
-        click.echo()
-        header = ("Resource", "Device", "In use", "Held by", "Awaited by")
-        _show(header, [_resource_row(entry) for entry in found["resources"]])
-    if found.get("on_demand"):
-        click.echo()
-        _show(on_demand.HEADER, on_demand.rows(found["on_demand"]))
+    else:
+        print_status(server, found, index, now_s)
 
 
-def _process_row(process: dict[str, Any]) -> Sequence[str]:
-    is_stub = process["role"] == "stub"
-    started_s = process["started_s"]
-    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started_s)) if started_s else "-"
-    return (
-        f"stub {process['instance']}" if is_stub else process["role"],
-        f"{process['model']}:{process['version']}" if is_stub else "",
-        str(process["pid"] or "-"),
-        started,
-        "-" if process["uptime_s"] is None else _duration(process["uptime_s"]),
-        process.get("state", ""),
-        str(process.get("restarts", "")),
-        process.get("last_reason", ""),
-    )
-
-
-def _count_row(entry: dict[str, Any]) -> Sequence[str]:
-    numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
-    return (f"{entry['model']}:{entry['version']}", *numbers)
-
-
-def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
-    held = ", ".join(f"{name} ({count})" for name, count in entry["holders"].items())
-    device = "-" if entry["device"] is None else str(entry["device"])
-    used = f"{entry['in_use']} of {entry['count']}"
-    return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
-
-
-def _duration(seconds: float) -> str:
-    """The two largest units that count."""
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d{whole % 86400 // 3600:02}h"
-
-
-def _show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for name in header:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        # As text, so that a model's reason cannot be markup.
-        table.add_row(*(Text(cell, style=_STATE_STYLES.get(cell, "")) for cell in row))
-    # What another program reads has one line for each row, however long.
-    Console(width=None if sys.stdout.isatty() else _NO_TERMINAL_WIDTH).print(table)
+def _read_status(client: Client, as_json: bool) -> tuple[Identity, dict[str, Any], list[Any]]:
+    """The index too, where people read it."""
+    found = client.call("status", timeout_s=_QUICK_S)
+    index = [] if as_json else client.call("index", {"ready": False}, timeout_s=_QUICK_S)
+    return Identity.of(found), found, index
 
 
 @cli.command()
@@ -160,11 +108,7 @@ def models(context: click.Context, as_json: bool, ready: bool) -> None:
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return
-    rows = [
-        (e["name"], e.get("version", "-"), e.get("state", "-"), e.get("reason", ""))
-        for e in entries
-    ]
-    _show(("Model", "Version", "State", "Reason"), rows)
+    show(("Model", "Version", "State", "Reason"), [model_row(entry) for entry in entries])
 
 
 @cli.command()
@@ -172,7 +116,7 @@ def models(context: click.Context, as_json: bool, ready: bool) -> None:
 @click.pass_context
 def load(context: click.Context, model: str) -> None:
     """Load MODEL, or load it again if its files have changed."""
-    _ask(context, lambda client: client.call("load", {"model": model, "parameters": {}}))
+    _ask(context, lambda client: _load(client, model), to_change=True)
     click.echo(f"loaded {model}")
 
 
@@ -182,9 +126,31 @@ def load(context: click.Context, model: str) -> None:
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool) -> None:
     """Unload MODEL; requests that are under way are finished."""
-    arguments = {"model": model, "unload_dependents": dependents}
-    _ask(context, lambda client: client.call("unload", arguments))
+    _ask(context, lambda client: _unload(client, model, dependents), to_change=True)
     click.echo(f"unloaded {model}")
+
+
+def _load(client: Client, model: str) -> None:
+    try:
+        client.call("load", {"model": model, "parameters": {}})
+    except ZmqTritonError:
+        _check_name(client, model)
+        raise
+
+
+def _unload(client: Client, model: str, dependents: bool) -> None:
+    """Triton takes any name, so a typing error would look like success."""
+    _check_name(client, model)
+    client.call("unload", {"model": model, "unload_dependents": dependents})
+
+
+def _check_name(client: Client, model: str) -> None:
+    """Raises NotFound for a name that no repository has, and that is not served either."""
+    known = [entry["name"] for entry in client.call("index", {"ready": False})]
+    if model not in known:
+        close = difflib.get_close_matches(model, known, 1)
+        meant = f"; did you mean '{close[0]}'?" if close else "; `zmqtriton-ctl models` lists them"
+        raise NotFound(f"there is no model '{model}'{meant}")
 
 
 @cli.command()
@@ -238,19 +204,24 @@ def _write_json(line: dict[str, Any]) -> None:
 
 def _change_log(context: click.Context, changes: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = _ask(
-        context, lambda client: client.call("log.settings", {"changes": changes}, _QUICK_S)
+        context,
+        lambda client: client.call("log.settings", {"changes": changes}, _QUICK_S),
+        to_change=bool(changes),
     )
     return found
 
 
 def _change_repositories(context: click.Context, what: str, path: str) -> list[str]:
     verb = f"repository.{what}"
-    paths: list[str] = _ask(context, lambda client: client.call(verb, {"path": path}, _QUICK_S))
+    paths: list[str] = _ask(
+        context, lambda client: client.call(verb, {"path": path}, _QUICK_S), to_change=True
+    )
     return paths
 
 
 cli.add_command(env)
 cli.add_command(log_settings.command(_change_log))
+cli.add_command(servers)
 cli.add_command(repositories.commands(_change_repositories))
 
 

@@ -39,7 +39,7 @@ from zmqtriton.supervisor.repositories import Repositories
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton.supervisor.status import describe, load_times
+from zmqtriton.supervisor.status import describe, describe_server, load_times
 from zmqtriton.supervisor.stopping import Stopping
 from zmqtriton.supervisor.stub_messages import stub_message
 from zmqtriton.supervisor.surroundings import Slots, Surroundings
@@ -55,6 +55,7 @@ class Core:
         self.plan = plan = Plan(now_s)
         self._policy = policy
         self._pid = pid
+        self._server = server
         self.models: dict[str, Model] = {}
         self.generations: dict[int, Generation] = {}
         self._started_s: dict[int, float] = {}
@@ -356,7 +357,9 @@ class Core:
         held = self.segment_bytes()
         for process in processes:
             process["segment_bytes"] = held.get(process.get("serial", 0), 0)
+        words = self._describe_in_words()
         return {
+            "server": describe_server(self._server.settings, self._server.directory, words),
             "processes": processes,
             "malformed": self._malformed,
             "repositories": self.repositories.paths,

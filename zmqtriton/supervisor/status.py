@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,30 @@ from zmqtriton.supervisor.failures import shorten
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.peers import Peer
 from zmqtriton.supervisor.states import GenerationState
+
+#: Where clients come, by the names that their settings begin with.
+_DOORS = ("http", "grpc", "metrics")
+
+
+def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]:
+    """Which server this is, for whoever has several; `ready` says in words how it is."""
+    given = json.loads(settings)
+    addresses = {
+        door: f"{_bracketed(given.get(f'{door}_address', ''))}:{given[f'{door}_port']}"
+        for door in _DOORS
+        if given.get(f"allow_{door}") and f"{door}_port" in given
+    }
+    return {
+        "id": given.get("id", ""),
+        "version": given.get("server_version", ""),
+        "directory": directory,
+        "addresses": addresses,
+        "ready": ready,
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
 
 
 def load_times(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:

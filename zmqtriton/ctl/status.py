@@ -1,0 +1,88 @@
+"""What `zmqtriton-ctl status` shows: which server it is, what runs and what does not, and why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from zmqtriton.ctl import on_demand
+from zmqtriton.ctl.client import Identity
+from zmqtriton.ctl.tables import duration, show
+
+#: States of models that nobody needs to look at.
+_WELL = frozenset({"READY", ""})
+#: What an operator has asked for is no news either.
+_WANTED = "unloaded"
+
+
+def print_status(
+    server: Identity, found: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
+) -> None:
+    places = "".join(f", {door} {place}" for door, place in server.addresses.items())
+    up = duration(now_s - server.started_s) if server.started_s else "-"
+    click.echo(f"'{server.id}', zmqtriton {server.version}, up {up}{places}: {server.ready}\n")
+    header = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
+    show(header, [_process_row(process) for process in found["processes"]])
+    troubled = [entry for entry in index if _is_troubled(entry)]
+    if troubled:
+        click.echo()
+        show(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
+    _print_counts(found)
+
+
+def _print_counts(found: dict[str, Any]) -> None:
+    counts = found.get("counts")
+    if counts is None:
+        click.echo("\nthe broker does not answer, so requests are not shown", err=True)
+    elif counts:
+        click.echo()
+        header = ("Model", "Answered", "Failed", "Pending", "Executions")
+        show(header, [_count_row(entry) for entry in counts])
+    if found.get("resources"):
+        click.echo()
+        header = ("Resource", "Device", "In use", "Held by", "Awaited by")
+        show(header, [_resource_row(entry) for entry in found["resources"]])
+    if found.get("on_demand"):
+        click.echo()
+        show(on_demand.HEADER, on_demand.rows(found["on_demand"]))
+
+
+def _is_troubled(entry: dict[str, Any]) -> bool:
+    return entry.get("state", "") not in _WELL and entry.get("reason", "") != _WANTED
+
+
+def model_row(entry: dict[str, Any]) -> Sequence[str]:
+    """Of an entry of the index."""
+    version, state = entry.get("version", "-"), entry.get("state", "-")
+    return (entry["name"], version, state, entry.get("reason", ""))
+
+
+def _process_row(process: dict[str, Any]) -> Sequence[str]:
+    is_stub = process["role"] == "stub"
+    started_s = process["started_s"]
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started_s)) if started_s else "-"
+    return (
+        f"stub {process['instance']}" if is_stub else process["role"],
+        f"{process['model']}:{process['version']}" if is_stub else "",
+        str(process["pid"] or "-"),
+        started,
+        "-" if process["uptime_s"] is None else duration(process["uptime_s"]),
+        process.get("state", ""),
+        str(process.get("restarts", "")),
+        process.get("last_reason", ""),
+    )
+
+
+def _count_row(entry: dict[str, Any]) -> Sequence[str]:
+    numbers = [str(entry[key]) for key in ("succeeded", "failed", "pending", "executions")]
+    return (f"{entry['model']}:{entry['version']}", *numbers)
+
+
+def _resource_row(entry: dict[str, Any]) -> Sequence[str]:
+    held = ", ".join(f"{name} ({count})" for name, count in entry["holders"].items())
+    device = "-" if entry["device"] is None else str(entry["device"])
+    used = f"{entry['in_use']} of {entry['count']}"
+    return (entry["resource"], device, used, held or "-", ", ".join(entry["waiting"]) or "-")
