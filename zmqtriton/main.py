@@ -9,6 +9,8 @@ import sys
 
 from zmqtriton.options import HelpRequested, OptionError, Options, parse
 
+_FIRST_STEPS = "Try 'zmqtriton demo' for a first look, 'zmqtriton --help' for all options.\n"
+
 
 def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
@@ -45,7 +47,7 @@ def read_options(words: list[str]) -> Options | int:
         sys.stdout.write(f"{request}\n")
         return 0
     except OptionError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{error}\n{'' if words else _FIRST_STEPS}")
         return 1
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")

@@ -174,7 +174,7 @@ def test_the_status_tells_which_models_are_not_ready_and_why(server: FakeServer)
             "state": "UNAVAILABLE",
             "reason": "Error: x\n\nAt:\n  y\n",
         },
-        {"name": "gone", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"},
+        {"name": "gone", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded, idle"},
         {"name": "never_asked_for"},
     ]
 

@@ -18,6 +18,19 @@ def test_whatever_is_not_honoured_has_a_reason() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--metrics-config=summary_latencies=true",
+        "--allow-gpu-metrics=false",
+        "--trace-config=triton,file=/tmp/x",
+        "--trace-config=rate=10",
+    ],
+)
+def test_what_has_an_effect_is_not_said_to_have_none(word: str) -> None:
+    assert () == parsed(word).warnings
+
+
 def test_what_has_no_effect_yet_is_said_once() -> None:
     options = parsed("--model-namespacing=true", "--model-namespacing=1")
 

@@ -14,7 +14,7 @@ from zmqtriton.ctl.tables import duration, show
 
 #: States of models that nobody needs to look at.
 _WELL = frozenset({"READY", ""})
-#: What an operator has asked for is no news either.
+#: What an operator, or the room that another model needed, has asked for is no news either.
 _WANTED = "unloaded"
 
 
@@ -51,7 +51,8 @@ def _print_counts(found: dict[str, Any]) -> None:
 
 
 def _is_troubled(entry: dict[str, Any]) -> bool:
-    return entry.get("state", "") not in _WELL and entry.get("reason", "") != _WANTED
+    is_well = entry.get("state", "") in _WELL
+    return not is_well and not entry.get("reason", "").startswith(_WANTED)
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:

@@ -16,10 +16,21 @@ MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"
 
 
+_HELP = f"""Usage: zmqtriton demo [directory] [options of the server]
+
+Writes example models to the directory, by default {DIRECTORY}, serves them on 127.0.0.1, and says
+what to type. Files that are there already are kept, so models can be changed. Where the usual ports
+are taken, name others: --http-port=9000 --grpc-port=9001 --metrics-port=9002.
+"""
+
+
 def run_demo(words: list[str]) -> int:
     """The exit status."""
     from zmqtriton.supervisor.service import run
 
+    if words[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(_HELP)
+        return 0
     has_directory = bool(words) and not words[0].startswith("-")
     directory = Path(words[0] if has_directory else DIRECTORY)
     try:
@@ -83,7 +94,7 @@ The models are in {directory}. In another terminal:
 
   curl -sN {http}/v2/models/tokens/generate_stream -d '{{"TEXT": "as it comes", "DELAY_MS": 300}}'
 
-And from Python, after `pip install tritonclient[http]`:
+And from Python, after `pip install 'tritonclient[http]'`:
 
   import numpy as np, tritonclient.http as triton
   client = triton.InferenceServerClient("{http}")
@@ -99,7 +110,7 @@ And from Python, after `pip install tritonclient[http]`:
     {{"name": "MODE", "shape": [1], "datatype": "INT32", "data": [2]}}]}}'
   zmqtriton-ctl status
 
-Edit {directory}/add_sub/1/model.py, then `zmqtriton-ctl load add_sub`.
-Ctrl-C here stops everything.
+A browser shows the models on http://{http}, and lets you try them. Edit
+{directory}/add_sub/1/model.py, then `zmqtriton-ctl load add_sub`. Ctrl-C here stops everything.
 
 """

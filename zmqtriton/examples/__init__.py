@@ -15,8 +15,11 @@ EXAMPLES = Path(__file__).parent
 
 def run_example(words: list[str]) -> int:
     """The exit status."""
+    if words[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(_help())
+        return 0
     if not words or words[0] not in names():
-        said = f"there is no example '{words[0]}'; " if words else ""
+        said = f"there is no example '{words[0]}'; " if words else "which one? "
         sys.stderr.write(
             f"error: {said}usage: zmqtriton example NAME [DIRECTORY], NAME one of "
             f"{', '.join(names())}\n"
@@ -31,6 +34,17 @@ def run_example(words: list[str]) -> int:
         return 1
     sys.stdout.write(guide(directory))
     return 0
+
+
+def _help() -> str:
+    """Each example's first line is its title."""
+    titles = {name: (EXAMPLES / name / "README.md").read_text().splitlines()[0] for name in names()}
+    shown = "".join(f"  {name:12}{title.lstrip('# ')}\n" for name, title in titles.items())
+    return (
+        "Usage: zmqtriton example NAME [DIRECTORY]\n\n"
+        "Writes a model repository, a script that makes its weights, and a client, by default to\n"
+        f"zmqtriton-NAME, and says what to type. Files that are there already are kept.\n\n{shown}"
+    )
 
 
 def names() -> list[str]:

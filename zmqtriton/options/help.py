@@ -19,16 +19,22 @@ _NOTES = {
     Sense.PENDING: " (No effect yet.)",
     Sense.INERT: " (Ignored.)",
 }
+#: Words that may stand first, each with how to use it; `--help` behind them says more.
+COMMANDS = {
+    "demo": "demo [directory] [options]      serve example models, and say what to type",
+    "example": "example name [directory]        write a pipeline to learn from",
+    "check": "check directory ... [options]   tell what is wrong with models",
+    "simulate": "simulate directory ...          try batching settings under imagined load",
+}
 _DEFAULTS = {field.name: field.default for field in fields(Options)}
 
 
 def help_text() -> str:
     lines = [
-        "Usage: zmqtriton [options]",
-        "       zmqtriton demo [options]",
-        "       zmqtriton check directory ... [options]",
+        "Usage: zmqtriton --model-repository=<directory> [options]",
+        *(f"       zmqtriton {usage}" for usage in COMMANDS.values()),
         "",
-        "  --help",
+        "  -h, --help",
         f"{_INDENT}Print this and exit.",
         "  --version",
         f"{_INDENT}Print the version and exit.",
@@ -57,4 +63,5 @@ def _default(option: Option) -> str:
     if option.name == "allow-client-shm":
         return ""
     word = str(default).lower() if isinstance(default, bool) else str(default)
+    word = f"{default:g}" if isinstance(default, float) else word
     return f" Default is {word}."

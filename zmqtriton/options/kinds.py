@@ -128,10 +128,8 @@ def deprecated_trace(name: str) -> Option:
         "value",
         read,
         f"Use {advice}.",
-        Sense.PENDING,
-        Shape.MANY,
+        shape=Shape.MANY,
         field="trace_deprecated",
-        why="requests are not traced yet",
         warning=(
             f"Warning: '--{name}' has been deprecated and will be removed in future releases. "
             f"Please use {advice} instead."

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NoReturn
 
-from zmqtriton.options.help import help_text
+from zmqtriton.options.help import COMMANDS, help_text
 from zmqtriton.options.kinds import Option, Sense, Shape
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import BY_NAME
@@ -77,7 +77,7 @@ def _words(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, s
             yield BY_NAME["model-repository"], word
             continue
         if word in ("-", "--") or not word.startswith("-"):
-            raise OptionError(f"Unexpected argument: {word}\n{_HINT}")
+            raise OptionError(f"Unexpected argument: {word}{_meant(word)}\n{_HINT}")
         name, has_value, text = word.removeprefix("--").partition("=")
         option = _find(name, word)
         if not has_value and option.shape is Shape.SWITCH:
@@ -90,13 +90,24 @@ def _words(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, s
         yield option, text
 
 
+def _meant(word: str) -> str:
+    """What somebody may have wanted who wrote a word that is no option."""
+    close = difflib.get_close_matches(word, COMMANDS, n=1)
+    if close:
+        return f"; did you mean 'zmqtriton {close[0]}'?"
+    if word.partition("=")[0] in BY_NAME:
+        return f"; did you mean '--{word}'?"
+    is_path = word.strip("-") and "=" not in word
+    return f"; did you mean '--model-repository={word}'?" if is_path else ""
+
+
 def _find(name: str, word: str) -> Option:
     """The option of this name or, if that is one only, the one that begins with it."""
     if word.startswith("--") and name in BY_NAME:
         return BY_NAME[name]
     names = [*BY_NAME, "help", "version"]
     fitting = [known for known in names if known.startswith(name)] if word[:2] == "--" else []
-    if fitting == ["help"]:
+    if fitting == ["help"] or word == "-h":
         raise HelpRequested(help_text())
     if fitting == ["version"]:
         raise HelpRequested(f"zmqtriton {__version__}")

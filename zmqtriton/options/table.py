@@ -24,11 +24,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
         a.count(
             "max-requests",
-            "Inferences that may be unanswered at once, by default 100000; the next one gets 503.",
+            "Inferences that may be unanswered at once; the next one gets 503. 0 is 100000.",
         ),
         a.count(
             "max-model-requests",
-            "The same for each model that has no parameter max_requests. By default any number.",
+            "The same for each model that has no parameter max_requests; 0 is any number.",
         ),
         a.switch(
             "early-liveness",
@@ -91,7 +91,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.number("unload-idle-after", "Seconds that such a model may be idle; 0 is for ever."),
         a.long_integer(
             "model-memory-budget",
-            "Bytes of processes of models, beyond which such models make room for one another.",
+            "Bytes of processes of models beyond which such models make room; 0 is any number.",
         ),
         a.text(
             "model-config-name",
@@ -168,14 +168,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "grpc-transport",
             '"native", HTTP/2 by this server itself, or "grpcio", by that library.',
-            read=read.one_of(
-                ("native", "grpcio"),
-                "Error: --grpc-transport must be native or grpcio.",
-            ),
+            read=read.one_of(("native", "grpcio"), "invalid argument for --grpc-transport"),
         ),
         a.integer(
             "grpc-max-input-size",
-            "Bytes that one message of a client may have; by default what gRPC can carry, 2 GiB.",
+            "Bytes that one message of a client may have.",
             read=read.integer_between(
                 1, 2**31 - 1, "--grpc-max-input-size must be in the range 1 to 2147483647."
             ),
@@ -230,8 +227,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "Milliseconds that a client without data must leave between pings.",
         ),
         a.integer("grpc-http2-max-ping-strikes", "Bad pings before the connection is closed."),
-        a.integer("grpc-max-connection-age", "Milliseconds that a connection may live."),
-        a.integer("grpc-max-connection-age-grace", "Milliseconds more for calls under way on it."),
+        a.integer("grpc-max-connection-age", "Milliseconds that a connection may live; 0 is any."),
+        a.integer(
+            "grpc-max-connection-age-grace",
+            "Milliseconds more for calls under way on it; 0 is any.",
+        ),
         a.restriction("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
     ),
     "Shared memory": (
@@ -278,7 +278,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     ),
     "Metrics": (
         a.boolean("allow-metrics", "Serve metrics."),
-        a.boolean("allow-gpu-metrics", "Measure GPUs.", _PENDING, why="GPUs are not measured yet"),
+        a.boolean("allow-gpu-metrics", "Measure GPUs, where zmqtriton[gpu] is installed."),
         a.boolean("allow-cpu-metrics", "Measure processor and memory."),
         a.text("metrics-address", "Address to listen on. By default that of HTTP."),
         a.port("metrics-port", "Port to listen on."),
@@ -286,16 +286,12 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.other("setting=value", read.metrics_setting)(
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
-            _PENDING,
-            why="of these settings counter_latencies alone is heeded",
         ),
     ),
     "Tracing": (
         a.other("trace mode,setting=value", trace_setting)(
             "trace-config",
             "mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url ...",
-            _PENDING,
-            why="requests are not traced yet",
         ),
     ),
     "Backend": (

@@ -146,7 +146,7 @@ def one_of(words: tuple[str, ...], message: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         word = spelled.get(value.lower())
         if word is None:
-            raise BadValue(message)
+            raise BadValue(f"{message}\nAny of: {', '.join(words)}.")
         return word
 
     return read
