@@ -12,7 +12,6 @@ import http.client
 import importlib.util
 import subprocess
 import sys
-from types import TracebackType
 from urllib.parse import quote
 
 from tests.conftest import missing
@@ -83,12 +82,7 @@ class ObjectStore:
             path = f"/{self.bucket}/{quote(name)}"
             eventually(lambda path=path: self._ask("DELETE", path) == 204, 20)  # type: ignore[misc]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._process is not None
         self._process.terminate()
         self._process.wait(30)

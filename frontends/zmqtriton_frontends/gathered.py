@@ -5,7 +5,6 @@ Made by payload.py; whoever asked for it frees it when the request is on its way
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from zmqtriton_floor.memory import Arena
@@ -22,12 +21,7 @@ class Gathered:
     def __enter__(self) -> Any:
         return self.data
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.free()
 
     def free(self) -> None:

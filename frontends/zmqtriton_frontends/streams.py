@@ -77,14 +77,12 @@ class Reader:
         self.deadline: float | None = None
         #: The final response is in `ready`, or was.
         self.was_final = False
-        #: Responses that had come before.
-        self.repeated = 0
         #: How many have been popped, and how many of them the stub has been told.
         self.taken = 0
         self._told = 0
         self._next = 0
         self._ahead: dict[int, _Response] = {}
-        #: Bodies that came and will not be ready; what they refer to is still to be released.
+        #: Bodies that came again, or will not be ready; what they refer to is still to be released.
         self._dropped: list[bytes] = []
         #: The number of the final response, and that response.
         self._end: int | None = None
@@ -94,19 +92,19 @@ class Reader:
         """A response of the stub's."""
         number = row.number
         if self.was_final:
-            self._repeat(body)
+            self._dropped.append(body)
         elif row.flags & wire.FINAL:
             if self._end is None:
                 self._end, self._final = number, (row.code, row.text, body, True)
                 self.deadline = self._clock() + LATE_S
                 self._advance()
             else:
-                self._repeat(body)
+                self._dropped.append(body)
         elif number == self._next and not self._ahead and self._end is None:
             self._next = number + 1
             self.ready.append((row.code, row.text, body, False))
         elif number < self._next or number in self._ahead:
-            self._repeat(body)
+            self._dropped.append(body)
         elif number >= self.taken + wire.STREAM_WINDOW or (
             self._end is not None and number >= self._end
         ):
@@ -135,10 +133,6 @@ class Reader:
         """The bodies that nobody has popped or will pop."""
         rest = [*self.ready, *self._ahead.values()]
         return [*self._dropped, *(body for _, _, body, _ in rest)]
-
-    def _repeat(self, body: bytes) -> None:
-        self.repeated += 1
-        self._dropped.append(body)
 
     def untold(self) -> int:
         """How far the reader has come, if the stub should know now; else 0."""

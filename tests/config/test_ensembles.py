@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.ensembles import check_circle, check_steps, member_names
-from zmqtriton.config.errors import ConfigError
+from zmqtriton.config.ensembles import check_circle, member_names, step_problems
+from zmqtriton.config.errors import ConfigError, refuse
 from zmqtriton.config.pbtxt import parse_text
 
 
@@ -30,7 +30,7 @@ def ensemble(*steps: str, inputs: str = "x", outputs: str = "y", more: str = "")
 
 def problem(config: Any) -> str:
     with pytest.raises(ConfigError) as error:
-        check_steps(config)
+        refuse(step_problems(config))
     return error.value.text
 
 
@@ -42,8 +42,8 @@ def test_a_chain_with_branches_is_sound_in_any_order_of_its_steps() -> None:
         step("right", {"I": "x"}, {"O": "q"}),
     ]
 
-    check_steps(ensemble(*steps))
-    check_steps(ensemble(*reversed(steps)))
+    refuse(step_problems(ensemble(*steps)))
+    refuse(step_problems(ensemble(*reversed(steps))))
 
     assert ["join", "left", "right"] == member_names(ensemble(*steps))
 
@@ -123,7 +123,7 @@ def test_a_long_chain_written_backwards_is_checked_at_once() -> None:
     config = ensemble(*reversed(steps))
 
     began = time.perf_counter()
-    check_steps(config)
+    refuse(step_problems(config))
 
     assert time.perf_counter() - began < 2.0
 

@@ -12,7 +12,7 @@ from zmqtriton.config.document import metadata, protocol_datatype, to_dict, to_j
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import check_paths
 from zmqtriton.config.instances import instance_names
-from zmqtriton.config.model_config import Host, load_config, merge_completion, needs_reload
+from zmqtriton.config.model_config import Host, load_config, merge_completion
 from zmqtriton.config.pbtxt import parse_text
 
 PREPROCESSING = """
@@ -238,19 +238,6 @@ def test_gpus_are_used_if_the_host_has_them_and_nothing_else_was_said(tmp_path: 
     assert [("m_0", "GPU", 0), ("m_0", "GPU", 1)] == [
         (i.name, i.kind, i.device_id) for i in instance_names(on_gpus)
     ]
-
-
-def test_only_groups_and_version_policy_change_without_a_reload(tmp_path: Path) -> None:
-    model = make_model(tmp_path, "m", None)
-    old = finished(model)
-    more = finished(model)
-    more.instance_group[0].count = 3
-    more.version_policy.all.SetInParent()
-    larger = finished(model)
-    larger.max_batch_size = 8
-
-    assert not needs_reload(old, more)
-    assert needs_reload(old, larger)
 
 
 @pytest.mark.row("E90")

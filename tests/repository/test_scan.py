@@ -12,10 +12,8 @@ import pytest
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.repository.scan import (
-    Changes,
     ScannedModel,
     choose_versions,
-    compare,
     find_config,
     scan,
     scan_model,
@@ -278,20 +276,6 @@ def test_circles_of_links_end_the_walk(tmp_path: Path) -> None:
     (model / "1" / "nowhere").symlink_to(model / "gone")
 
     assert one(model).fingerprint == one(model).fingerprint
-
-
-def test_two_scans_tell_what_was_added_modified_and_removed(tmp_path: Path) -> None:
-    for name in ("same", "edited", "deleted"):
-        make_model(tmp_path, name)
-    before = scan([tmp_path])
-
-    age(tmp_path / "edited" / "1" / "model.py")
-    (tmp_path / "deleted").rename(tmp_path / "added")
-    after = scan([tmp_path])
-
-    assert Changes(added=("added",), modified=("edited",), removed=("deleted",)) == compare(
-        before, after
-    )
 
 
 def test_a_tree_of_any_depth_is_read(tmp_path: Path) -> None:

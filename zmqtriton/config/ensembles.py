@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton.config.backends import ENSEMBLE
-from zmqtriton.config.errors import ConfigError, Field, Problem, closest, refuse
+from zmqtriton.config.errors import ConfigError, Field, Problem, closest
 
 
 def member_names(config: Any) -> list[str]:
@@ -22,11 +22,6 @@ def member_names(config: Any) -> list[str]:
 def member_steps(config: Any) -> list[tuple[str, int]]:
     """Model and version of each step; -1 is the newest."""
     return [(step.model_name, step.model_version or -1) for step in config.ensemble_scheduling.step]
-
-
-def check_steps(config: Any) -> None:
-    """Refuses an ensemble whose tensors are not all connected from its inputs to its outputs."""
-    refuse(step_problems(config))
 
 
 def step_problems(config: Any) -> Iterator[Problem]:

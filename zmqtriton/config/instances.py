@@ -25,13 +25,12 @@ _TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
 
 @dataclass(frozen=True)
 class Instance:
-    """One stub to start. The name is Triton's; on several GPUs it repeats, `ordinal` does not."""
+    """One stub to start. The name is Triton's, and repeats on several GPUs."""
 
     name: str
     kind: str
     device_id: int
     passive: bool
-    ordinal: int
     host_policy: str = ""
     #: What it needs of the rate limiter, as JSON; "": it is never limited.
     demand: str = ""
@@ -135,7 +134,6 @@ def instance_names(config: Any) -> list[Instance]:
                         kind=kind,
                         device_id=device_id,
                         passive=group.passive,
-                        ordinal=len(instances),
                         host_policy=group.host_policy,
                         demand=demand_of(group, device_id).to_json() if is_limited else "",
                     )

@@ -22,8 +22,6 @@ from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
 from zmqtriton.config.positions import located
 from zmqtriton.config.validation import validate, validate_tensors
 
-_UNAFFECTED = ("instance_group", "version_policy")
-
 
 @dataclass(frozen=True)
 class Host:
@@ -99,11 +97,6 @@ def merge_completion(
     return merged
 
 
-def needs_reload(old: Any, new: Any) -> bool:
-    """False if the two differ at most in what can be changed while the model is served."""
-    return bool(_without_unaffected(old) != _without_unaffected(new))
-
-
 def _read(
     name: str, model_dir: Path, config_path: Path | None, override: str | None, auto_complete: bool
 ) -> Any:
@@ -136,11 +129,3 @@ def _take_completion(config: Any, completed: Any) -> None:
         config.dynamic_batching.CopyFrom(completed.dynamic_batching)
     if completed.HasField("model_transaction_policy"):
         config.model_transaction_policy.CopyFrom(completed.model_transaction_policy)
-
-
-def _without_unaffected(config: Any) -> Any:
-    copy = zmqtriton_protos.ModelConfig()
-    copy.CopyFrom(config)
-    for section in _UNAFFECTED:
-        copy.ClearField(section)
-    return copy

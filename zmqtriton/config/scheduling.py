@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import Field, Problem, refuse
+from zmqtriton.config.errors import Field, Problem
 
 #: Some thirty years.
 MAX_TIME_US = 10**15
@@ -25,14 +25,6 @@ _FLAG_KINDS = (
     _CONTROL.CONTROL_SEQUENCE_READY,
 )
 _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
-
-
-def check_dynamic_batching(config: Any) -> None:
-    refuse(dynamic_batching_problems(config))
-
-
-def check_sequence_batching(config: Any) -> None:
-    refuse(sequence_batching_problems(config))
 
 
 def dynamic_batching_problems(config: Any) -> Iterator[Problem]:

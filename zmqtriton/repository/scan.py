@@ -55,15 +55,6 @@ class VersionChoice:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Names, sorted, by what happened to them between two scans."""
-
-    added: tuple[str, ...]
-    modified: tuple[str, ...]
-    removed: tuple[str, ...]
-
-
 def scan(repositories: Sequence[Path], config_name: str = "") -> dict[str, ScannedModel]:
     """All model directories by name, in the order of their names.
 
@@ -153,20 +144,6 @@ def choose_versions(config: Any, present: Iterable[int]) -> VersionChoice:
             f"'{config.name}'"
         )
     return VersionChoice(tuple(sorted(chosen)), tuple(warnings))
-
-
-def compare(before: Mapping[str, ScannedModel], after: Mapping[str, ScannedModel]) -> Changes:
-    """What a poll has to act on."""
-    both = before.keys() & after.keys()
-    return Changes(
-        added=tuple(sorted(after.keys() - before.keys())),
-        modified=tuple(sorted(name for name in both if _differs(before[name], after[name]))),
-        removed=tuple(sorted(before.keys() - after.keys())),
-    )
-
-
-def _differs(old: ScannedModel, new: ScannedModel) -> bool:
-    return (old.path, old.fingerprint, old.problem) != (new.path, new.fingerprint, new.problem)
 
 
 def subdirectories(path: Path) -> list[Path]:

@@ -161,8 +161,6 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
 
 #: There is a process, or one was asked for.
 ALIVE = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
-#: Nothing will happen here by itself.
-AT_REST = frozenset({_I.STOPPED, _I.FAILED})
 
 
 # -------------------------------------------------------------- generations
