@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import textwrap
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -14,6 +12,15 @@ from typing import Any
 from tests.server import Server
 
 DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+#: Shows that it is being executed, and waits for leave to end.
+GATE = """
+    import os, time
+    path = text_of(request)
+    open(path + ".begun", "w").close()
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return [reply("through")]
+"""
 ITERATIVE = "sequence_batching { iterative_sequence: true }\n"
 
 
@@ -27,20 +34,14 @@ def parameter(key: str, value: str) -> str:
     return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
 
 
-def _document(script: str, argument: str, more: dict[str, Any]) -> bytes:
-    document = {"SCRIPT": textwrap.dedent(script).strip(), "ARGUMENT": argument, **more}
-    return json.dumps(document).encode()
+def _document(script: str, argument: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {"SCRIPT": textwrap.dedent(script).strip(), "ARGUMENT": argument, **more}
 
 
 def run(server: Server, model: str, script: str, argument: str = "", **more: Any) -> str:
     """What a model that answers once says; the error, if that is one."""
-    url = f"{server.url}/v2/models/{model}/generate"
-    try:
-        with urllib.request.urlopen(url, _document(script, argument, more), timeout=60) as got:
-            return str(json.load(got)["TEXT"])
-    except urllib.error.HTTPError as error:
-        with error:
-            return str(json.load(error)["error"])
+    status, answer = server.ask(f"/v2/models/{model}/generate", _document(script, argument, more))
+    return str(answer["TEXT"] if status == 200 else answer["error"])
 
 
 @contextmanager
@@ -51,7 +52,7 @@ def asked(
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     with closing(connection):
         path = f"/v2/models/{model}/generate_stream"
-        connection.request("POST", path, _document(script, argument, more))
+        connection.request("POST", path, json.dumps(_document(script, argument, more)))
         yield connection
 
 

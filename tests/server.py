@@ -9,6 +9,7 @@ Knows nothing of the server's inside but what its processes are called.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import random
 import re
@@ -22,6 +23,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -165,6 +167,22 @@ class Server:
                 return error.code
         except OSError:
             return 0
+
+    def ask(self, path: str, document: Any = None, *, within_s: float = 60.0) -> tuple[int, Any]:
+        """Status and document of a GET, or of a POST with this document."""
+        body = None if document is None else json.dumps(document).encode()
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", body, timeout=within_s) as answer:
+                status, content = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, content = error.code, error.read()
+        return status, json.loads(content) if content else None
+
+    def control(self, verb: str, model: str) -> str:
+        """The error of a load or an unload, or ""."""
+        status, answer = self.ask(f"/v2/repository/models/{model}/{verb}", {})
+        return "" if status == 200 else str(answer["error"])
 
     @property
     def returncode(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import urllib.error
@@ -40,20 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def _ask(server: Server, path: str, document: Any = None) -> tuple[int, Any]:
-    body = None if document is None else json.dumps(document).encode()
-    try:
-        with urllib.request.urlopen(f"{server.url}{path}", body, timeout=60) as answer:
-            text = answer.read()
-            return answer.status, json.loads(text) if text else None
-    except urllib.error.HTTPError as error:
-        with error:
-            text = error.read()
-            return error.code, json.loads(text) if text else None
-
-
 def _index(server: Server) -> dict[str, tuple[str, str]]:
-    _, entries = _ask(server, "/v2/repository/index", {})
+    _, entries = server.ask("/v2/repository/index", {})
     return {e["name"]: (e.get("state", ""), e.get("reason", "")) for e in entries}
 
 
@@ -76,7 +63,7 @@ def test_many_requests_that_come_together_are_answered_after_one_load(server: Se
     before = _loads(server, "add_sub")
 
     with ThreadPoolExecutor(12) as threads:
-        asked = [threads.submit(_ask, server, "/v2/models/add_sub/infer", _TWO) for _ in range(12)]
+        asked = [threads.submit(server.ask, "/v2/models/add_sub/infer", _TWO) for _ in range(12)]
         statuses = [future.result()[0] for future in asked]
 
     assert [200] * 12 == statuses
@@ -91,7 +78,7 @@ def test_what_nobody_asked_for_waits_and_the_server_is_ready(server: Server) -> 
     assert not server.stubs("tokens")
     state, reason = _index(server)["tokens"]
     assert ("UNAVAILABLE", True) == (state, reason.startswith("not loaded: "))
-    assert 400 == _ask(server, "/v2/models/nobody/infer", _TWO)[0]
+    assert 400 == server.ask("/v2/models/nobody/infer", _TWO)[0]
 
 
 def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server: Server) -> None:
@@ -120,7 +107,7 @@ def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server
 def test_a_generate_request_has_its_model_loaded(server: Server) -> None:
     _gone(server, "tokens")
 
-    status, answer = _ask(server, "/v2/models/tokens/generate", {"COUNT": 1})
+    status, answer = server.ask("/v2/models/tokens/generate", {"COUNT": 1})
 
     assert (200, "tokens") == (status, answer["model_name"])
 
@@ -131,17 +118,17 @@ def test_a_model_that_is_asked_by_another_is_loaded_and_stays_while_it_is_used(
 ) -> None:
     _gone(server, "add_sub", "bls_sync")
 
-    status, answer = _ask(server, "/v2/models/bls_sync/infer", _TWO)
+    status, answer = server.ask("/v2/models/bls_sync/infer", _TWO)
 
     assert (200, [2.0] * 16) == (status, answer["outputs"][0]["data"])
     assert 1 == len(server.stubs("add_sub"))
 
 
 def test_a_load_that_fails_says_why_and_leaves_the_server_ready(server: Server) -> None:
-    status, answer = _ask(server, "/v2/models/broken/infer", _TWO)
+    status, answer = server.ask("/v2/models/broken/infer", _TWO)
 
     assert (503, True) == (status, "no weights here" in answer["error"])
-    assert "no weights here" in _ask(server, "/v2/models/broken/infer", _TWO)[1]["error"]
+    assert "no weights here" in server.ask("/v2/models/broken/infer", _TWO)[1]["error"]
     assert 200 == server.status("/v2/health/ready")
     assert 1 == _loads(server, "broken")
 
@@ -154,10 +141,10 @@ def test_requests_never_fail_while_their_model_comes_and_goes(server: Server) ->
 
     statuses = []
     for _ in range(2):
-        _ask(server, "/v2/models/add_sub/infer", _TWO)
+        server.ask("/v2/models/add_sub/infer", _TWO)
         seen = unloads()
         eventually(lambda seen=seen: unloads() > seen, 30, "it is idle")  # type: ignore[misc]
-        statuses += [_ask(server, "/v2/models/add_sub/infer", _TWO)[0] for _ in range(5)]
+        statuses += [server.ask("/v2/models/add_sub/infer", _TWO)[0] for _ in range(5)]
 
     assert [200] * 10 == statuses
 
@@ -169,12 +156,12 @@ def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -
     server = Server(tmp_path / "s", models=["add_sub", "bls_sync"], options=options)
     server.add_model("add_sub", "other")
     with server:
-        assert 200 == _ask(server, "/v2/models/add_sub/infer", _TWO)[0]
-        assert 200 == _ask(server, "/v2/models/other/infer", _TWO)[0]
+        assert 200 == server.ask("/v2/models/add_sub/infer", _TWO)[0]
+        assert 200 == server.ask("/v2/models/other/infer", _TWO)[0]
         assert _is_gone(server, "add_sub")
         assert "to make room for 'other'" in _index(server)["add_sub"][1]
-        _, refused = _ask(server, "/v2/repository/models/other/load", {})
-        _, answer = _ask(server, "/v2/models/add_sub/infer", _TWO)
+        _, refused = server.ask("/v2/repository/models/other/load", {})
+        _, answer = server.ask("/v2/models/add_sub/infer", _TWO)
         with urllib.request.urlopen(server.metrics_url) as page:
             metrics = page.read().decode()
         ctl = Path(sys.executable).with_name("zmqtriton-ctl")

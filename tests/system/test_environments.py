@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import urllib.error
-import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -118,21 +116,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def post(server: Server, path: str, document: Any = None) -> tuple[int, Any]:
-    """Status and answer."""
-    data = b"" if document is None else json.dumps(document).encode()
-    request = urllib.request.Request(f"{server.url}{path}", data, method="POST")
-    try:
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return answer.status, json.loads(answer.read() or b"null")
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
-
-
 def ask(server: Server, model: str, text: str = "") -> dict[str, Any]:
     tensor = {"name": "IN", "shape": [1], "datatype": "BYTES", "data": [text]}
-    status, answer = post(server, f"/v2/models/{model}/infer", {"inputs": [tensor]})
+    status, answer = server.ask(f"/v2/models/{model}/infer", {"inputs": [tensor]}, within_s=120)
     if status != 200:
         return {"error": answer["error"]}
     return {output["name"]: output["data"][0] for output in answer["outputs"]}
@@ -288,8 +274,8 @@ def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
     model = server.add_model("passport", prepare.__name__.strip("_"))
     prepare(model)
 
-    status, answer = post(server, f"/v2/repository/models/{model.name}/load")
-    _, index = post(server, "/v2/repository/index")
+    status, answer = server.ask(f"/v2/repository/models/{model.name}/load", {}, within_s=120)
+    _, index = server.ask("/v2/repository/index", {})
 
     assert 400 == status
     assert reason in " ".join(answer["error"].split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import socket
 import time
@@ -31,15 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _infer(server: Server, model: str, inputs: list[dict[str, object]]) -> int:
-    body = json.dumps({"inputs": inputs}).encode()
-    request = urllib.request.Request(f"{server.url}/v2/models/{model}/infer", body)
-    try:
-        with urllib.request.urlopen(request, timeout=300) as answer:
-            answer.read()
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
+    return server.ask(f"/v2/models/{model}/infer", {"inputs": inputs}, within_s=300)[0]
 
 
 def _intrude(server: Server, door: str, count: int) -> None:

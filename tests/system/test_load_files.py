@@ -90,27 +90,16 @@ def model(server: Server) -> Iterator[str]:
     unload(server, "m")
 
 
-def ask(server: Server, path: str, document: Any) -> tuple[int, Any]:
-    body = json.dumps(document).encode()
-    try:
-        with urllib.request.urlopen(f"{server.url}{path}", body, timeout=120) as answer:
-            status, content = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            status, content = error.code, error.read()
-    return status, json.loads(content) if content else None
-
-
 def load(server: Server, model: str, parameters: Mapping[str, Any]) -> str:
     """The error, or ""."""
-    status, answer = ask(
-        server, f"/v2/repository/models/{model}/load", {"parameters": dict(parameters)}
+    status, answer = server.ask(
+        f"/v2/repository/models/{model}/load", {"parameters": dict(parameters)}
     )
     return "" if status == 200 else f"{status} {answer['error']}"
 
 
 def unload(server: Server, model: str) -> None:
-    assert 200 == ask(server, f"/v2/repository/models/{model}/unload", {})[0]
+    assert 200 == server.ask(f"/v2/repository/models/{model}/unload", {})[0]
     eventually(lambda: not staged(server), 30, "files are gone")
 
 
@@ -121,7 +110,7 @@ def encoded(**files: bytes) -> dict[str, str]:
 def says(server: Server, model: str, version: str = "") -> str:
     path = f"/v2/models/{model}/{f'versions/{version}/' if version else ''}infer"
     tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": ["x"]}
-    status, answer = ask(server, path, {"inputs": [tensor]})
+    status, answer = server.ask(path, {"inputs": [tensor]})
     return str(answer["outputs"][0]["data"][0]) if status == 200 else f"{status}"
 
 

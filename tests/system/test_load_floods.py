@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,13 +33,7 @@ def test_a_flood_of_loads_and_unloads_leaves_the_models_alone(
 
     def ask(what: tuple[str, str]) -> int:
         model, verb = what
-        url = f"{server.url}/v2/repository/models/{model}/{verb}"
-        try:
-            with urllib.request.urlopen(url, b"{}", timeout=60) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code
+        return server.ask(f"/v2/repository/models/{model}/{verb}", {})[0]
 
     with ThreadPoolExecutor(20) as threads:
         statuses = set(threads.map(ask, asked))

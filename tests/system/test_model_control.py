@@ -57,17 +57,6 @@ return [reply(json.dumps([{lines}]))]
     return found
 
 
-def post(server: Server, verb: str, model: str) -> str:
-    """The error of a call over HTTP, or ""."""
-    url = f"{server.url}/v2/repository/models/{model}/{verb}"
-    try:
-        urllib.request.urlopen(url, b"{}", timeout=60).close()
-    except urllib.error.HTTPError as error:
-        with error:
-            return str(json.load(error)["error"])
-    return ""
-
-
 @pytest.mark.row("A95")
 def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
     found = tries(
@@ -124,7 +113,7 @@ def test_a_configuration_can_be_given(server: Server) -> None:
     assert ["None"] == found
     with urllib.request.urlopen(f"{server.url}/v2/models/busy/config", timeout=30) as answer:
         assert 7 == json.load(answer)["max_batch_size"]
-    assert "" == post(server, "load", "busy")
+    assert "" == server.control("load", "busy")
 
 
 @pytest.mark.row("A95")
@@ -149,12 +138,12 @@ def test_threads_of_a_model_may_ask_and_the_stub_goes_on(server: Server) -> None
     assert "['True', 'True', 'True', 'True', 'True', 'here']" == scripted.run(
         server, "scripted", script
     )
-    assert "" == post(server, "unload", "add_sub")
+    assert "" == server.control("unload", "add_sub")
 
 
 @pytest.mark.row("A95")
 def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
-    assert "" == post(server, "load", "outer")
+    assert "" == server.control("load", "outer")
 
     # It is ready when its initialize has returned, and not before.
     told = scripted.run(server, "outer", "")
@@ -164,7 +153,7 @@ def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
 
 
 def test_a_model_may_unload_itself(server: Server) -> None:
-    assert "" == post(server, "load", "busy")
+    assert "" == server.control("load", "busy")
 
     script = "pb_utils.unload_model('busy'); return [reply(pb_utils.is_model_ready('busy'))]"
     assert "False" == scripted.run(server, "busy", script)
@@ -174,17 +163,17 @@ def test_a_model_may_unload_itself(server: Server) -> None:
 
 @pytest.mark.row("A95")
 def test_finalize_may_not(server: Server) -> None:
-    assert "" == post(server, "load", "middle")
+    assert "" == server.control("load", "middle")
 
-    assert "" == post(server, "unload", "middle")
+    assert "" == server.control("unload", "middle")
 
     refusal = "Failed to unload model: models are controlled from initialize() and execute()"
     eventually(lambda: refusal in server.log_text(), 30, "the error of finalize")
 
 
 def test_a_load_that_would_wait_for_itself_is_refused(server: Server) -> None:
-    alone = post(server, "load", "own")
-    both = post(server, "load", "left")
+    alone = server.control("load", "own")
+    both = server.control("load", "left")
 
     assert "model 'own' asks for it in its initialize and would wait for itself" in alone
     assert "model 'right' asks for it in its initialize and would wait for itself" in both

@@ -23,7 +23,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.faults import overload
-from tests.scripted import add, parameter, run
+from tests.scripted import GATE, add, parameter, run
 from tests.server import Server
 from tests.waiting import eventually
 from zmqtriton_protos import message
@@ -32,15 +32,6 @@ pytestmark = pytest.mark.system
 
 FULL = "Exceeds maximum queue size"
 MOST = 4
-#: Shows that it is being executed, and waits for leave to end.
-GATE = """
-    import os, time
-    path = text_of(request)
-    open(path + ".begun", "w").close()
-    while not os.path.exists(path):
-        time.sleep(0.005)
-    return [reply("through")]
-"""
 
 
 @pytest.fixture(scope="module")

@@ -58,16 +58,6 @@ def statistics(server: Server, model: str) -> dict[str, Any]:
     return entry
 
 
-def _post(server: Server, path: str, document: Any) -> tuple[int, Any]:
-    request = urllib.request.Request(f"{server.url}{path}", json.dumps(document).encode())
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status, json.loads(answer.read() or b"null")
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
 # ---------------------------------------------------------------- ensembles
 
 
@@ -203,7 +193,7 @@ def _ask_twice_journal(server: Server, name: str, milliseconds: int) -> tuple[in
         {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": [name]},
         {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [milliseconds]},
     ]
-    return _post(server, "/v2/models/twice_journal/infer", {"inputs": tensors})
+    return server.ask("/v2/models/twice_journal/infer", {"inputs": tensors})
 
 
 def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
@@ -264,11 +254,11 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> N
     with Server(tmp_path / "s", models=["doubled", "add_sub"], options=options) as server:
         ready = ["/v2/models/doubled/ready", "/v2/models/add_sub/ready"]
 
-        assert 200 == _post(server, "/v2/repository/models/doubled/load", {})[0]
+        assert 200 == server.ask("/v2/repository/models/doubled/load", {})[0]
         assert [200, 200] == [server.status(path) for path in ready]
 
         parameters = {"parameters": {"unload_dependents": True}}
-        assert 200 == _post(server, "/v2/repository/models/doubled/unload", parameters)[0]
+        assert 200 == server.ask("/v2/repository/models/doubled/unload", parameters)[0]
         assert [400, 400] == [server.status(path) for path in ready]
 
 
@@ -276,7 +266,7 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> N
 def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> None:
     options = ["--exit-on-error=false", "--strict-readiness=false"]
     with Server(tmp_path / "s", models=["doubled"], options=options) as server:
-        _, index = _post(server, "/v2/repository/index", {})
+        _, index = server.ask("/v2/repository/index", {})
 
     [entry] = [entry for entry in index if entry["name"] == "doubled"]
     assert "UNAVAILABLE" == entry["state"]
@@ -293,7 +283,7 @@ def _batch(server: Server, *rows: int, columns: int = 4) -> list[tuple[int, int]
     def ask(number: int) -> tuple[int, int]:
         data = [1.0] * number * columns
         tensor = {"name": "X", "shape": [number, columns], "datatype": "FP32", "data": data}
-        status, answer = _post(server, "/v2/models/batch_size/infer", {"inputs": [tensor]})
+        status, answer = server.ask("/v2/models/batch_size/infer", {"inputs": [tensor]})
         assert 200 == status, answer
         found = {output["name"]: output["data"] for output in answer["outputs"]}
         assert number == len(found["ROWS"])

@@ -18,22 +18,13 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.scripted import add, run
+from tests.scripted import GATE, add, run
 from tests.server import Server
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
 EXPIRED = "Request timeout expired"
-#: Shows that it is being executed, and waits for leave to end.
-GATE = """
-    import os, time
-    path = text_of(request)
-    open(path + ".begun", "w").close()
-    while not os.path.exists(path):
-        time.sleep(0.005)
-    return [reply("through")]
-"""
 #: Remembers that it was executed.
 SEEN = """
 self.kept.setdefault("seen", []).append(text_of(request))
@@ -124,13 +115,8 @@ def infer_http(
         for name, text in (("SCRIPT", script), ("ARGUMENT", argument))
     ]
     document = {"id": own_id, "inputs": inputs, "parameters": parameters}
-    url = f"{server.url}/v2/models/{model}/infer"
-    try:
-        with urllib.request.urlopen(url, json.dumps(document).encode(), timeout=60) as answer:
-            return str(json.load(answer)["outputs"][0]["data"][0])
-    except urllib.error.HTTPError as error:
-        with error:
-            return f"{error.code}: {json.load(error)['error']}"
+    status, answer = server.ask(f"/v2/models/{model}/infer", document)
+    return str(answer["outputs"][0]["data"][0]) if status == 200 else f"{status}: {answer['error']}"
 
 
 def infer_grpc(server: Server, model: str, **options: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -57,25 +56,7 @@ def _infer(server: Server, model: str, name: str, ms: int) -> int:
         {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [name]},
         {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [ms]},
     ]
-    url = f"{server.url}/v2/models/{model}/infer"
-    try:
-        with urllib.request.urlopen(
-            url, json.dumps({"inputs": inputs}).encode(), timeout=60
-        ) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code
-
-
-def _control(server: Server, model: str, verb: str) -> str:
-    url = f"{server.url}/v2/repository/models/{model}/{verb}"
-    try:
-        with urllib.request.urlopen(url, b"{}", timeout=60):
-            return ""
-    except urllib.error.HTTPError as error:
-        with error:
-            return str(json.load(error)["error"])
+    return server.ask(f"/v2/models/{model}/infer", {"inputs": inputs})[0]
 
 
 def _open(path: Path) -> set[str]:
@@ -137,12 +118,12 @@ def test_loads_that_cannot_go_together_are_refused(server: Server) -> None:
         "load failed for model 'greedy': version 1 is at UNAVAILABLE state: Invalid argument: "
         'Resource count for "R" is limited to 1 which will prevent scheduling of one or more '
         "model instances, the minimum required count is 3;\n"
-    ) == _control(server, "greedy", "load")
+    ) == server.control("load", "greedy")
     assert (
         'Resource "R" is present as both global and device-specific resource in the model '
         "configuration."
-    ) in _control(server, "worldly", "load")
+    ) in server.control("load", "worldly")
 
-    assert "" == _control(server, "first", "unload")
-    assert "" == _control(server, "first", "load")
+    assert "" == server.control("unload", "first")
+    assert "" == server.control("load", "first")
     assert 200 == _infer(server, "first", "again", 0)

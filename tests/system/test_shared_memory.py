@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing import resource_tracker
@@ -252,27 +249,15 @@ def read(path: Path) -> bytes:
 # --------------------------------------------------------------------- attacks
 
 
-def ask(server: Server, path: str, document: Any = None) -> tuple[int, Any]:
-    data = None if document is None else json.dumps(document).encode()
-    request = urllib.request.Request(f"{server.url}{path}", data)
-    try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            status, body = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            status, body = error.code, error.read()
-    return status, json.loads(body) if body else None
-
-
 def register(server: Server, **changes: Any) -> tuple[int, Any]:
     document = {"key": "/zmqtriton_a", "offset": 0, "byte_size": SIZE, **changes}
-    return ask(server, "/v2/systemsharedmemory/region/a/register", document)
+    return server.ask("/v2/systemsharedmemory/region/a/register", document)
 
 
 @pytest.fixture
 def region(server: Server, create: Callable[..., Any]) -> Iterator[Any]:
     yield create("zmqtriton_a")
-    ask(server, "/v2/systemsharedmemory/unregister", {})
+    server.ask("/v2/systemsharedmemory/unregister", {})
 
 
 RESERVED = "triton_python_backend_shm_region_"
@@ -300,7 +285,7 @@ def test_keys_of_others_are_refused_alike_whether_they_exist_or_not(
         finally:
             if path is not None:
                 path.unlink(missing_ok=True)
-    assert (200, []) == ask(server, "/v2/systemsharedmemory/status")
+    assert (200, []) == server.ask("/v2/systemsharedmemory/status")
 
 
 def test_no_memory_of_the_server_has_a_name(server: Server, client: Any) -> None:
@@ -339,7 +324,7 @@ def test_links_and_other_files_are_not_opened(server: Server, tmp_path: Path) ->
 )
 def test_a_region_must_lie_in_its_file(server: Server, region: Any, changes: Any) -> None:
     assert 400 == register(server, **changes)[0]
-    assert (200, []) == ask(server, "/v2/systemsharedmemory/status")
+    assert (200, []) == server.ask("/v2/systemsharedmemory/status")
 
 
 @pytest.mark.parametrize(
@@ -358,8 +343,8 @@ def test_a_tensor_must_lie_in_its_region(server: Server, region: Any, changes: A
     bad = {**good, "parameters": {**place, **changes}}
 
     url = "/v2/models/identity_fp32/infer"
-    assert 200 == ask(server, url, {"inputs": [good]})[0]
-    assert 400 == ask(server, url, {"inputs": [bad]})[0]
+    assert 200 == server.ask(url, {"inputs": [good]})[0]
+    assert 400 == server.ask(url, {"inputs": [bad]})[0]
 
 
 def test_an_odd_offset_of_region_and_tensor_is_right(server: Server, region: Any) -> None:
@@ -436,7 +421,7 @@ class Users:
         tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [half // 4], "parameters": place}
         output = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": half}}
         document = {"inputs": [tensor], "outputs": [output]}
-        status, answer = ask(self._server, "/v2/models/identity_fp32/infer", document)
+        status, answer = self._server.ask("/v2/models/identity_fp32/infer", document)
         if status != 200:
             raise InferenceServerException(answer["error"])
 
@@ -513,8 +498,8 @@ def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) ->
             "Start the server with '--allow-client-shm=true' to enable."
         )
         assert (501, {"error": text}) == register(server)
-        assert (501, {"error": text}) == ask(server, "/v2/systemsharedmemory/unregister", {})
-        assert (200, []) == ask(server, "/v2/systemsharedmemory/status")
+        assert (501, {"error": text}) == server.ask("/v2/systemsharedmemory/unregister", {})
+        assert (200, []) == server.ask("/v2/systemsharedmemory/status")
         with open_client(server, "grpc") as client:
             with pytest.raises(InferenceServerException, match="is disabled") as caught:
                 client.register_system_shared_memory("a", "a", 8)

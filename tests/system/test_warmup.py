@@ -58,13 +58,7 @@ class Repository:
 
     def load(self, name: str) -> str:
         """ "", or why not."""
-        url = f"{self.server.url}/v2/repository/models/{name}/load"
-        try:
-            with urllib.request.urlopen(url, b"{}", timeout=60):
-                return ""
-        except urllib.error.HTTPError as error:
-            with error:
-                return str(json.load(error)["error"])
+        return self.server.control("load", name)
 
     def notes(self, name: str) -> list[dict[str, Any]]:
         """Of each batch that instances of a model have executed."""
