@@ -34,6 +34,23 @@ def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
     assert {"outer", "inner", "cached"} == hashed
 
 
+def test_requests_may_be_parts_of_sequences_where_a_member_s_are() -> None:
+    catalogue = Catalogue()
+    for said in (
+        ensemble("outer", "plain", "inner"),
+        ensemble("inner", "sequences"),
+        ensemble("other", "plain", "iterative"),
+        news("plain"),
+        news("sequences", sequence_batching={}),
+        news("iterative", sequence_batching={"iterative_sequence": True}),
+    ):
+        catalogue.update(said)
+
+    found = {model.name for model in catalogue.newest() if model.has_sequences}
+
+    assert {"outer", "inner", "sequences"} == found
+
+
 def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles() -> None:
     catalogue = Catalogue()
     catalogue.update(ensemble("e", "m"))

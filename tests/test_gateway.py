@@ -24,6 +24,7 @@ from zmqtriton_frontends.kserve import CheckedRequest, Options, prepare
 TOKEN = b"0123456789abcdef"
 NEWS = wire.News(4, "m", 1, "READY", "", 1, json.dumps({"name": "m", "max_batch_size": 0}), b"")
 BODY = wire.RequestBody("r", {}, [], [])
+NO_OPTIONS = Options()
 PATIENCE_S = 20.0
 
 
@@ -102,8 +103,8 @@ class Around:
     def infer(self) -> asyncio.Task[wire.ResponseBody]:
         return asyncio.ensure_future(self.gateway.infer(self.request()))
 
-    def request(self) -> CheckedRequest:
-        return prepare(self.gateway.catalogue, "m", "", BODY, Options())
+    def request(self, model: str = "m", options: Options = NO_OPTIONS) -> CheckedRequest:
+        return prepare(self.gateway.catalogue, model, "", BODY, options)
 
     def close(self) -> None:
         self.gateway.close()
@@ -337,6 +338,36 @@ def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> 
         run(test())
     finally:
         gc.enable()
+
+
+@pytest.mark.row("C50", "E78")
+def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
+    async def refused(world: Around, *asked: Any) -> None:
+        with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
+            await world.gateway.infer(world.request(*asked))
+
+    async def test() -> None:
+        config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
+        async with around(tmp_path) as world:
+            world.lifeline.send(wire.News(6, "s", 1, "READY", "", 1, config, b""))
+            world.lifeline.send(wire.Retire(0))
+            await world.until(lambda: world.gateway.is_stopping)
+
+            for correlation in (7, "seven"):
+                going_on = world.request("s", Options(0, correlation=correlation))
+                asked = asyncio.ensure_future(world.gateway.infer(going_on))
+                [row] = await world.hear_requests()
+                world.answer(row.id)
+                assert (correlation, {"is": ""}) == (row.correlation, (await asked).parameters)
+
+            await refused(world)
+            await refused(world, "m", Options(0, correlation=7))
+            await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
+            world.lifeline.send(wire.Stop(1000))
+            await world.until(lambda: world.gateway.is_ending)
+            await refused(world, "s", Options(0, correlation=7))
+
+    run(test())
 
 
 @pytest.mark.row("C50")

@@ -74,3 +74,11 @@ def test_without_strict_readiness_no_model_is_asked_for_the_server(gateway: Fake
 
     assert asyncio.run(Readiness(gateway).of_server())
     assert [] == gateway.calls
+
+
+def test_nothing_is_ready_while_the_server_stops(gateway: FakeGateway) -> None:
+    gateway.is_stopping = True
+
+    assert not _of_model(gateway, "n")
+    assert not asyncio.run(Readiness(gateway).of_server())
+    assert [] == gateway.calls

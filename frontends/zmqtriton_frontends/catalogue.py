@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from zmqtriton_floor.cache_keys import Keys, is_cached
@@ -48,6 +49,8 @@ class ModelVersion:
         self.is_cached = is_cached(self.config)
         #: Inputs of requests to it may be looked up: by its own cache, or by that of a member.
         self.is_hashed = self.is_cached
+        #: Requests to it may be parts of sequences: its own, or a member's.
+        self.has_sequences = has_sequences(self.config)
 
     @property
     def is_loaded(self) -> bool:
@@ -97,24 +100,25 @@ class Catalogue:
         else:
             self._newest.pop(news.model, None)
 
-        self._look_for_caches()
+        self._look_into_ensembles()
 
-    def _look_for_caches(self) -> None:
-        """What serves has changed, so ensembles may have other members."""
+    def _look_into_ensembles(self) -> None:
+        """What serves has changed, so they may have other members."""
         for version in self._ensembles.values():
-            version.is_hashed = self._feeds_cache(version, frozenset())
+            inside = list(self._inside(version, frozenset()))
+            version.is_hashed = any(member.is_cached for member in inside)
+            version.has_sequences = any(has_sequences(member.config) for member in inside)
 
-    def _feeds_cache(self, version: ModelVersion, around: frozenset[str]) -> bool:
-        if version.is_cached:
-            return True
+    def _inside(self, version: ModelVersion, around: frozenset[str]) -> Iterator[ModelVersion]:
+        """It, and what it leads to."""
+        yield version
         around |= {version.name}
         for step in version.config.get("ensemble_scheduling", {}).get("step", []):
             name, wanted = step["model_name"], int(step.get("model_version", -1))
             newest = self._newest.get(name)
             member = self._models.get(name, {}).get(wanted) if wanted > 0 else newest
-            if member is not None and name not in around and self._feeds_cache(member, around):
-                return True
-        return False
+            if member is not None and name not in around:
+                yield from self._inside(member, around)
 
     def forget(self, name: str) -> None:
         for key in [key for key in self._ensembles if key[0] == name]:
@@ -227,6 +231,12 @@ class Catalogue:
             versions and all(v.is_ready or v.may_be_missing for v in versions.values())
             for versions in self._models.values()
         )
+
+
+def has_sequences(config: dict[str, Any]) -> bool:
+    """Whether requests to a model belong together; each of an iterative one is on its own."""
+    batching = config.get("sequence_batching")
+    return batching is not None and not batching.get("iterative_sequence")
 
 
 def parse_version(version: str) -> int:

@@ -57,11 +57,11 @@ class Gateway:
         self.payload: Payload  # there from the birth on
         self.serial = 0
         self.settings: dict[str, Any] = {}
-        self.traces = Traces()
-        self.catalogue = Catalogue()
+        self.traces, self.catalogue = Traces(), Catalogue()
         self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionLeft(number))
         self.streams = Streams(self._replies, self._grant)
-        self.is_stopping = False
+        #: The server stops: nothing new is taken, only sequences go on; and not even these.
+        self.is_stopping = self.is_ending = False
         self.malformed = 0  # messages that did not decode, or that answered nothing that was asked
         self.on_open: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
@@ -153,7 +153,7 @@ class Gateway:
 
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""
-        if self.is_stopping:
+        if self.is_stopping and (self.is_ending or not request.goes_on):
             raise Unavailable(STOPPING)
         model, body, admission, options, _, on_asked, _, cache_key, trace = request
         self._next_id = own_id = self._next_id + 1
@@ -280,10 +280,6 @@ class Gateway:
         """Clients can connect."""
         self._tell(wire.Listening(service, address))
 
-    def drained(self) -> None:
-        """Tells the supervisor that nothing is in flight here any more."""
-        self._tell(wire.Drained(0))
-
     def _tell(self, message: Any) -> None:
         self._lifeline.send(message)
         if self._lifeline.is_backed_up:
@@ -330,11 +326,15 @@ class Gateway:
             self._change_broker(message.epoch)
         elif kind is wire.Open:
             self.on_open()
-        elif kind is wire.Stop:
-            self.is_stopping = True
-            self.on_stop(message.within_ms)
+        elif kind is wire.Retire or kind is wire.Stop:
+            self._stop(message)
         else:
             self.malformed += 1
+
+    def _stop(self, message: Any) -> None:
+        self.is_stopping, self.is_ending = True, type(message) is wire.Stop
+        if self.is_ending:
+            self.on_stop(message.within_ms)
 
     def _see(self, message: wire.Sync) -> None:
         self._flush()  # what was checked against older news goes before the word

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.check import Admission
 from zmqtriton_floor.errors import InvalidArgument
-from zmqtriton_floor.wire import RequestBody
+from zmqtriton_floor.wire import SEQUENCE_START, RequestBody
 from zmqtriton_frontends import narration
 from zmqtriton_frontends.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.classification import NO_CLASSES, Classes
@@ -45,6 +45,12 @@ class CheckedRequest(NamedTuple):
     #: Where answers are kept.
     cache_key: bytes = b""
     trace: Trace | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """It says that it belongs to a sequence that has begun before."""
+        correlation, is_start = self.options.correlation, self.options.flags & SEQUENCE_START
+        return bool(correlation) and not is_start and self.model.has_sequences
 
 
 def prepare(

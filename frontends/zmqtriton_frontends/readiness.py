@@ -27,7 +27,7 @@ class Readiness:
     async def of_model(self, name: str, version: str = "") -> bool:
         """Raises as Catalogue.find() does for what is unknown."""
         catalogue = self._gateway.catalogue
-        if not catalogue.is_model_ready(name, version):
+        if not catalogue.is_model_ready(name, version) or self._gateway.is_stopping:
             return False
         found = catalogue.find(name, version)
         return await self._all_say_so([found.generation] if found.is_asked else [])

@@ -288,7 +288,8 @@ class Attach(NamedTuple):
 
 
 class Retire(NamedTuple):
-    """Take no more requests for a generation, or with this stub of it; say Drained at their end."""
+    """Take no more requests for a generation, or with this stub of it; say Drained at their end.
+    With 0 the server stops, frontends are told too: none but of sequences that are open."""
 
     generation: Count
     serial: Count = 0
@@ -577,7 +578,7 @@ class Said(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A retired generation, or this stub of it, has no request left."""
+    """A retired generation, or this stub of it, has no request left; 0: no sequence is open."""
 
     generation: Count
     serial: Count = 0
@@ -668,8 +669,7 @@ def encode(message: Any) -> bytes:
     return _pack((VERSION, _NUMBERS[type(message)], *message))
 
 
-# What a named tuple's own constructor does after counting.
-_new: Callable[[type[Any], list[Any]], Any] = tuple.__new__
+_new: Callable[[type[Any], list[Any]], Any] = tuple.__new__  # a constructor less its counting
 
 
 class _Form:

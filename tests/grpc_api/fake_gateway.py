@@ -109,7 +109,7 @@ class FakeGateway(Gateway):
         self.payload: Any = NoRoom()
         self.catalogue = Catalogue()
         self.traces = Traces()
-        self.is_stopping = False
+        self.is_stopping = self.is_ending = False
         for model in models:
             self.catalogue.update(model)
         self.answer: Echo = echo

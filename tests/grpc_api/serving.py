@@ -65,7 +65,7 @@ class Serving:
             await self._server.stop(within_s)
 
         # At once, or what is asked next could still be answered.
-        self.do(lambda: setattr(self.gateway, "is_stopping", True))
+        self.do(lambda: vars(self.gateway).update(is_stopping=True, is_ending=True))
         stopping = asyncio.run_coroutine_threadsafe(stop(), self._loop)
         return lambda: stopping.result(20)
 

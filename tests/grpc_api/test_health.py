@@ -133,11 +133,30 @@ def test_a_watch_ends_when_the_server_stops() -> None:
         watcher = Watcher(Health(gateway))
         assert await watcher.next() == SERVING
 
-        gateway.is_stopping = True
+        gateway.is_stopping = gateway.is_ending = True
 
         assert await watcher.next() == NOT_SERVING
         with pytest.raises(StopAsyncIteration):
             await watcher.next()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_goes_on_while_sequences_do() -> None:
+    async def scenario() -> None:
+        gateway = FakeGateway(news("m"))
+        watcher = Watcher(Health(gateway))
+        assert await watcher.next() == SERVING
+
+        gateway.is_stopping = True
+
+        assert await watcher.next() == NOT_SERVING
+        ending = asyncio.ensure_future(watcher.next())
+        await asyncio.sleep(0)
+        assert not ending.done()
+        gateway.is_ending = True
+        with pytest.raises(StopAsyncIteration):
+            await ending
 
     asyncio.run(scenario())
 

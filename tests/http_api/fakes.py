@@ -94,7 +94,7 @@ class FakeGateway:
         self.serial = 7
         self.catalogue = Catalogue()
         self.traces = Traces()
-        self.is_stopping = False
+        self.is_stopping = self.is_ending = False
         for message in MODELS:
             self.catalogue.update(message)
         self.reply: Answer = echo

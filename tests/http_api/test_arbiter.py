@@ -20,6 +20,7 @@ from tests.http_api import fake_server
 from tests.http_api.fake_server import FakeServer
 from tests.waiting import eventually
 from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.catalogue import STOPPING
 
 pytestmark = pytest.mark.system
 
@@ -27,7 +28,7 @@ BODY = json.dumps(
     {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2], "data": [1.5, 2.5]}]}
 ).encode()
 INFER = "/v2/models/identity/infer"
-EXITING = (503, {"error": "Server exiting"})
+EXITING = (503, {"error": STOPPING})
 
 
 @pytest.fixture

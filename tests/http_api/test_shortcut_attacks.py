@@ -8,11 +8,15 @@ import asyncio
 import json
 import random
 import re
+from typing import Any
 
 import pytest
 
 from tests.http_api.house import House, play
 from tests.raw_http import request
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.catalogue import STOPPING
+from zmqtriton_frontends.http_api import problems
 
 INFER = "/v2/models/identity/infer"
 VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
@@ -209,13 +213,36 @@ def test_a_damaged_head_means_the_same_both_ways() -> None:
     assert long == short
 
 
+@pytest.mark.parametrize("has_shortcut", [True, False])
+def test_who_is_refused_because_the_server_stops_is_to_connect_anew(has_shortcut: bool) -> None:
+    def refuse(_: Any) -> Any:
+        raise Unavailable(STOPPING)
+
+    async def scenario(house: House) -> None:
+        reader, writer = await house.party.connect(ONE)
+        assert b"200 OK" in await reader.readline()
+        await reader.readuntil(b"}]}")
+        house.gateway.reply = refuse
+
+        writer.write(ONE)
+
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert 1 == answer.lower().count(b"connection: close\r\n")
+        assert answer.endswith(problems.FAREWELL)
+        assert has_shortcut == (house.long_ways == 0)
+        writer.close()
+
+    play(scenario, has_shortcut=has_shortcut)
+
+
 def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
     async def scenario(house: House) -> None:
         reader, writer = await house.party.connect(ONE.removesuffix(JSON))
 
         house.party.connections.refuse_requests()
 
-        assert b"Server exiting" in await reader.readuntil(b"}")
+        assert problems.FAREWELL in await reader.readuntil(b"}")
         assert house.gateway.requests == []
         writer.close()
 

@@ -33,6 +33,10 @@ def stats(model: str, unanswered: int) -> dict[str, Any]:
     }
 
 
+def _retired(world: World) -> list[int]:
+    return [m.generation for m in world.to("broker", wire.Retire) if m.generation]
+
+
 def stop(world: World) -> World:
     world.core.stop_requested()
     return world.settle()
@@ -46,11 +50,11 @@ def test_everything_ends_in_order_and_the_status_is_0() -> None:
 
     assert "I Waiting for in-flight requests to complete." in world.log
     assert len(world.to("http", wire.Stop)) == 1
-    assert world.to("broker", wire.Retire) == []
+    assert _retired(world) == []
     world.die(world.serial("http"), "exited with status 0")
     world.die(world.serial("grpc"), "exited with status 0")
     assert world.logged("All models are stopped, unloading models")
-    assert len(world.to("broker", wire.Retire)) == 2
+    assert len(_retired(world)) == 2
     assert len(world.to("stub", wire.Finish)) == 2
     assert world.status == 0
     assert world.alive == set()
@@ -192,3 +196,99 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
     assert world.status == 0
     removed = world.to("broker", wire.Remove)
     assert "killed by SIGSEGV" in removed[0].reason
+
+
+# ---------------------------------------------------------- open sequences
+
+
+def _stopped_amid_sequences(**policy: object) -> World:
+    world = running(**policy)
+    world.has_sequences = True
+    return stop(world)
+
+
+def _end_sequences(world: World) -> World:
+    world.has_sequences = False
+    return world.receive(world.serial("broker"), wire.Drained(0))
+
+
+@pytest.mark.row("E78")
+def test_frontends_end_when_no_sequence_is_open_any_more() -> None:
+    world = _stopped_amid_sequences()
+
+    assert [wire.Retire(0)] == world.to("broker", wire.Retire)
+    assert [wire.Retire(0)] * 2 == world.to("http", wire.Retire) + world.to("grpc", wire.Retire)
+    assert [] == world.to("grpc", wire.Stop)
+    assert [] == [s for s, m in world.sent if isinstance(m, wire.Finish)]
+
+    _end_sequences(world)
+
+    assert 1 == len(world.to("grpc", wire.Stop))
+    assert 0 == world.status
+
+
+@pytest.mark.row("E78", "F17")
+def test_open_sequences_are_waited_for_until_the_time_is_over() -> None:
+    world = _stopped_amid_sequences(exit_timeout_s=3).advance(2.9)
+    assert [] == world.to("http", wire.Stop)
+    assert world.status is None
+
+    world.advance(0.1)
+
+    assert 1 == world.status
+    assert "E Exit timeout expired. Exiting immediately." in world.log
+
+
+def test_a_second_signal_does_not_wait_for_sequences() -> None:
+    world = _stopped_amid_sequences()
+
+    stop(world)
+
+    assert 1 == world.status
+
+
+def test_of_a_model_with_sequences_these_are_counted() -> None:
+    world = running()
+    world.model_stats = [stats("a", unanswered=1), stats("b", unanswered=0)]
+    world.model_stats[0]["zmqtriton"]["sequences"] = 3
+    world.has_sequences = True
+
+    stop(world)
+
+    assert [
+        "I Timeout 30: Found 1 model versions that have in-flight inferences",
+        "I Model 'a' (version 1) has 3 in-flight inferences",
+    ] == world.log[-2:]
+
+
+def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothing_new() -> None:
+    world = _stopped_amid_sequences()
+
+    world.die(world.serial("grpc")).tick()
+    world.branch()
+
+    told = [[m for s, m in world.sent if s == world.serial(role)] for role in ("grpc", "http")]
+    for messages in told:
+        assert messages.index(wire.Retire(0)) < messages.index(wire.Open())
+    _end_sequences(world)
+    assert 0 == world.status
+
+
+def test_the_sequences_of_a_broker_that_dies_are_not_waited_for() -> None:
+    world = _stopped_amid_sequences()
+    world.has_sequences = False  # the next broker knows of none
+
+    world.die(world.serial("broker")).advance(5.0)
+
+    assert 2 == len(world.to("broker", wire.Birth))
+    assert 0 == world.status
+
+
+def test_a_stop_while_there_is_no_broker_waits_for_no_sequences() -> None:
+    world = running()
+    world.stubborn = {"grpc"}
+    world.die(world.serial("broker"))
+
+    stop(world)
+
+    assert 1 == len(world.to("grpc", wire.Stop))

@@ -101,6 +101,8 @@ class World:
         self.sizes: dict[str, int] = {}
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
+        #: Whether a client has a sequence to go on with.
+        self.has_sequences = False
         self._pids = 100
         self._last_call = 0
         self._events: deque[Callable[[], None]] = deque()
@@ -307,8 +309,9 @@ class World:
             self._reply(serial, wire.Listening("GRPCInferenceService", "0.0.0.0:1"))
         elif isinstance(message, wire.NoRegion) and message.number not in self.used_regions:
             self._reply(serial, wire.RegionLeft(message.number))
-        elif isinstance(message, wire.Retire) and not self.is_busy:
-            self._reply(serial, wire.Drained(*message))
+        elif isinstance(message, wire.Retire) and role == "broker":
+            if not (self.is_busy if message.generation else self.has_sequences):
+                self._reply(serial, wire.Drained(*message))
         elif isinstance(message, wire.Stop) and role not in self.stubborn:
             self._later(lambda: self._end(serial, "exited with status 0"))
 

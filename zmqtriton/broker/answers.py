@@ -77,7 +77,7 @@ class Answers:
 
     def check_drained(self, generation: Generation) -> None:
         sequences, generations = generation.sequences, self._core.generations
-        is_over = sequences is None or sequences.is_over
+        is_over = sequences is None or not sequences.count
         if not is_over and generations.has_successor(generation):
             return  # their next requests come here still
         if not generation.unanswered and not generation.is_drained:

@@ -391,9 +391,8 @@ class Core:
                 timer.generation.timer_ns = 0
                 self._sequencing.look(timer.generation, now_ns)
                 self._dispatch.touch(timer.generation)
-        self.recovery.look(now_ns)
-        self.circles.look(now_ns)
-        self.demands.look(now_ns)
+        for part in (self.recovery, self.circles, self.demands, self._retirement):
+            part.look(now_ns)
         self._dispatch.proceed(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:

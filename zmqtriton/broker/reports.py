@@ -33,7 +33,7 @@ def report(
     entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
     for generation, entry in zip(chosen, entries, strict=True):
         sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
-        entry["zmqtriton"]["sequences"] = int(sequences is not None and not sequences.is_over)
+        entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
         entry["zmqtriton"]["last_arrival_ns"] = last_ns
         entry["zmqtriton"] |= _occupancy(generation, now_ns)
     own: dict[str, Any] = {"malformed": core.malformed, "leases": core.blocks.leases.count}

@@ -1,6 +1,7 @@
 """What ends once it has answered what it has: a generation, or single stubs of one that goes on.
 
-Tells the supervisor of both ends, and which models ask which, so that it can end callers first.
+Tells the supervisor of both ends, and which models ask which, so that it can end callers first; and
+when the server stops, that no client has a sequence to go on with.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
 class Retirement:
     def __init__(self, core: Core) -> None:
         self._core = core
+        #: The supervisor waits until no client has an open sequence.
+        self._is_last_call = False
 
     def retire(self, message: wire.Retire) -> None:
         generation, serial = self._core.generations.get(message.generation), message.serial
-        if generation is None or serial not in (0, *generation.instances):
+        if not message.generation:
+            self._is_last_call = True
+            self.look()
+        elif generation is None or serial not in (0, *generation.instances):
             self._core.outbox.supervisor.append(wire.Drained(*message))
         elif serial:
             self.dismiss(generation.instances[serial])
@@ -29,6 +35,14 @@ class Retirement:
             generation.is_retired = True
             self._core.caching.forget(generation)
             self._core.answers.check_drained(generation)
+
+    def look(self, now_ns: int = 0) -> None:
+        """To be called after everything that happens."""
+        if not self._is_last_call:
+            return
+        if not any(g.sequences and g.sequences.are_awaited for g in self._core.generations):
+            self._is_last_call = False
+            self._core.outbox.supervisor.append(wire.Drained(0))
 
     def dismiss(self, instance: Instance) -> None:
         """It is given nothing new."""

@@ -18,16 +18,9 @@ from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.leases import BROKER
 from zmqtriton.broker.sequence_controls import Controls
 from zmqtriton.broker.slots import Sequence, Slots, slots_of
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import (
-    NOT_READY,
-    OVER,
-    SEQUENCE_END,
-    SEQUENCE_START,
-    Correlation,
-    Request,
-    Work,
-)
+from zmqtriton_floor.wire import Correlation, Request, Work
 
 #: Of so many sequences that were lost it is known why.
 _MOST_LOST = 10_000
@@ -74,9 +67,14 @@ class Sequences:
     # ------------------------------------------------------------- requests
 
     @property
-    def is_over(self) -> bool:
-        """None is open."""
-        return not self._sequences
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._sequences)
+
+    @property
+    def are_awaited(self) -> bool:
+        """Some client has one that it has not ended."""
+        return any(s.is_clients and not s.is_complete for s in self._sequences.values())
 
     def knows(self, correlation: Correlation) -> bool:
         """Whether it is one that takes further requests."""
@@ -101,14 +99,14 @@ class Sequences:
                 "non-empty correlation ID"
             )
 
-        if row.correlation and self.is_iterative and not row.flags & SEQUENCE_START:
+        if row.correlation and self.is_iterative and not row.flags & wire.SEQUENCE_START:
             raise InvalidArgument(self._must_start(row.correlation))
 
     def begin_steps(self, request: Inflight) -> Sequence:
         """It becomes a sequence by itself, which ends when it is answered and not before."""
         row = request.row
         correlation = row.correlation or next(self._own_ids)
-        flags = row.flags & ~SEQUENCE_END | SEQUENCE_START
+        flags = row.flags & ~wire.SEQUENCE_END | wire.SEQUENCE_START
         request.row = row._replace(flags=flags, correlation=correlation)
         request.sequence = sequence = Sequence(correlation)
         sequence.is_complete = True
@@ -136,7 +134,7 @@ class Sequences:
             return
         sequence = self._find(request, now_ns, warnings)
         sequence.waiting.append(request)
-        sequence.is_complete = bool(row.flags & SEQUENCE_END)
+        sequence.is_complete = bool(row.flags & wire.SEQUENCE_END)
         request.sequence = sequence
         self._idle.pop(sequence, None)
         self._limit_wait(sequence, row.timeout_us, now_ns)
@@ -150,7 +148,7 @@ class Sequences:
 
     def _find(self, request: Inflight, now_ns: int, warnings: list[str]) -> Sequence:
         correlation = request.row.correlation
-        is_start = bool(request.row.flags & SEQUENCE_START)
+        is_start = bool(request.row.flags & wire.SEQUENCE_START)
         sequence = self._sequences.get(correlation)
         if sequence is not None and not sequence.is_complete:
             if is_start:
@@ -351,9 +349,7 @@ class Sequences:
     def over(self) -> list[tuple[int, Work]]:
         """What stubs are told of sequences that are over, before they are given more of any."""
         over, self._over = self._over, []
-        return [
-            (serial, Work(0, BROKER, 0, OVER, correlation, 0, 0)) for serial, correlation in over
-        ]
+        return [(stub, Work(0, BROKER, 0, wire.OVER, sequence, 0, 0)) for stub, sequence in over]
 
     def works(
         self, requests: list[Inflight], number: int, numbers: Iterator[int]
@@ -365,7 +361,7 @@ class Sequences:
             assert sequence is not None
             assert sequence.slots is not None
             while sequence.slots.has_places and len(rows) < sequence.position:
-                filler = Work(number, BROKER, FILLERS | next(numbers), NOT_READY, 0, 0, 0)
+                filler = Work(number, BROKER, FILLERS | next(numbers), wire.NOT_READY, 0, 0, 0)
                 rows.append((filler, self._controls.idle(request.body)))
             rows.append((request.work(number), self._controls.tell(request.row, request.body)))
         return rows

@@ -51,10 +51,19 @@ class Sequencing:
                 self._core.recovery.proceed(now_ns)
                 return
             generation.sequences.admit(request, now_ns, self._core.outbox.warnings)
+            if request.sequence is not None and self._is_clients(request):
+                request.sequence.is_clients = True
             if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
                 self._close_elsewhere(generation, request.row.correlation)
         except ZmqTritonError as error:
             self._core.refuse(request, error, statistics.REJECTED, now_ns)
+
+    def _is_clients(self, request: Inflight) -> bool:
+        """Or a model's; a step is of whoever has asked the ensemble."""
+        while request.call is not None:
+            request = request.call.run.request
+        peer = self._core.peers.get(request.peer)
+        return peer is not None and peer.role != "stub"
 
     def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
         """Its client has begun anew: if it was open in another generation of the model, nothing

@@ -18,8 +18,8 @@ class Sequence:
     """Requests that one instance executes one after the other."""
 
     __slots__ = (
-        *("correlation", "executing", "expires_ns", "has_begun", "is_complete", "is_offered"),
-        *("position", "predecessor", "slots", "successor", "waiting"),
+        *("correlation", "executing", "expires_ns", "has_begun", "is_clients", "is_complete"),
+        *("is_offered", "position", "predecessor", "slots", "successor", "waiting"),
     )
 
     def __init__(self, correlation: Correlation) -> None:
@@ -33,6 +33,8 @@ class Sequence:
         self.position = 0
         #: A stub has been given something of it.
         self.has_begun = False
+        #: A client may go on with it, and not only a model that asks.
+        self.is_clients = False
         #: Its last request was admitted; what comes next is of another sequence.
         self.is_complete = False
         #: `Oldest` has its next request.

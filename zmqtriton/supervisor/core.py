@@ -83,9 +83,9 @@ class Core:
         self.demand = Demand(plan, policy, self, self._counts)
         self._listen_to_peers()
         self._leaving = Leaving(self.generations)
-        self._stopping = Stopping(
-            plan, self._peers, self.generations.values, self._counts, policy.exit_timeout_s
-        )
+        within_s, told = policy.exit_timeout_s, self._introductions
+        self._stopping = Stopping(plan, self._peers, told, self._counts, within_s)
+        self._stopping.generations = self.generations.values
         self._stopping.leave = self._leaving.leave
         self._notification = Notification(
             plan, policy.beat_s, self._probe_broker, self._describe_in_words
@@ -221,8 +221,10 @@ class Core:
 
     def _hear_of_generation(self, message: wire.Drained | wire.Called) -> None:
         generation = self.generations.get(message.generation)
+        if not message.generation:
+            self._stopping.sequences_are_over()
         if generation is None:
-            return  # a frontend says so too when it has nothing in flight; it ends by itself then
+            return
         if isinstance(message, wire.Called):
             generation.calls.add(message.model)
         elif message.serial:

@@ -73,6 +73,11 @@ class Introductions:
         for introduce in waiting.values():
             introduce()
 
+    @property
+    def is_broker_ready(self) -> bool:
+        """There is one, and it listens."""
+        return self._is_broker_ready
+
     def broker_is_gone(self) -> None:
         """Until the next one is ready nothing can be executed."""
         was_ready, self._is_broker_ready = self._is_broker_ready, False

@@ -78,8 +78,8 @@ class Peers:
         self._is_open = False
         #: So are those that open last.
         self._is_all_open = False
-        self._is_stopping = False
-        self._is_finishing = False
+        #: Frontends take nothing new; they end; so does all else.
+        self._is_refusing = self._is_stopping = self._is_finishing = False
         self._listening: set[tuple[str, str]] = set()
         #: Everything that is to be known of the models.
         self.news: Callable[[], Iterable[wire.News]] = tuple
@@ -131,6 +131,8 @@ class Peers:
             self._plan.do(*(Send(peer.serial, news) for news in self.news()))
         if peer.role in SERVING:
             self._plan.do(*(Send(peer.serial, region) for region in self.regions()))
+            if self._is_refusing:
+                self._plan.do(Send(peer.serial, wire.Retire(0)))
         if self._is_all_open or (self._is_open and peer.role not in _OPENING_LAST):
             self._plan.do(Send(peer.serial, wire.Open()))
 
@@ -231,6 +233,11 @@ class Peers:
         for peer in peers:
             if peer.is_introduced and peer.role != BROKER:
                 self._plan.do(Send(peer.serial, wire.Open()))
+
+    def refuse_new(self) -> None:
+        """The server stops: clients may only go on with sequences that they have begun."""
+        self._is_refusing = True
+        self._plan.do(*(Send(serial, wire.Retire(0)) for serial in self.serving()))
 
     def close(self, within_ms: int) -> None:
         """Frontends finish what they have and end."""

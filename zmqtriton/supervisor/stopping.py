@@ -1,4 +1,5 @@
-"""The end in order: frontends finish what they have, then models are unloaded, then the rest ends.
+"""The end in order: clients end what sequences they have begun, frontends finish what they have,
+then models are unloaded, then the rest ends.
 
 Whoever calls is stopped after whom they call, so that nothing accepted fails. A second request to
 stop, or the end of the time given, ends everything at once.
@@ -13,17 +14,24 @@ from typing import Any
 from zmqtriton.supervisor.actions import Exit
 from zmqtriton.supervisor.counts import BrokerCounts
 from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import GenerationState
+from zmqtriton_floor import wire
 
 
 class Phase(Enum):
     RUNNING = "running"
+    SEQUENCES = "sequences"  # those that are open go on; the server is not ready any more
     CLOSING = "closing"  # frontends finish
     UNLOADING = "unloading"  # models end
     FINISHING = "finishing"  # broker and metrics end
     OVER = "over"
+
+
+#: What clients have begun is still under way.
+_WAITING = frozenset({Phase.SEQUENCES, Phase.CLOSING})
 
 
 class Stopping:
@@ -33,14 +41,15 @@ class Stopping:
         self,
         plan: Plan,
         peers: Peers,
-        generations: Callable[[], Collection[Generation]],
+        introductions: Introductions,
         counts: BrokerCounts,
         timeout_s: int,
     ) -> None:
         self._plan = plan
         self._peers = peers
-        self._generations = generations
+        self._introductions = introductions
         self._counts = counts
+        self.generations: Callable[[], Collection[Generation]]
         #: Retires a generation when its callers have ended.
         self.leave: Callable[[Generation], None]
         self._left_s = timeout_s
@@ -53,10 +62,23 @@ class Stopping:
 
     def begin(self, status: int = 0) -> None:
         self._status = status
-        self.phase = Phase.CLOSING
         self._plan.log("I", "Waiting for in-flight requests to complete.")
-        self._peers.close(self._left_s * 1000)
+        if self._introductions.is_broker_ready:
+            self.phase = Phase.SEQUENCES
+            self._peers.refuse_new()
+            self._introductions.tell_broker(wire.Retire(0))
+        else:  # what was open is lost
+            self._close()
         self._tick()
+
+    def sequences_are_over(self) -> None:
+        """The broker says that no client has one that is open."""
+        if self.phase is Phase.SEQUENCES:
+            self._close()
+
+    def _close(self) -> None:
+        self.phase = Phase.CLOSING
+        self._peers.close(max(1, self._left_s) * 1000)
 
     def force(self, status: int = 1) -> None:
         """Ends everything now."""
@@ -77,21 +99,23 @@ class Stopping:
 
     def _report(self) -> None:
         left_s = self._left_s
-        if self.phase is Phase.CLOSING:
+        if self.phase in _WAITING:
             self._counts.ask(lambda found: self._tell_in_flight(left_s, found["counts"] or []))
             return
         text = f"Found {len(self._alive())} live models and 0 in-flight non-inference requests"
         self._plan.log("I", f"Timeout {left_s}: {text}")
 
     def _tell_in_flight(self, left_s: int, counts: Collection[dict[str, Any]]) -> None:
-        if self.phase is not Phase.CLOSING:
+        if self.phase not in _WAITING:
             return  # it was answered late
-        busy = [entry for entry in counts if entry["unanswered"]]
+        # As Triton does: of a model with sequences these are counted, and not their requests.
+        many = [(entry, entry["sequences"] or entry["unanswered"]) for entry in counts]
+        busy = [(entry, number) for entry, number in many if number]
         text = f"Timeout {left_s}: Found {len(busy)} model versions that have in-flight inferences"
         self._plan.log("I", text)
-        for entry in busy:
+        for entry, number in busy:
             name = f"Model '{entry['model']}' (version {entry['version']})"
-            self._plan.log("I", f"{name} has {entry['unanswered']} in-flight inferences")
+            self._plan.log("I", f"{name} has {number} in-flight inferences")
 
     def proceed(self) -> None:
         if self.phase is Phase.CLOSING and self._peers.is_closed:
@@ -107,4 +131,4 @@ class Stopping:
             self.force(self._status)
 
     def _alive(self) -> list[Generation]:
-        return [g for g in self._generations() if g.state is not GenerationState.ENDED]
+        return [g for g in self.generations() if g.state is not GenerationState.ENDED]

@@ -62,7 +62,7 @@ class Answering:
 
     def check(self) -> None:
         """Raises Unavailable where the server takes no new RPCs."""
-        if self.gateway.is_stopping:
+        if self.gateway.is_ending:
             raise Unavailable(STOPPING)
 
     async def drain(self, within_s: float) -> None:

@@ -66,12 +66,12 @@ class Health:
         try:
             await self._ask_models()
             while True:
-                is_stopping = self._gateway.is_stopping
+                is_ending = self._gateway.is_ending
                 ready = self._is_ready()
                 if ready != told:
                     told = ready
                     yield _status(ready)
-                if is_stopping:
+                if is_ending:
                     return
                 await self._changed(told)
         finally:
@@ -111,7 +111,7 @@ class Health:
 
     def _look(self, change: asyncio.Future[None]) -> None:
         # One look for all watchers; none of them runs while nothing changes.
-        if self._watchers and self._is_ready() == self._told and not self._gateway.is_stopping:
+        if self._watchers and self._is_ready() == self._told and not self._gateway.is_ending:
             change.get_loop().call_later(_LOOK_S, self._look, change)
         else:
             self._change = None

@@ -162,6 +162,8 @@ async def _answer_error(
 ) -> None:
     resp.status, resp.data = problems.told(error)
     resp.set_headers(problems.headers(error.http_status))
+    if resp.data == problems.FAREWELL and req.connection is not None:
+        req.connection.leave()
 
 
 async def _answer_http_error(

@@ -17,6 +17,7 @@ from zmqtriton_frontends.http_api import outgoing
 from zmqtriton_frontends.http_api.encoding import Encoded
 from zmqtriton_frontends.http_api.infer import Body
 from zmqtriton_frontends.http_api.intake import PATIENCE_S
+from zmqtriton_frontends.http_api.problems import FAREWELL
 from zmqtriton_frontends.http_api.shortcut import MAX_BODY_BYTES, Exchange, Head, Shortcut
 
 _MAX_HEAD_BYTES = 4096
@@ -168,6 +169,8 @@ class Arrivals:
         owner = self._owner
         if owner.is_closed:
             return
+        if text == FAREWELL:
+            owner.leave()
         named = _named(headers) if headers else _JSON
         size = len(text) + sum(map(len, tail)) if tail else len(text)
         first, last = owner.response_head(status)

@@ -21,6 +21,7 @@ from gunicorn.asgi.parser import PythonProtocol
 from zmqtriton_frontends.http_api.arrivals import Arrivals
 from zmqtriton_frontends.http_api.filling import Filling
 from zmqtriton_frontends.http_api.outgoing import View
+from zmqtriton_frontends.http_api.problems import FAREWELL
 from zmqtriton_frontends.http_api.request import CONNECTION, MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.shortcut import Shortcut
 from zmqtriton_frontends.http_api.spelling import Spelling
@@ -37,6 +38,8 @@ MIN_PROGRESS_BYTES = 30 * 1024
 _ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 
 _SERVER_EXITING = b'{"error":"Server exiting"}'
+#: How the paths end that infer.
+_INFERENCE = ("/infer", "/generate", "/generate_stream")
 
 # Which server this is, and which version of it, is nobody's business. There is no setting for it.
 protocol._CACHED_SERVER_HEADER = b""
@@ -287,6 +290,13 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         is_served = self._awaiting_request and not self._finishing_calls
         return is_served and not is_busy and not self._unsent
 
+    def leave(self) -> None:
+        """What is being answered now is the last."""
+        self._is_refusing = True
+
+    def _will_close(self, *asked: Any) -> bool:
+        return self._is_refusing or bool(super()._will_close(*asked))
+
     def refuse(self, application: Any) -> None:
         """Any further request gets this application's answer."""
         self.app = application
@@ -381,9 +391,10 @@ async def _say_exiting(scope: Any, receive: Any, send: Any) -> None:
     """An ASGI application. Gunicorn adds `Connection: close`, since its process is ending."""
     if scope["type"] != "http":
         return
+    body = FAREWELL if scope["path"].endswith(_INFERENCE) else _SERVER_EXITING
     headers = [
         (b"content-type", b"application/json"),
-        (b"content-length", str(len(_SERVER_EXITING)).encode()),
+        (b"content-length", str(len(body)).encode()),
     ]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": _SERVER_EXITING})
+    await send({"type": "http.response.body", "body": body})

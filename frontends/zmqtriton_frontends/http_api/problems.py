@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 
 from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.catalogue import STOPPING
 from zmqtriton_frontends.http_api import documents
 
 _log = logging.getLogger(__name__)
 
 _UNAVAILABLE = 503
+#: Whoever is told this had better connect anew: there may be others who serve.
+FAREWELL = documents.write({"error": STOPPING})
 #: What is refused for lack of room has it within moments; whole seconds are all there is.
 _RETRY = (("Retry-After", "1"),)
 #: A client's own names come back in the texts of its errors; a model's own texts are not cut.
