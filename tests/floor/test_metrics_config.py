@@ -5,6 +5,7 @@ import pytest
 from zmqtriton_floor import metrics_config
 
 
+@pytest.mark.row("--metrics-config")
 @pytest.mark.parametrize(
     ("config", "has"),
     [
@@ -27,6 +28,7 @@ def test_histograms_and_summaries_are_asked_for() -> None:
     assert not any(metrics_config.of_settings({})[1:3])
 
 
+@pytest.mark.row("--metrics-config")
 @pytest.mark.parametrize(
     ("text", "quantiles"),
     [

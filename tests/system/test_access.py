@@ -237,6 +237,7 @@ def test_no_restricted_rpc_answers_without_its_key(server: Server) -> None:
         assert answer is None or answer[1] != text, method
 
 
+@pytest.mark.row("D41")
 def test_open_rpcs_stay_open_and_reflection_is_not_there(server: Server) -> None:
     for method in ("ServerLive", "ServerReady", "ServerMetadata"):
         assert _call(server, "inference.GRPCInferenceService", method) is None

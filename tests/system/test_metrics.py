@@ -57,7 +57,7 @@ def stream(server: Server, count: int, delay_us: int) -> int:
         return answer.read().decode().count("data: ")
 
 
-@pytest.mark.row("E47", "nv_inference_first_response_histogram_ms")
+@pytest.mark.row("E47", "nv_inference_first_response_histogram_ms", "--metrics-config")
 def test_first_responses_are_timed_in_the_buckets_that_the_model_wants(server: Server) -> None:
     of = 'model="tokens",version="1"'
     stream(server, 0, 0)  # without a response there is no first one
@@ -83,7 +83,9 @@ def test_first_responses_are_timed_in_the_buckets_that_the_model_wants(server: S
     ]
 
 
-@pytest.mark.row("nv_inference_request_summary_us", "nv_inference_compute_infer_summary_us")
+@pytest.mark.row(
+    "nv_inference_request_summary_us", "nv_inference_compute_infer_summary_us", "--metrics-config"
+)
 def test_summaries_have_the_quantiles_that_were_asked_for(server: Server) -> None:
     of = 'model="tokens",version="1"'
     before = page(server)

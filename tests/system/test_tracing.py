@@ -147,7 +147,7 @@ def test_what_a_model_asks_with_its_trace_is_below_it(server: Server) -> None:
     assert "None" == answer["parameters"]["context"]
 
 
-@pytest.mark.row("C96")
+@pytest.mark.row("C96", "--trace-config")
 def test_every_second_request_is_traced_and_no_more_than_are_wanted(server: Server) -> None:
     settings(server, {"trace_level": ["TIMESTAMPS"], "trace_count": "2"}, _IDENTITY)
     for number in range(8):
