@@ -8,7 +8,12 @@ from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import MAX_DEATHS
-from zmqtriton.supervisor.instance import FINALIZE_WITHIN_S, Instance, Place
+from zmqtriton.supervisor.instance import (
+    ABORT_WITHIN_S,
+    FINALIZE_WITHIN_S,
+    Instance,
+    Place,
+)
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
@@ -152,6 +157,31 @@ def test_a_death_while_loading_shows_its_last_words() -> None:
     bench.handle(states.ProcessExited("exited with status 3", "lacks the module 'zmq'"))
 
     assert bench.instance.reason == "exited with status 3: lacks the module 'zmq'"
+
+
+def test_a_crash_of_one_that_serves_tells_where_and_its_askers_only_that(ready: Bench) -> None:
+    crash = "Segmentation fault\n\nAt:\n  model.py(5): execute"
+    ready.handle(states.ProcessExited("killed by SIGSEGV", "a line of its log", crash))
+
+    assert f"killed by SIGSEGV: {crash}" == ready.instance.reason
+    assert "killed by SIGSEGV" == ready.instance.death
+
+
+def test_a_death_of_one_that_serves_does_not_repeat_its_log(ready: Bench) -> None:
+    ready.handle(states.ProcessExited("exited with status 1", "a line of its log"))
+
+    assert "exited with status 1" == ready.instance.reason
+
+
+def test_one_that_hangs_in_its_model_is_asked_where_before_it_is_killed(ready: Bench) -> None:
+    todo = ready.handle(states.Condemned("took longer than 2 s", can_tell=True))
+    late = ready.advance(ABORT_WITHIN_S)
+    ready.handle(states.ProcessExited("killed by SIGABRT", "x", "Aborted\n\nAt:\n  m.py(5): f"))
+
+    assert [Signal(1, signal.SIGABRT)] == todo
+    assert [Signal(1, signal.SIGKILL, group=True)] == late
+    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == ready.instance.reason
+    assert "took longer than 2 s" == ready.instance.death
 
 
 def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:

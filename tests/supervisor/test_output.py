@@ -100,6 +100,35 @@ def test_the_last_words_of_a_crash_name_the_line_of_the_model(pipe: Pipe) -> Non
     ) == pipe.output.last_words
 
 
+def test_a_crash_at_import_names_the_line_and_not_what_imports_it(pipe: Pipe) -> None:
+    pipe.write(
+        b"Fatal Python error: Aborted\n\nCurrent thread 0x00007f (most recent call first):\n"
+        b'  File "/models/m/1/model.py", line 1 in <module>\n'
+        b'  File "<frozen importlib._bootstrap>", line 241 in _call_with_frames_removed\n'
+        b'  File "/usr/lib/python3/importlib/__init__.py", line 126 in import_module\n'
+        b'  File "/opt/zmqtriton_stub/model.py", line 228 in _import\n'
+    )
+
+    assert "Aborted\n\nAt:\n  /models/m/1/model.py(1): <module>" == pipe.output.last_words
+
+
+def test_a_deep_crash_names_where_it_was_and_who_of_the_model_had_called(pipe: Pipe) -> None:
+    frames = "".join(f'  File "/f.py", line {n} in f{n}\n' for n in range(9))
+    pipe.write(
+        b"Fatal Python error: Aborted\n\nCurrent thread 0x00007f (most recent call first):\n"
+        + frames.encode()
+    )
+
+    shown = "Aborted\n\nAt:\n  /f.py(0): f0\n  /f.py(7): f7\n  /f.py(8): f8"
+    assert shown == pipe.output.crash == pipe.output.last_words
+
+
+def test_what_a_model_writes_is_no_crash(pipe: Pipe) -> None:
+    pipe.write(b"one\ntwo\n")
+
+    assert "" == pipe.output.crash
+
+
 def test_the_last_words_are_the_last_line_where_nothing_crashed(pipe: Pipe) -> None:
     assert "" == pipe.output.last_words
     pipe.write(b"one\ntwo\n\n")

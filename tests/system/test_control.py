@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -149,6 +150,9 @@ def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
         assert 503 == first.status
         assert "execute() took longer than max_execution_seconds (0.5)" in first.text
         eventually(lambda: set(server.stubs("journal")) - set(pids), 30, "a new stub")
+        # The operator is told where it hung.
+        place = r"seconds \(0.5\): Aborted\\n\\nAt:\\n  .*/journal/1/model.py\(\d+\): execute"
+        assert re.search(f"has died: .*{place}", server.log_text())
 
 
 def test_a_stopped_stub_is_replaced(tmp_path: Path) -> None:

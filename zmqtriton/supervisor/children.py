@@ -24,6 +24,7 @@ from zmqtriton.supervisor import commands, processes
 from zmqtriton.supervisor.births import Births, Order
 from zmqtriton.supervisor.host_policies import pin
 from zmqtriton.supervisor.log_ring import Stub
+from zmqtriton.supervisor.out_of_memory import OutOfMemory
 from zmqtriton.supervisor.output import Output
 from zmqtriton.supervisor.probe_lines import ProbeLines
 from zmqtriton.supervisor.processes import Process
@@ -68,7 +69,9 @@ class Listener(Protocol):
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """It runs, and can be told who it is."""
 
-    def process_ended(self, serial: int, reason: str, last_words: str = "") -> None:
+    def process_ended(
+        self, serial: int, reason: str, last_words: str = "", crash: str = ""
+    ) -> None:
         """It is dead, and everything that it had said was received before."""
 
     def process_frozen(self, serial: int) -> None:
@@ -114,6 +117,7 @@ class Children:
         self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
         self.births = Births(self)
         self._probes = ProbeLines(selector, listener.received)
+        self._out_of_memory = OutOfMemory(now_s=time.monotonic())
         #: Called with the serial of each that is dead, before the listener is.
         self.on_end: Callable[[int], None] = lambda serial: None
 
@@ -317,6 +321,7 @@ class Children:
 
     def look_for_frozen(self) -> None:
         """Call it once a second."""
+        self._out_of_memory.look(time.monotonic())
         for child in list(self._children.values()):
             if not child.pid:
                 continue
@@ -348,7 +353,8 @@ class Children:
         if child.serial in self._children and child.process is not None:
             self._receive(child)
             self._unregister(child.process.pidfd)
-            self._part(child, child.process.reap())
+            reason = child.process.reap()
+            self._part(child, self._out_of_memory.explain(reason, time.monotonic()))
 
     def _part(self, child: Child, reason: str) -> None:
         del self._children[child.serial]
@@ -356,11 +362,11 @@ class Children:
         self._unregister(child.line)
         child.line.close()
         self._probes.close(child.serial)
-        words = ""
+        words = crash = ""
         if child.output is not None:
             self._unregister(child.output)
             child.output.close()
-            words = child.output.last_words
+            words, crash = child.output.last_words, child.output.crash
         for descriptor in (child.pidfd, child.page):
             if descriptor is not None:
                 os.close(descriptor)
@@ -368,7 +374,7 @@ class Children:
         if child.may_bear:
             self.births.ended()
         if child.pid:
-            self._listener.process_ended(child.serial, reason, words)
+            self._listener.process_ended(child.serial, reason, words, crash)
 
     def _unregister(self, descriptor: Any) -> None:
         try:

@@ -173,7 +173,9 @@ class Core:
         self._peers.branched(serial, pid, started_s)
         return serial
 
-    def process_ended(self, serial: int, reason: str, last_words: str = "") -> None:
+    def process_ended(
+        self, serial: int, reason: str, last_words: str = "", crash: str = ""
+    ) -> None:
         """It is dead, and everything that it had said was received before."""
         peer = self._peers.find(serial)
         if peer is not None:
@@ -184,7 +186,7 @@ class Core:
         self._preparations.ended(serial, reason, last_words)
         self._stores.ended(serial, reason)
         self.readiness.gone(serial)
-        self._tell_stub(serial, states.ProcessExited(reason, last_words))
+        self._tell_stub(serial, states.ProcessExited(reason, last_words, crash))
 
     def process_frozen(self, serial: int) -> None:
         """It was stopped by a signal and does not go on."""
@@ -211,7 +213,7 @@ class Core:
         elif isinstance(message, wire.RegionLeft):
             self.regions.left(serial, message.number)
         elif isinstance(message, wire.Overdue):
-            self._tell_stub(message.serial, states.Condemned(message.text))
+            self._tell_stub(message.serial, states.Condemned(message.text, can_tell=True))
         elif isinstance(message, wire.Proved):
             _, instance = self._find_stub(message.serial)
             if instance is not None:

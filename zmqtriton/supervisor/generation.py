@@ -241,7 +241,7 @@ class Generation:
         if isinstance(event, states.ProcessStarted):
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
-            self._introductions.forget(serial, instance.reason)
+            self._introductions.forget(serial, instance.death)
             log_death(self._plan, self.label, instance, event, before)
         elif isinstance(event, states.ConfigCompleted):
             self._complete(instance, event.document)

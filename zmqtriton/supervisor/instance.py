@@ -57,7 +57,10 @@ class Instance:
     ) -> None:
         self.place = place
         self.state = InstanceState.STOPPED
+        #: With where it was in its model.
         self.reason = ""
+        #: The same in short, for those whose requests it had.
+        self.death = ""
         self.serial = 0
         self.pid = 0
         #: Stubs that were started in place of one that died.
@@ -80,6 +83,8 @@ class Instance:
         self._on_event = on_event
         self._backoff = Backoff()
         self._verdict = ""
+        #: It was asked to write where it hangs.
+        self._has_told = False
         self._timer: Timer | None = None
         self._ready_at_s = math.inf
         self._has_executed = False
@@ -123,18 +128,18 @@ class Instance:
     def _judge(self, exited: states.ProcessExited) -> str:
         """Why the process is gone: what it said itself or was killed for comes first."""
         verdict, self._verdict = self._verdict, ""
-        words = exited.last_words if self.state is InstanceState.LOADING else ""
-        if verdict == self._too_long and words:
-            return f"{verdict}: {words}"
-        if verdict:
+        # Once it serves, the last line that it wrote is about something else.
+        words = exited.last_words if self.state is InstanceState.LOADING else exited.crash
+        self.death = verdict or exited.reason
+        if verdict and not self._has_told:
             return verdict
-        return f"{exited.reason}: {words}" if words else exited.reason
+        return f"{self.death}: {words}" if words else self.death
 
     # ------------------------------------------------- what follows an event
 
     def _start(self, event: states.Event) -> None:
         self.serial = self._plan.new_serial()
-        self.has_said_why = False
+        self.has_said_why = self._has_told = False
         self.failure_code = InternalError.number
         self._ready_at_s = math.inf
         self._has_executed = False
@@ -154,11 +159,8 @@ class Instance:
         if self.state is InstanceState.STOPPING:
             self._kill()
         elif self._load_within_s:
-            self._limit(self._load_within_s, self._too_long)
-
-    @property
-    def _too_long(self) -> str:
-        return f"loading took longer than max_load_seconds ({self._load_within_s:g})"
+            reason = f"loading took longer than max_load_seconds ({self._load_within_s:g})"
+            self._limit(self._load_within_s, reason, can_tell=True)
 
     def _take_loaded(self, event: states.ModelLoaded) -> None:
         if self.state is InstanceState.READY:
@@ -178,8 +180,9 @@ class Instance:
 
     def _take_verdict(self, event: states.Condemned) -> None:
         # What the stub has said itself is worth more than what it is killed for.
-        if event.reason == self._too_long and not self._verdict:
+        if event.can_tell and not self._verdict:
             # Python writes where it is before it dies of that.
+            self._has_told = True
             self._plan.do(Signal(self.serial, int(signal.SIGABRT)))
             self._limit(ABORT_WITHIN_S, "it did not end")
         else:
@@ -207,8 +210,8 @@ class Instance:
         if self.state is InstanceState.STOPPING and self.pid:
             self._kill()
 
-    def _limit(self, within_s: float, reason: str) -> None:
-        self._later(within_s, states.Condemned(reason))
+    def _limit(self, within_s: float, reason: str, *, can_tell: bool = False) -> None:
+        self._later(within_s, states.Condemned(reason, can_tell))
 
     def _later(self, delay_s: float, event: states.Event) -> None:
         if self._timer is not None:

@@ -29,9 +29,12 @@ _LAST_WORDS_BYTES = 4096
 _FATAL = "Fatal Python error: "
 _STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
 _FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
-_MOST_FRAMES = 3
+#: Of the frames that the model's code has called; in front of them is the one that crashed.
+_MOST_OUTER = 2
 #: Below these frames there is only what runs every model.
 _OWN = f"{os.sep}zmqtriton_stub{os.sep}"
+#: What imports it tells nothing of it.
+_IMPORT = ("<frozen importlib", f"{os.sep}importlib{os.sep}__init__.py")
 
 
 def _crash(lines: Sequence[str]) -> str:
@@ -46,11 +49,13 @@ def _crash(lines: Sequence[str]) -> str:
         frame = _FRAME.match(line)
         if frame is None or _OWN in frame[1]:
             break
-        frames.append("{}({}): {}".format(*frame.groups()))
+        if not (frame[1].startswith(_IMPORT[0]) or frame[1].endswith(_IMPORT[1])):
+            frames.append("{}({}): {}".format(*frame.groups()))
     told_of = told[0].removeprefix(_FATAL)
     if not frames:
         return told_of
-    return "\n".join([f"{told_of}\n\nAt:", *(f"  {frame}" for frame in frames[-_MOST_FRAMES:])])
+    shown = frames[:1] + frames[1:][-_MOST_OUTER:]
+    return "\n".join([f"{told_of}\n\nAt:", *(f"  {frame}" for frame in shown)])
 
 
 class Output:
@@ -101,10 +106,15 @@ class Output:
         os.close(self._descriptor)
 
     @property
+    def crash(self) -> str:
+        """What Python wrote about its own crash."""
+        return _crash([line.strip() for line in self._last if line.strip()])
+
+    @property
     def last_words(self) -> str:
         """What Python wrote about its own crash, else the last line that says something."""
         lines = [line.strip() for line in self._last if line.strip()]
-        return _crash(lines) or (lines[-1] if lines else "")
+        return self.crash or (lines[-1] if lines else "")
 
     @property
     def tail(self) -> str:

@@ -95,6 +95,8 @@ class Condemned(Event):
     """The process hangs or is stopped: it will be killed for this reason."""
 
     reason: str
+    #: It runs, so Python can write where.
+    can_tell: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,8 @@ class ProcessExited(Event):
     reason: str
     #: The last line that it wrote.
     last_words: str = ""
+    #: What Python wrote about its own crash, and where in the model that was.
+    crash: str = ""
 
 
 class BackoffElapsed(Event):
