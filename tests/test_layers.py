@@ -189,10 +189,11 @@ LAYERS = (
     ),
 )
 
-#: Modules of broker and supervisor that decide; beside them stands a service that acts.
-BRAINS = frozenset(
-    "batching core departures dispatch ensembles inflight instance instances queues runs "
-    "sequences states statistics steps".split()
+#: Modules of broker and supervisor that act, or look at the machine. All others decide and do not.
+HANDS = frozenset(
+    "births children control_socket gpus host_policies listeners log_ring memory_gauge output "
+    "policy probe_lines processes reading region_files runtime_directory secrets segments "
+    "service storage_directory tables traces".split()
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 
@@ -315,7 +316,7 @@ def test_what_decides_does_not_act() -> None:
     """Broker and supervisor are tested without sockets and clocks, since their brains have none."""
 
     def faults(source: Source) -> Iterator[str]:
-        is_brain = source.stem in BRAINS and within(
+        is_brain = source.stem not in HANDS and within(
             source.module, ("zmqtriton.broker", "zmqtriton.supervisor")
         )
         for line, name in imported(source) if is_brain else ():

@@ -11,8 +11,8 @@ import pytest
 
 from tests.broker.ensembles import ensemble, model, step, tensor
 from tests.broker.world import Page, World, request
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.inflight import Inflight
-from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
 
 #: Ensembles of m: in a row, side by side, and one in another; one tensor is read twice.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.ordering import Addressed
-from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.traces import Traces
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError

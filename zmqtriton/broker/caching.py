@@ -9,10 +9,11 @@ those of one model's requests are never looked up for another's, nor for clients
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton.broker.cache import Cache, Entry, Key
+from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.leases import BROKER
 from zmqtriton_floor import wire
@@ -20,20 +21,12 @@ from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
-    from zmqtriton.broker.queues import Generation
-
-#: What the time is.
-Clock = Callable[[], int]
+    from zmqtriton.broker.generation import Generation
 
 _PAGE = 4096
 #: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
 #: sequence.
 _NOT_KEPT = wire.ON_GPU | wire.RESENT | wire.NOT_READY | wire.SEQUENCE_START | wire.SEQUENCE_END
-
-
-def no_clock() -> int:
-    """For who only decides; what is done here is measured by the service's."""
-    return 0
 
 
 class Caching:

@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
-    from zmqtriton.broker.queues import Generation
+    from zmqtriton.broker.generation import Generation
 
 #: Beyond so many requests it is not worth knowing.
 _MOST = 10_000
@@ -66,8 +66,8 @@ class Circles:
 
     def is_awaited(self, generation: Generation) -> bool:
         """Whether a model may wait for a request that is queued there."""
-        waits = RequestState.QUEUED
-        return any(r.generation is generation and r.state is waits for r in self._queued.values())
+        queued = RequestState.QUEUED
+        return any(r.generation is generation and r.state is queued for r in self._queued.values())
 
     def discard(self, request: Inflight) -> None:
         """It is answered."""
@@ -117,8 +117,8 @@ class Circles:
 
     def _waiting(self) -> list[list[Inflight]]:
         """What is queued, by generation: one of them can run if all can."""
-        state = RequestState.QUEUED
-        self._queued = {r: one for r, one in self._queued.items() if one.state is state}
+        queued = RequestState.QUEUED
+        self._queued = {r: one for r, one in self._queued.items() if one.state is queued}
         found: dict[int, list[Inflight]] = {}
         for one in self._queued.values():
             if one.instance is None:

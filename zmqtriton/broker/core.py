@@ -11,11 +11,13 @@ import itertools
 from zmqtriton.broker import statistics
 from zmqtriton.broker.answers import CANCELLED, Answers, too_many
 from zmqtriton.broker.blocks import Blocks
-from zmqtriton.broker.caching import Caching, Clock, no_clock
+from zmqtriton.broker.caching import Caching
 from zmqtriton.broker.circles import Circles
+from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.demands import Demands
 from zmqtriton.broker.dispatch import Dispatch
 from zmqtriton.broker.ensembles import Ensembles
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.inflight import Inflight, RequestState
 from zmqtriton.broker.instances import HasBegun, Instance
@@ -24,7 +26,6 @@ from zmqtriton.broker.limits import Limits
 from zmqtriton.broker.measures import Measures
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.rates import Rates
 from zmqtriton.broker.recovery import Recovery
 from zmqtriton.broker.reports import Traffic, report

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from zmqtriton.broker.answers import CANCELLED
 from zmqtriton.broker.generations import NotServed
@@ -104,7 +104,7 @@ class Demands:
         for (serial, own_id), held in list(self._held.items()):
             if held.until_ns <= now_ns:
                 del self._held[serial, own_id]
-                late: Any = from_number(_LATE.number, _told(held.row, _LATE.text))
+                late = from_number(_LATE.number, _told(held.row, _LATE.text))
                 self._core.answers.deny(serial, own_id, late)
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import itertools
 
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import EARLIER, Batch, Instance, InstanceState
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.queues import Generation
 from zmqtriton.broker.rates import Rates
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from zmqtriton.broker import statistics
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.leases import BROKER
-from zmqtriton.broker.runs import SEQUENCE_FLAGS, Call, Run, Sequence, Wave, block_of
+from zmqtriton.broker.runs import SEQUENCE_FLAGS, Call, Run, SequenceMarks, Wave, block_of
 from zmqtriton.broker.steps import Step, fit
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -29,7 +29,7 @@ from zmqtriton_floor.errors import (
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
-    from zmqtriton.broker.queues import Generation
+    from zmqtriton.broker.generation import Generation
 
 _LOST = Unavailable("the broker died while the ensemble was being executed")
 _DROPPED = Cancelled("another step of the ensemble has failed")
@@ -351,7 +351,7 @@ def _request(
     return row, wire.encode_body(body)
 
 
-def _sequence(run: Run, wave: Wave, tensors: Iterable[str]) -> Sequence:
+def _sequence(run: Run, wave: Wave, tensors: Iterable[str]) -> SequenceMarks:
     """The flags and the sequence of what reads these: the asker's, unless a step changed them."""
     if not wave.sequences:
         return run.sequence
@@ -359,7 +359,7 @@ def _sequence(run: Run, wave: Wave, tensors: Iterable[str]) -> Sequence:
     return changed[-1] if changed else run.sequence
 
 
-def _changed(parameters: dict[str, object], sequence: Sequence) -> Sequence:
+def _changed(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
     """What a step's response makes of the flags and the sequence of those after it."""
     flags, correlation = sequence
     named = parameters.get("sequence_id")

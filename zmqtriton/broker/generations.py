@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zmqtriton.broker.caching import Clock, no_clock
+from zmqtriton.broker.clock import Clock, no_clock
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.latencies import Latencies
-from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, Unsupported
 

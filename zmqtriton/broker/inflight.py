@@ -15,9 +15,9 @@ from zmqtriton_floor.wire import SEQUENCE_START, Block, Request, Work
 
 if TYPE_CHECKING:
     from zmqtriton.broker.cache import Key
+    from zmqtriton.broker.generation import Generation
     from zmqtriton.broker.instances import Instance
     from zmqtriton.broker.policies import Level
-    from zmqtriton.broker.queues import Generation
     from zmqtriton.broker.runs import Call, Run
     from zmqtriton.broker.slots import Sequence
 

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from math import ceil, exp, log
 from typing import Any
 
-from zmqtriton.broker.caching import Clock
+from zmqtriton.broker.clock import Clock
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Batch
 from zmqtriton.broker.statistics import ModelStatistics

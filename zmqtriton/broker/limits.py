@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.inflight import Inflight
-from zmqtriton.broker.queues import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
 
 #: What there may ever be; the next one is refused, whoever asks.

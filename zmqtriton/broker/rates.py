@@ -14,9 +14,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.generations import Generations
 from zmqtriton.broker.instances import Instance
-from zmqtriton.broker.queues import Generation
 from zmqtriton.config.resources import NO_DEVICE, Demand, Key, Supply
 
 _NOTHING = Demand({}, 1)

@@ -19,8 +19,8 @@ from zmqtriton_floor.wire import FINAL, Held, Outcome
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
+    from zmqtriton.broker.generation import Generation
     from zmqtriton.broker.peers import Peer
-    from zmqtriton.broker.queues import Generation
 
 Route = tuple[int, int]
 #: A stub, and what it said.

@@ -10,7 +10,7 @@ from zmqtriton_floor.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
-    from zmqtriton.broker.queues import Generation
+    from zmqtriton.broker.generation import Generation
 
 
 class Traffic:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.instances import Instance
-from zmqtriton.broker.queues import Generation
 from zmqtriton_floor import wire
 
 if TYPE_CHECKING:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from zmqtriton.broker.inflight import Inflight
 
 SEQUENCE_FLAGS = SEQUENCE_START | SEQUENCE_END
-#: A request's flags and its sequence, which a step may change for those after it.
-Sequence = tuple[int, Correlation]
+#: Of a request: whether it starts or ends a sequence, and which; a step may change both for those
+#: after it.
+SequenceMarks = tuple[int, Correlation]
 
 
 class Wave:
@@ -37,7 +38,7 @@ class Wave:
         #: By the ensemble's names; None for an optional input that was not given.
         self.tensors: dict[str, Tensor | None] = {}
         #: Where a step has changed it.
-        self.sequences: dict[str, Sequence] = {}
+        self.sequences: dict[str, SequenceMarks] = {}
         #: The decoupled step whose response began it.
         self.producer = producer
         #: Reasons for it to go on: unanswered requests, and being looked at.
@@ -118,7 +119,7 @@ class Run:
         self.is_decoupled = request.generation.is_decoupled
         self.request_id = body.request_id
         self.parameters = body.parameters
-        self.sequence: Sequence = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
+        self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: Member requests without their final answer, by id.
         self.open: dict[int, Inflight] = {}
         #: The first one has the inputs.

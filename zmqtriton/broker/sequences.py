@@ -98,7 +98,6 @@ class Sequences:
                 f"inference request to model '{self._model}' must specify a non-zero or "
                 "non-empty correlation ID"
             )
-
         if row.correlation and self.is_iterative and not row.flags & wire.SEQUENCE_START:
             raise InvalidArgument(self._must_start(row.correlation))
 

@@ -17,8 +17,8 @@ from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
+    from zmqtriton.broker.generation import Generation
     from zmqtriton.broker.instances import Instance
-    from zmqtriton.broker.queues import Generation
 
 _LOST = Unavailable("the broker died while the sequence was going on")
 _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")

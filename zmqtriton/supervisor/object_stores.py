@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -250,7 +250,7 @@ class ObjectStores:
             model = self._held.pop(directory)
             if self._found[model].directory == directory:
                 del self._found[model]
-            path = os.path.dirname(directory)
+            path = posixpath.dirname(directory)
             self._tell("remove", {"directory": self._directory, "path": path})
 
 

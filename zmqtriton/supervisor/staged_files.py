@@ -6,7 +6,7 @@ has ended and the last generation that runs from it is gone. Does no I/O.
 
 from __future__ import annotations
 
-import os
+import posixpath
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -32,7 +32,7 @@ class StagedFiles:
         # A model can make its stub say anything; what is another's stays another's.
         if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
             raise InvalidArgument("the files of a load must have been staged by who asks for it")
-        path = os.path.join(self._folder, name)
+        path = posixpath.join(self._folder, name)
         if path in self._held:
             raise InvalidArgument("the files of a load can be loaded once")
         self._held[path] = True
