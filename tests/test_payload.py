@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import mmap
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -19,7 +21,8 @@ from zmqtriton_floor.memory import INLINE_BYTES, Arena, seal_size
 from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends import payload as module
 from zmqtriton_frontends.kserve import CheckedRequest, Options
-from zmqtriton_frontends.payload import Payload, has_references, is_large
+from zmqtriton_frontends.payload import Payload
+from zmqtriton_frontends.references import has_references, is_large
 
 LARGE = os.urandom(200_000)
 
@@ -167,6 +170,49 @@ def test_a_request_that_cannot_be_sent_leaves_nothing() -> None:
         assert 0 == world.payload.arena.used
 
     run(test)
+
+
+@pytest.mark.parametrize("given", [[], ["unwritable"]])
+def test_a_segment_that_cannot_be_used_is_given_back(given: list[str]) -> None:
+    async def test(world: World) -> None:
+        world.is_silent = True
+        sending = asyncio.ensure_future(world.send(LARGE))
+        while not world.told:
+            await asyncio.sleep(0)
+        wanted = world.told.pop()
+
+        descriptors = [os.open("/dev/null", os.O_RDONLY)] if given else []
+        world.payload.hear(wire.SegmentMade(wanted.segment, wanted.size, 0, ""), descriptors)
+
+        with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
+            await sending
+        assert [wire.DropSegment(wanted.segment)] == world.told
+
+    run(test)
+
+
+def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
+    async def test(world: World) -> None:
+        body = wire.decode_response(world.respond(LARGE))
+        world.is_silent = True
+        opening = asyncio.ensure_future(world.payload.open(body))
+        while not world.told:
+            await asyncio.sleep(0)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mmap, "mmap", no_room)
+            given = wire.SegmentGiven(9, 1, os.fstat(world.stub_segments[1]).st_size)
+            world.payload.hear(given, [os.dup(world.stub_segments[1])])
+
+        with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
+            await opening
+        await world.see_released(1)
+
+    run(test)
+
+
+def no_room(*arguments: Any) -> Any:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "/a/path")
 
 
 def test_short_memory_is_an_error_of_the_request() -> None:

@@ -23,7 +23,8 @@ from zmqtriton_frontends import demand
 from zmqtriton_frontends.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.outgoing import Outgoing
-from zmqtriton_frontends.payload import MESSAGES, Payload, is_large
+from zmqtriton_frontends.payload import MESSAGES, Payload
+from zmqtriton_frontends.references import is_large
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.replies import Reply
 from zmqtriton_frontends.streams import ResponseStream, Streams
@@ -49,11 +50,10 @@ class Gateway:
         self._replies: dict[int, Reply | ResponseStream | None] = {}
         #: Those of them whose responses are still read.
         self._streams: set[ResponseStream] = set()
-        self._unanswered = Unanswered()
         self._answers: dict[int, asyncio.Future[str]] = {}
         #: Those of them that the broker will answer.
         self._questions: dict[int, wire.AskStatistics] = {}
-        self._outgoing, self._flush_due = Outgoing(), False
+        self._unanswered, self._outgoing, self._flush_due = Unanswered(), Outgoing(), False
         self.payload: Payload  # there from the birth on
         self.serial = 0
         self.settings: dict[str, Any] = {}

@@ -25,6 +25,7 @@ from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 from zmqtriton_frontends.gathered import Gathered as Gathered  # for our callers
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.lending import Lending
+from zmqtriton_frontends.references import blocks_of, references_of
 from zmqtriton_frontends.regions import Contents
 
 _log = logging.getLogger(__name__)
@@ -186,7 +187,7 @@ class Payload:
     async def open(self, response: ResponseBody) -> ResponseBody:
         """The response with its large tensors as views, whose memory is released with the last of
         them. Unavailable where it is gone."""
-        references = _references(response)
+        references = references_of(response)
         if not references:
             return response
         blocks = [block_of(reference) for reference in references]
@@ -208,7 +209,7 @@ class Payload:
 
     def discard(self, data: bytes) -> None:
         """Nobody wants the response that is in this body."""
-        blocks = _blocks(data)
+        blocks = blocks_of(data)
         if blocks:
             self._released(blocks)
 
@@ -271,7 +272,7 @@ class Payload:
         self.arena.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt()
         blocks = [*self.mappings.leased(), *self._releases]
-        for more in [*self._opening, *map(_blocks, unread)]:
+        for more in [*self._opening, *map(blocks_of, unread)]:
             blocks += more
         return held(blocks)
 
@@ -304,14 +305,17 @@ class Payload:
         for is_last_try in (False, True):
             wanted = self.arena.wanted(size)
             made, descriptor = await self._await_segment(wanted)
-            if descriptor is not None:
+            try:
+                if descriptor is None:
+                    raise self.arena.refuse(wanted, _LATE if made is None else made.text)
                 self.arena.add(wanted, descriptor)
                 break
-            refusal = self.arena.refuse(wanted, _LATE if made is None else made.text)
-            idle = self.arena.trim(0)
-            if is_last_try or not idle:
-                raise refusal
-            self._drop(idle)
+            except Unavailable:
+                # If it was made in spite of that, it would count, and be there, for ever.
+                idle = self.arena.trim(0)
+                self._drop([wire.DropSegment(wanted.segment), *idle])
+                if is_last_try or not idle:
+                    raise
         allocation = self.arena.allocate(size)
         assert allocation is not None, "a segment made for a block has room for it"
         return allocation
@@ -355,6 +359,7 @@ class Payload:
                 answer.set_result((message, descriptor))
             return
         owner, segment = message[:2]
+        shortage: Unavailable | None = None
         if descriptor is None:
             self.mappings.remove(owner, segment)
         else:
@@ -364,8 +369,14 @@ class Payload:
                 self.malformed += 1
                 _log.warning("dropped a segment: %s", error.text)
                 message = message._replace(size=0)
+            except Unavailable as error:
+                shortage = error
         answer = self._asked.pop((owner, segment), None)
-        if answer is not None and not answer.done():
+        if answer is None or answer.done():
+            return
+        if shortage is not None:
+            answer.set_exception(shortage)
+        else:
             answer.set_result((message, None))
 
     def _return(self, made: wire.SegmentMade, descriptor: int | None) -> None:
@@ -380,21 +391,3 @@ class Payload:
     def _drop(self, segments: list[wire.DropSegment]) -> None:
         for segment in segments:
             self._tell(segment)
-
-
-def is_large(body: RequestBody) -> bool:
-    """Whether send() has something to do."""
-    return any(len(tensor.data) > INLINE_BYTES for tensor in body.inputs)
-
-
-def has_references(response: ResponseBody) -> bool:
-    return any(type(tensor.data) is Reference for tensor in response.outputs)
-
-
-def _references(response: ResponseBody) -> list[Reference]:
-    return [tensor.data for tensor in response.outputs if type(tensor.data) is Reference]
-
-
-def _blocks(data: bytes) -> list[Block]:
-    """What a response refers to, by its body."""
-    return [block_of(r) for r in _references(wire.decode_response(data))] if data else []

@@ -25,7 +25,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
-from zmqtriton_frontends.payload import has_references
+from zmqtriton_frontends.references import has_references
 
 #: How long a response may be missing: after the final one has come, and before.
 LATE_S = 1.0

@@ -16,7 +16,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.kserve import CheckedRequest
-from zmqtriton_frontends.payload import has_references, is_large
+from zmqtriton_frontends.references import has_references, is_large
 from zmqtriton_frontends.trace import Trace
 
 _T = TypeVar("_T")

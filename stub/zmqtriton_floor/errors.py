@@ -36,6 +36,8 @@ class ZmqTritonError(Exception):
 
 #: How the text ends of what is refused because as much is under way as may be.
 OVERLOADED = "Exceeds maximum queue size"
+#: Of what a process found no memory for.
+NO_MEMORY = "There is not enough memory for this request now"
 
 
 class UnknownError(ZmqTritonError):

@@ -15,7 +15,7 @@ import threading
 import weakref
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
-from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.memory import PAGE, block_of, is_size_sealed
 from zmqtriton_floor.pagemap import Pagemap
 from zmqtriton_floor.wire import Block, Reference
@@ -79,7 +79,7 @@ class Mappings:
 
     def add(self, owner: int, segment: int, descriptor: int) -> None:
         """Maps a segment; the descriptor is taken over. Raises ProtocolError where it could be cut
-        short under its readers."""
+        short under its readers, Unavailable where there is no room for it."""
         if (owner, segment) in self._segments:  # two have asked for it
             os.close(descriptor)
             return
@@ -93,8 +93,10 @@ class Mappings:
                 memory = mmap.mmap(descriptor, size, mmap.MAP_PRIVATE, protection)
             else:
                 memory = mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise ProtocolError(f"segment {segment} of {owner} cannot be mapped: {error}") from None
+        except OSError as error:
+            raise Unavailable(f"a tensor cannot be read: {error.strerror}") from None
         finally:
             if memory is None or not self._is_private:
                 os.close(descriptor)

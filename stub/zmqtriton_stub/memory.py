@@ -39,7 +39,7 @@ _GLANCE_S = 0.02
 _KNOWN_S = 1.0
 
 _LATE = "The supervisor did not answer in time."
-#: The message and the descriptor; -1: none came along.
+#: The message, or why there is none, and the descriptor; -1: none came along.
 _Answer = Tuple[Any, int]
 
 
@@ -225,14 +225,17 @@ class Memory:
         for is_last_try in (False, True):
             wanted = self.arena.wanted(size)
             answer = self._ask(wanted, (wanted.segment,))
-            if answer is not None and answer[1] >= 0:
+            try:
+                if answer is None or answer[1] < 0:
+                    raise self.arena.refuse(wanted, _LATE if answer is None else answer[0].text)
                 self.arena.add(wanted, answer[1])
                 return
-            refusal = self.arena.refuse(wanted, _LATE if answer is None else answer[0].text)
-            idle = self.arena.trim(0)
-            if is_last_try or not idle:
-                raise refusal
-            self._drop(idle)
+            except Unavailable:
+                # If it was made in spite of that, it would count, and be there, for ever.
+                idle = self.arena.trim(0)
+                self._drop([wire.DropSegment(wanted.segment), *idle])
+                if is_last_try or not idle:
+                    raise
 
     def trim(self) -> None:
         """Gives back what has been empty for a while."""
@@ -276,6 +279,8 @@ class Memory:
         answer = self._ask(wire.AskSegment(owner, segment), (owner, segment))
         if answer is None:
             raise Unavailable(f"a tensor cannot be read: {_LATE}")
+        if isinstance(answer[0], Unavailable):
+            raise answer[0]
         if not answer[0].size:
             raise Unavailable("a tensor cannot be read: the process that sent it is gone")
         if answer[0].handle:
@@ -381,6 +386,9 @@ class Memory:
                 self.mappings.add(*key, descriptor)
             except ProtocolError:
                 message = message._replace(size=0)
+            except Unavailable as shortage:
+                self._settle(key, (shortage, descriptor))
+                return
         self._settle(key, (message, descriptor))
 
     def _settle(self, key: tuple[int, ...], answer: _Answer) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -13,11 +15,12 @@ import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
+from tests.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.memory import Arena, seal_size
+from zmqtriton_floor.memory import Arena, block_of, seal_size
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub import memory as module
 from zmqtriton_stub.memory import Memory
@@ -154,6 +157,32 @@ def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: Supervisor) ->
 
     assert [wire.Finish()] == list(world.memory.heard)
     assert woken
+
+
+def test_memory_that_finds_no_room_is_an_error_and_given_back(
+    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = world.write(LARGE.tobytes())
+    real = mmap.mmap
+
+    def no_room(*arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return real(*arguments, **named)  # the supervisor's
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "/a/path")
+
+    monkeypatch.setattr(mmap, "mmap", no_room)
+
+    with pytest.raises(Unavailable, match=r"pool size to \d+ bytes. Cannot allocate memory$"):
+        world.memory.place([_row(LARGE.tobytes())])
+    with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
+        world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
+
+    monkeypatch.setattr(mmap, "mmap", real)
+    eventually(lambda: [1] == world.dropped, 10, "the supervisor knows")
+    assert [block_of(reference)] == world.released
+    world.memory.place([_row(LARGE.tobytes())])
+    [row], _ = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
+    assert LARGE.tobytes() == bytes(row.data)
 
 
 def test_short_memory_is_an_error_and_leaves_nothing(world: Supervisor) -> None:

@@ -11,7 +11,13 @@ import contextlib
 import logging
 from typing import Any
 
-from zmqtriton_floor.errors import OVERLOADED, InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import (
+    NO_MEMORY,
+    OVERLOADED,
+    InternalError,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.framing import Unfinished
@@ -86,6 +92,8 @@ def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
     """What the client is told of an exception of a handler's."""
     if isinstance(error, ZmqTritonError):
         return error
+    if isinstance(error, MemoryError):
+        return Unavailable(NO_MEMORY)
     _log.error("%s failed", rpc.method, exc_info=error)
     return InternalError("the server failed to answer; its log says why")
 

@@ -127,8 +127,8 @@ class NativeCall(Stream):
             for is_compressed, message in self._assembly.feed(data):
                 if self.is_open:
                     self.on_message(is_compressed, message)
-        except ZmqTritonError as error:
-            self._fail(error)
+        except (ZmqTritonError, MemoryError) as error:
+            self._fail(failed(self.rpc, error))
             return
         self._want()
 
@@ -139,8 +139,8 @@ class NativeCall(Stream):
         try:
             for is_compressed, message in self._assembly.filled(size):
                 self.on_message(is_compressed, message)
-        except ZmqTritonError as error:
-            self._fail(error)
+        except (ZmqTritonError, MemoryError) as error:
+            self._fail(failed(self.rpc, error))
             return
         self._want()
 

@@ -27,7 +27,7 @@ from zmqtriton_frontends.grpc_api.infer import Asked, check_request, parse_reque
 from zmqtriton_frontends.grpc_api.outbox import Outbox
 from zmqtriton_frontends.grpc_api.response import StreamEncoder
 from zmqtriton_frontends.kserve import CheckedRequest
-from zmqtriton_frontends.payload import is_large
+from zmqtriton_frontends.references import is_large
 from zmqtriton_frontends.streams import StreamItem
 from zmqtriton_frontends.trace import followed, now_ns
 from zmqtriton_frontends.traces import traceparent

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import socket
-import struct
 from collections.abc import Mapping
 from typing import Any
 
 from gunicorn.asgi import protocol
 from gunicorn.asgi.parser import PythonProtocol
 
+from zmqtriton_floor.errors import NO_MEMORY
+from zmqtriton_frontends.http_api import problems
+from zmqtriton_frontends.http_api.acknowledged import acknowledged_bytes
 from zmqtriton_frontends.http_api.arrivals import Arrivals
 from zmqtriton_frontends.http_api.filling import Filling
 from zmqtriton_frontends.http_api.outgoing import View
@@ -33,9 +33,6 @@ HEADERS_WITHIN_S = 9.0
 #: So many bytes of a body must come in each such time, and so many be read of an answer.
 STALL_S = 30.0
 MIN_PROGRESS_BYTES = 30 * 1024
-
-#: In the kernel's tcp_info: tcpi_bytes_acked, since Linux 4.1.
-_ACKNOWLEDGED_AT, _INFO_BYTES = 120, 128
 
 _SERVER_EXITING = b'{"error":"Server exiting"}'
 #: How the paths end that infer.
@@ -86,10 +83,14 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
             self._arrivals.lost()
 
     def data_received(self, data: bytes) -> None:
-        if self._arrivals is not None:
-            data = self._arrivals.take(data)
-        if data:
-            super().data_received(data)
+        try:
+            if self._arrivals is not None:
+                data = self._arrivals.take(data)
+            if data:
+                super().data_received(data)
+        except MemoryError:
+            is_amid = self.is_receiving and not self._unsent
+            self._end(503 if is_amid else 0, NO_MEMORY)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -322,33 +323,25 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
             if self.req_count > 1 or not self._has_begun_request():
                 self._progress_at = now  # gunicorn's keepalive limit applies
             elif now - self._progress_at > HEADERS_WITHIN_S:
-                self._end("Request Timeout")
+                self._end(408, "Request Timeout")
             return
         is_receiving = self.is_receiving
         is_sending = bool(unsent)
-        done = self._acknowledged() if is_sending else self._received
+        done = acknowledged_bytes(self.transport) if is_sending else self._received
         was_sending, before = self._progress
         is_idle = not is_sending and not is_receiving
         if is_idle or is_sending != was_sending or done - before >= MIN_PROGRESS_BYTES:
             self._progress, self._progress_at = (is_sending, done), now
         elif now - self._progress_at > STALL_S:
-            self._end("Request Timeout" if is_receiving and not unsent else "")
-
-    def _acknowledged(self) -> int:
-        """Bytes that the client's side has taken, as the kernel knows it."""
-        own: int = self.transport.get_extra_info("socket").fileno()
-        with socket.socket(fileno=os.dup(own)) as connection:
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
-        (acknowledged,) = struct.unpack_from("=Q", info.ljust(_INFO_BYTES, b"\0"), _ACKNOWLEDGED_AT)
-        return int(acknowledged)
+            self._end(408 if is_receiving and not unsent else 0, "Request Timeout")
 
     def _has_begun_request(self) -> bool:
         # A parser without such a field may hold something, so it counts as begun.
         return bool(getattr(self._callback_parser, "_buffer", True))
 
-    def _end(self, text: str) -> None:
-        if text:
-            self._send_error_response(408, text)
+    def _end(self, status: int, text: str) -> None:
+        if status:
+            self._send_error_response(status, text, problems.headers(status))
             self._close_transport()
         else:
             self.transport.abort()

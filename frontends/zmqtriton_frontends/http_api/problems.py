@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import NO_MEMORY, Unavailable, ZmqTritonError
 from zmqtriton_frontends.catalogue import STOPPING
 from zmqtriton_frontends.http_api import documents
 
@@ -37,5 +37,7 @@ def headers(status: int) -> tuple[tuple[str, str], ...]:
 
 def fault(method: str, path: str, error: Exception) -> tuple[int, bytes]:
     """A fault of ours: the log has it, the client learns nothing of our insides."""
+    if isinstance(error, MemoryError):
+        return told(Unavailable(NO_MEMORY))
     _log.error("could not answer %s %s", method, path, exc_info=error)
     return 500, documents.write({"error": "internal error"})

@@ -1,0 +1,28 @@
+"""What of requests and responses lies, or shall lie, in shared memory.
+
+Asked by the payload and by those who decide whether it is needed at all. Opens nothing.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.memory import INLINE_BYTES, block_of
+from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
+
+
+def is_large(body: RequestBody) -> bool:
+    """Whether a tensor of the request has to be placed."""
+    return any(len(tensor.data) > INLINE_BYTES for tensor in body.inputs)
+
+
+def has_references(response: ResponseBody) -> bool:
+    return any(type(tensor.data) is Reference for tensor in response.outputs)
+
+
+def references_of(response: ResponseBody) -> list[Reference]:
+    return [tensor.data for tensor in response.outputs if type(tensor.data) is Reference]
+
+
+def blocks_of(data: bytes) -> list[Block]:
+    """What a response refers to, by its body."""
+    return [block_of(r) for r in references_of(wire.decode_response(data))] if data else []
