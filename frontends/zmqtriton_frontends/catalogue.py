@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.members import inside
 from zmqtriton_floor.wire import News
 from zmqtriton_frontends.demand import Demand, NotLoaded
 from zmqtriton_frontends.regions import Regions
@@ -104,21 +105,15 @@ class Catalogue:
 
     def _look_into_ensembles(self) -> None:
         """What serves has changed, so they may have other members."""
-        for version in self._ensembles.values():
-            inside = list(self._inside(version, frozenset()))
-            version.is_hashed = any(member.is_cached for member in inside)
-            version.has_sequences = any(has_sequences(member.config) for member in inside)
+        for ensemble in self._ensembles.values():
+            configs = list(inside(self._config, ensemble.name, ensemble.version))
+            ensemble.is_hashed = any(map(is_cached, configs))
+            ensemble.has_sequences = any(map(has_sequences, configs))
 
-    def _inside(self, version: ModelVersion, around: frozenset[str]) -> Iterator[ModelVersion]:
-        """It, and what it leads to."""
-        yield version
-        around |= {version.name}
-        for step in version.config.get("ensemble_scheduling", {}).get("step", []):
-            name, wanted = step["model_name"], int(step.get("model_version", -1))
-            newest = self._newest.get(name)
-            member = self._models.get(name, {}).get(wanted) if wanted > 0 else newest
-            if member is not None and name not in around:
-                yield from self._inside(member, around)
+    def _config(self, name: str, version: int) -> dict[str, Any] | None:
+        newest = self._newest.get(name)
+        found = self._models.get(name, {}).get(version) if version > 0 else newest
+        return found.config if found is not None else None
 
     def forget(self, name: str) -> None:
         for key in [key for key in self._ensembles if key[0] == name]:
@@ -233,7 +228,7 @@ class Catalogue:
         )
 
 
-def has_sequences(config: dict[str, Any]) -> bool:
+def has_sequences(config: Mapping[str, Any]) -> bool:
     """Whether requests to a model belong together; each of an iterative one is on its own."""
     batching = config.get("sequence_batching")
     return batching is not None and not batching.get("iterative_sequence")

@@ -7,7 +7,7 @@ keys mean equal model inputs and outputs asked for: 256 bits, under a secret of 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor
@@ -77,7 +77,7 @@ class Keys:
         ).digest()
 
 
-def is_cached(config: dict[str, Any]) -> bool:
+def is_cached(config: Mapping[str, Any]) -> bool:
     """Whether what this model answers may be kept for those who ask the same."""
     return bool((config.get("response_cache") or {}).get("enable"))
 

@@ -147,9 +147,9 @@ class Memory:
         """Whether inputs for another model may lie on a GPU."""
         return self._knows("takes_gpu", model, version)
 
-    def is_cached(self, model: str, version: int) -> bool:
-        """Whether answers of another model are kept."""
-        return self._knows("is_cached", model, version)
+    def is_hashed(self, model: str, version: int) -> bool:
+        """Whether what another model is asked may be looked up, by itself or by a member."""
+        return self.keys is not None and self._knows("is_hashed", model, version)
 
     def _knows(self, verb: str, model: str, version: int) -> bool:
         known_s, answer = self._known.get((verb, model, version), (0.0, False))

@@ -10,7 +10,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.cache_keys import Keys
 from zmqtriton_floor.check import batch_key
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
@@ -154,16 +153,15 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
     memory = _memory()
     try:
         row = _row(request, inputs, flags)
-        if memory is not None and memory.keys is not None:
-            row = row._replace(cache_key=_cache_key(memory, memory.keys, request, inputs))
+        placing = 0
         if memory is not None:
-            passing = memory.passing
+            passing, placing = memory.passing, _placing(memory, request, inputs)
             inputs, blocks = memory.place(
-                inputs,
-                lambda data: passing.to_model(data, held, borrowed),
-                _placing(memory, request, inputs),
+                inputs, lambda data: passing.to_model(data, held, borrowed), placing
             )
         body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
+        if placing & wire.HASHED and memory is not None and memory.keys is not None:
+            row = row._replace(cache_key=memory.keys.of_placed(body))
         data = wire.encode_body(body)
     except (ZmqTritonError, OverflowError, ValueError) as error:
         if memory is not None:
@@ -172,17 +170,6 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
             error = InvalidArgument(str(error))
         return asker.refused(error, notify)
     return asker.ask(row, data, blocks + borrowed, notify, held)
-
-
-def _cache_key(
-    memory: Memory, keys: Keys, request: InferenceRequest, inputs: list[wire.Tensor]
-) -> bytes:
-    """Where the other model's answers are kept; what lies on a GPU would have to be copied."""
-    if any(type(row.data) is gpu.Span for row in inputs):
-        return b""
-    if not memory.is_cached(request._model_name, request._model_version):
-        return b""
-    return keys.of_parts(request._outputs, [keys.of_tensor(row, row.data) for row in inputs])
 
 
 def _takes_gpu(preferred: PreferredMemory | None) -> bool:
@@ -194,12 +181,13 @@ def _takes_gpu(preferred: PreferredMemory | None) -> bool:
 
 
 def _placing(memory: Memory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
-    """ON_GPU where some of the inputs lie on one and the other model takes them so."""
+    """ON_GPU where some of the inputs lie on one and the other model takes them so; HASHED where
+    none does, as it would have to be copied, and somebody may know the answer."""
+    target = request._model_name, request._model_version
     for row in inputs:
         if type(row.data) is gpu.Span:
-            takes = memory.takes_gpu(request._model_name, request._model_version)
-            return wire.ON_GPU if takes else 0
-    return 0
+            return wire.ON_GPU if memory.takes_gpu(*target) else 0
+    return wire.HASHED if memory.is_hashed(*target) else 0
 
 
 def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:

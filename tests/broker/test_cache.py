@@ -7,11 +7,11 @@ from zmqtriton_floor.wire import Block
 
 
 def key(asked: int, generation: int = 1, asker: int = 0) -> Key:
-    return generation, asker, asked.to_bytes(4, "big")
+    return generation, 0, asker, asked.to_bytes(4, "big")
 
 
 def entry(at: Key, body: int = 1_000, shared: int = 0, owner: int = 7) -> Entry:
-    blocks = [Block(owner, 1, at[2][-1])] if shared else []
+    blocks = [Block(owner, 1, at[3][-1])] if shared else []
     return Entry(at, b"x" * body, blocks, shared)
 
 

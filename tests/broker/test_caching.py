@@ -237,3 +237,49 @@ def test_only_what_a_model_with_a_cache_reads_is_hashed(
     world.answer("first", tensor("O", b"m"))
     [work] = world.works[world.serials["second"]]
     assert not work.flags & wire.HASHED
+
+
+_SETTINGS = json.dumps({"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999})
+
+
+def _asked_through_an_ensemble(asker: int) -> Pipeline:
+    """`a` or a client has asked the ensemble, whose member has a cache, with a large tensor."""
+    cached = model("m", response_cache={"enable": True})
+    world = Pipeline(ensemble([step("m", {"I": "x"}, {"O": "y"})]), cached, model("a"), model("b"))
+    world.core.begin(1, _SETTINGS, lambda: world.now)
+    _ask_large(world, asker)
+    world.answer("m", tensor("O", b"answer"))
+    return world
+
+
+def _ask_large(world: Pipeline, asker: int, data: Any = None) -> None:
+    claimed = Reference(asker, 1, 5, 0, 100_000, b"d" * 32)
+    body = wire.RequestBody("", {}, [], [tensor("x", claimed if data is None else data)])
+    row = request(world.numbers["e"], world.numbers["e"])._replace(id=len(world.replies) + 1)
+    world.infer(asker, row, body=wire.encode_body(body))
+
+
+@pytest.mark.row("E45")
+@pytest.mark.parametrize("asker", ["a", "client"])
+def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: str) -> None:
+    world = _asked_through_an_ensemble(1)
+    serials = {**world.serials, "client": 1}
+    world = _asked_through_an_ensemble(serials[asker])
+
+    _ask_large(world, serials[asker])
+    assert set() == world.busy(), "it is known"
+
+    for other in {"a", "b", "client"} - {asker}:
+        _ask_large(world, serials[other])
+        assert {"m"} == world.busy()
+        world.answer("m", tensor("O", b"other"))
+
+
+def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() -> None:
+    world = _asked_through_an_ensemble(1)
+    _ask_large(world, 1, b"small")
+    world.answer("m", tensor("O", b"answer"))
+
+    _ask_large(world, world.serials["a"], b"small")
+
+    assert set() == world.busy()

@@ -192,6 +192,24 @@ def test_logs_are_asked_for_by_model_and_number(world: World) -> None:
         assert InvalidArgument.number == world.call("logs", wrong).error[0]
 
 
+@pytest.mark.row("E45")
+def test_models_hear_whether_what_they_ask_may_be_looked_up(world: World) -> None:
+    def configure(model: str, **config: Any) -> None:
+        generation = world.generation(model)
+        assert generation.finished is not None
+        text = json.dumps({"name": model, **config})
+        generation.finished = dataclasses.replace(generation.finished, config=text)
+
+    world.call("load", {"model": "n"})
+    configure("m", ensemble_scheduling={"step": [{"model_name": "n", "model_version": "-1"}]})
+    before = world.call("is_hashed", {"model": "m"}).result
+    configure("n", response_cache={"enable": True})
+
+    hashed = [world.call("is_hashed", {"model": name}).result for name in ("m", "n", "nobody")]
+
+    assert (False, [True, True, False]) == (before, hashed)
+
+
 def test_models_hear_whether_another_one_takes_tensors_on_gpus(world: World) -> None:
     finished = world.generation("m").finished
     assert finished is not None

@@ -45,6 +45,25 @@ class TritonPythonModel:
 """
 
 
+#: Asks the model that a parameter names with what it was given.
+_ASKING = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._ask(request) for request in requests]
+
+    def _ask(self, request):
+        asked = pb_utils.InferenceRequest(
+            model_name=json.loads(request.parameters())["asks"],
+            requested_output_names=["OUTPUT0"],
+            inputs=[pb_utils.get_input_tensor_by_name(request, "INPUT0")],
+        )
+        response = asked.exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return pb_utils.InferenceResponse(response.output_tensors())
+"""
+
+
 def _chain(members: list[str]) -> str:
     """One identity after another."""
     names = ["INPUT0", *(f"T{number}" for number in range(1, len(members))), "OUTPUT0"]
@@ -86,6 +105,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         twice = server.add_model("identity_fp32", name)
         (twice / "1" / "model.py").write_text(code)
         (twice / "config.pbtxt").write_text((twice / "config.pbtxt").read_text() + more)
+    asking = server.add_model("identity_fp32", "asking") / "1" / "model.py"
+    asking.write_text("import json\n" + code.replace(_TWICE, _ASKING))
     chains = {
         "into": ["cached_twice"],
         "passed": ["plain", "cached_twice"],
@@ -214,19 +235,21 @@ def test_large_tensors_are_kept_where_they_lie(server: Server, size: int) -> Non
 
 
 @pytest.mark.row("E45")
+@pytest.mark.parametrize("is_asked_by_a_model", [False, True])
 @pytest.mark.parametrize(
     ("ensemble", "times"), [("into", 2), ("passed", 2), ("through", 4), ("beyond", 4)]
 )
 def test_large_inputs_of_a_member_are_found_again(
-    server: Server, ensemble: str, times: int
+    server: Server, ensemble: str, times: int, is_asked_by_a_model: bool
 ) -> None:
+    asked, more = ("asking", {"asks": ensemble}) if is_asked_by_a_model else (ensemble, None)
     sent = [np.full(100_000, value, np.float32) for value in (1, 2, 1, 2)]
     before = counts(server, "cached_twice")
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         for data in sent:
             tensor = http_client.InferInput("INPUT0", list(data.shape), "FP32")
             tensor.set_data_from_numpy(data)
-            answer = client.infer(ensemble, [tensor]).as_numpy("OUTPUT0")
+            answer = client.infer(asked, [tensor], parameters=more).as_numpy("OUTPUT0")
 
             np.testing.assert_array_equal(times * data, answer)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from zmqtriton_floor.wire import Block
 
-#: A generation, whose requests these are (0: clients'), and what was asked.
-Key = tuple[int, int, bytes]
+#: A generation, the ensemble that it is a member of, who asks (0: no ensemble; clients), and what.
+Key = tuple[int, int, int, bytes]
 
 #: What an entry costs beside its body.
 _OVERHEAD = 512

@@ -86,20 +86,27 @@ class Caching:
             core.answers.reply(request, wire.Reply(request.row.id, 0, "", wire.FINAL), entry.body)
 
     def _key(self, request: Inflight) -> Key | None:
-        row, instance = request.row, self._core.instances.get(request.peer)
-        if request.call is not None:
-            asked = self._key_of_step(request.body)
-            asker = request.call.run.request.generation.number
+        if request.call is None:
+            ensemble, asker, asked = 0, self._asker(request), request.row.cache_key
         else:
-            asked, asker = row.cache_key, 0 if instance is None else instance.generation
+            # Its inputs are those of the ensemble and what other steps made of them; large ones
+            # have digests if they were made for a model with a cache.
+            body = wire.decode_request(request.body)
+            has_digests = any(type(tensor.data) is wire.Reference for tensor in body.inputs)
+            ensemble = request.call.run.request.generation.number
+            # What is all here nobody can have lied about.
+            asker = self._asker(request) if has_digests else 0
+            asked = self._keys.of_placed(body)
         if len(asked) != KEY_BYTES:
             return None
-        return request.generation.number, asker, asked
+        return request.generation.number, ensemble, asker, asked
 
-    def _key_of_step(self, data: bytes) -> bytes:
-        """Its inputs are those of the ensemble and what other steps made of them; large ones have
-        digests if they were made for a model with a cache."""
-        return self._keys.of_placed(wire.decode_request(data))
+    def _asker(self, request: Inflight) -> int:
+        """The generation of the model that asked, be it through ensembles; 0: a client did."""
+        while request.call is not None:
+            request = request.call.run.request
+        instance = self._core.instances.get(request.peer)
+        return 0 if instance is None else instance.generation
 
     def keep(self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes) -> None:
         """The only response of a request that was not found. Nobody has been told of it yet, so

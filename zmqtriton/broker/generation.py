@@ -100,7 +100,7 @@ class Generation:
         self.is_limited = False
         #: An instance may be given another batch while it executes one.
         self._is_wide = "MAX_INFLIGHT" in document.get("parameters", {})
-        self._config = document
+        self.config: dict[str, Any] = document
         self._queue = queue_of(document)
         #: The one that became idle last has the warmest caches and goes first.
         self._idle: list[Instance] = []
@@ -113,7 +113,7 @@ class Generation:
 
     def measure(self, latencies: Latencies) -> None:
         """It is new: from now on it is counted as the server wants it."""
-        self.statistics = latencies.statistics(self._config, is_cached=self.is_cached)
+        self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
 
     def count_responses(self, told: str) -> None:
@@ -140,7 +140,7 @@ class Generation:
     @cached_property
     def signature(self) -> Signature:
         """For the requests of ensembles, which nobody has checked before."""
-        return Signature({"name": self.model, **self._config})
+        return Signature({"name": self.model, **self.config})
 
     @property
     def is_iterative(self) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.generation import Generation
 from zmqtriton.broker.latencies import Latencies
 from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.errors import Unavailable, Unsupported
+from zmqtriton_floor.members import inside
 
 _MOST_DEPARTED = 256
 
@@ -82,16 +85,14 @@ class Generations:
                 del self._successors[earlier]
         return removed
 
-    def feeds_cache(self, model: str, version: int, around: tuple[str, ...] = ()) -> bool:
+    def feeds_cache(self, model: str, version: int) -> bool:
         """Whether the inputs of a request to it may be looked up: it has a cache, or is an ensemble
         with a member that has one."""
+        return any(map(is_cached, inside(self._config, model, version)))
+
+    def _config(self, model: str, version: int) -> dict[str, Any] | None:
         newest = self.newest(model, version)
-        if newest is None or model in around:
-            return False
-        if newest.is_cached or newest.plan is None:
-            return newest.is_cached
-        around = (*around, model)
-        return any(self.feeds_cache(step.model, step.version, around) for step in newest.plan.steps)
+        return newest.config if newest is not None else None
 
     def awaits_hello(self, model: str) -> bool:
         """Whether a stub of any generation of it may have to tell of an earlier broker yet."""

@@ -21,11 +21,12 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.check import takes_gpu
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.members import inside
 
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: What code of a model may ask for.
-_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_cached"})
+_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
 
 
 class Served(Protocol):
@@ -274,7 +275,9 @@ def _config(served: Served, given: dict[str, Any]) -> dict[str, Any]:
 _AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
     "ready": lambda served, given: served.is_model_ready(_name(given), _version(given)),
     "takes_gpu": lambda served, given: takes_gpu(_config(served, given)),
-    "is_cached": lambda served, given: is_cached(_config(served, given)),
+    "is_hashed": lambda served, given: any(
+        map(is_cached, inside(served.serving_config, _name(given), _version(given)))
+    ),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
     "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
     "trace.settings": lambda served, given: served.trace_settings.handle(
