@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import Wanted
+
+#: What comes of ListRepository: names, each with the problem that all can see, or "".
+Listing = dict[str, str] | ZmqTritonError
 
 
 class Spawn(NamedTuple):

@@ -7,6 +7,7 @@ any more ends after those who call it, because what they still have may need it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zmqtriton.supervisor.generation import Generation
@@ -59,7 +60,7 @@ class LoadOrder:
 
         self._waiting[name] = go_on
         for callee in sorted(left):
-            self._make(callee).require(lambda callee=callee: tried(callee), again=again)  # type: ignore[misc]
+            self._make(callee).require(partial(tried, callee), again=again)
         if not left:
             go_on()
 

@@ -16,12 +16,12 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from zmqtriton.environments.demand import variables
 from zmqtriton.supervisor import commands, processes
 from zmqtriton.supervisor.births import Births, Order
+from zmqtriton.supervisor.child import Child, Listener
 from zmqtriton.supervisor.host_policies import pin
 from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.out_of_memory import OutOfMemory
@@ -38,53 +38,6 @@ _said = logging.getLogger("zmqtriton.said")
 
 #: A process must be found stopped in so many looks in a row: a profiler stops it for moments.
 _FROZEN_LOOKS = 2
-
-
-@dataclass
-class Child:
-    """A process with a lifeline, or a caller on the control socket, which has no pid."""
-
-    serial: int
-    line: Lifeline
-    pid: int = 0
-    process: Process | None = None
-    #: Of a process that somebody else will reap.
-    pidfd: int | None = None
-    output: Output | None = None
-    #: It may hand over lifelines of processes that it has forked.
-    may_branch: bool = False
-    #: The nursery.
-    may_bear: bool = False
-    frozen_looks: int = 0
-    is_watched_for_writing: bool = False
-    #: A stub's, in which it tells the broker how far it has come.
-    page: int | None = None
-    #: Where it is kept; () is anywhere.
-    cores: tuple[int, ...] = ()
-
-
-class Listener(Protocol):
-    """Who hears of the children: the core."""
-
-    def process_started(self, serial: int, pid: int, started_s: float) -> None:
-        """It runs, and can be told who it is."""
-
-    def process_ended(
-        self, serial: int, reason: str, last_words: str = "", crash: str = ""
-    ) -> None:
-        """It is dead, and everything that it had said was received before."""
-
-    def process_frozen(self, serial: int) -> None:
-        """It was stopped by a signal and does not go on."""
-
-    def branched(self, pid: int, started_s: float) -> int:
-        """Gunicorn has forked; returns the serial number of the new process's lifeline."""
-
-    def malformed(self, messages: int) -> None:
-        """Dropped, because they did not decode."""
-
-    def received(self, serial: int, message: Any) -> None:
-        """A message of a process, or of a caller on the control socket."""
 
 
 class _Cradle:

@@ -12,7 +12,7 @@ from typing import Any
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.actions import Action, Override
+from zmqtriton.supervisor.actions import Action, Listing, Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.callees import Leaving, LoadOrder
 from zmqtriton.supervisor.control import Control
@@ -20,7 +20,7 @@ from zmqtriton.supervisor.counts import BrokerCounts
 from zmqtriton.supervisor.demand import Demand
 from zmqtriton.supervisor.ensembles import Members
 from zmqtriton.supervisor.generation import Generation
-from zmqtriton.supervisor.index import Listing, index_of
+from zmqtriton.supervisor.index import index_of
 from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions, Server
 from zmqtriton.supervisor.loading import Done
@@ -238,8 +238,8 @@ class Core:
         """The answer to ReadModel."""
         self._stores.have_read(ticket, found)
 
-    def repository_listed(self, ticket: int, found: dict[str, str] | ZmqTritonError) -> None:
-        """The answer to ListRepository: names, each with the problem that all can see, or ""."""
+    def repository_listed(self, ticket: int, found: Listing) -> None:
+        """The answer to ListRepository."""
         self._stores.listed(ticket, found)
 
     def stop_requested(self) -> None:

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.actions import MeasureMemory
+from zmqtriton.supervisor.actions import Listing, MeasureMemory
 from zmqtriton.supervisor.counts import BrokerCounts, Found
 from zmqtriton.supervisor.evictions import Evictions
 from zmqtriton.supervisor.generation import Generation
@@ -32,7 +32,6 @@ SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 5.0
 
 #: Gets True when the model is loaded, False where there is none to load, or why it is not loaded.
 Answer = Callable[[Any], None]
-Listing = dict[str, str] | ZmqTritonError
 
 
 class Served(Protocol):

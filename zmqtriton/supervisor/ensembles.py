@@ -7,6 +7,7 @@ of them. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zmqtriton.config.ensembles import check_circle
@@ -14,9 +15,10 @@ from zmqtriton.config.members import no_version, not_that_version
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished
 from zmqtriton.supervisor.failures import shorten
-from zmqtriton.supervisor.generation import Generation, Owner
+from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.instance import Instance
 from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.owner import Owner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
 
@@ -48,7 +50,7 @@ class Members:
                 then()
 
         for name in ensemble.models:
-            self._make(name).require(lambda name=name: tried(name), again=again)  # type: ignore[misc]
+            self._make(name).require(partial(tried, name), again=again)
 
     def check_circle(self, name: str) -> None:
         """Raises ConfigError if an ensemble calls itself through others."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
@@ -21,30 +20,12 @@ from zmqtriton.supervisor.deaths import log_death
 from zmqtriton.supervisor.failures import shorten
 from zmqtriton.supervisor.instance import Instance, Place
 from zmqtriton.supervisor.introductions import Introductions
+from zmqtriton.supervisor.owner import Owner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.regrouping import Regrouping, Then
-from zmqtriton.supervisor.states import GenerationState, InstanceState
+from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
-
-
-class Owner(Protocol):
-    """Who hears what becomes of a generation."""
-
-    def generation_loaded(self, generation: Generation) -> None:
-        """All instances are ready for the first time."""
-
-    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
-        """It could not be loaded; it is ending."""
-
-    def generation_changed(self, generation: Generation) -> None:
-        """While it serves, an instance has died or come back."""
-
-    def generation_given_up(self, generation: Generation) -> None:
-        """While it served, the last of its instances has failed for good."""
-
-    def generation_ended(self, generation: Generation) -> None:
-        """No process of it is left."""
 
 
 class Generation:
@@ -144,7 +125,7 @@ class Generation:
     def retire(self) -> None:
         """Ends it when the requests that it has are answered."""
         if self.state is GenerationState.LOADING:
-            self.abort("unloaded")
+            self.abort(UNLOADED)
             return
         if self.state is not GenerationState.SERVING:
             return
@@ -282,13 +263,13 @@ class Generation:
         # Passive ones wait for the others, unless there are none.
         waiting = self._active or self.instances
         if not any(i.state is InstanceState.DRAINING for i in waiting):
-            self.abort(self.trouble or "unloaded")
+            self.abort(self.trouble or UNLOADED)
 
     def _settle(self) -> None:
         if self.state is not GenerationState.STOPPING:
             return
         if not any(instance.is_alive for instance in self.instances):
-            self._remove("unloaded")
+            self._remove(UNLOADED)
             self._introductions.resources.give_back(self.number)
             self._enter(states.LastProcessExited())
             self.owner.generation_ended(self)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from zmqtriton.supervisor.actions import Listing
 from zmqtriton.supervisor.model import Model
 from zmqtriton_floor.errors import ZmqTritonError
-
-#: Names, each with the problem that all can see, or "".
-Listing = dict[str, str] | ZmqTritonError
 
 
 def index_of(

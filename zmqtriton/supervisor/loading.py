@@ -16,10 +16,10 @@ from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unread
 from zmqtriton.supervisor.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.failures import describe
 from zmqtriton.supervisor.generation import Generation
-from zmqtriton.supervisor.loader import Loader
-from zmqtriton.supervisor.states import GenerationState
+from zmqtriton.supervisor.owner import Loader
+from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton.supervisor.surroundings import Surroundings
-from zmqtriton.supervisor.version import UNLOADED, ModelVersion
+from zmqtriton.supervisor.version import ModelVersion
 from zmqtriton_floor.errors import (
     InternalError,
     InvalidArgument,
@@ -30,6 +30,10 @@ from zmqtriton_floor.errors import (
 
 #: Hears the error, or None: all is well.
 Done = Callable[[ZmqTritonError | None], None]
+
+
+def ignore(_: ZmqTritonError | None) -> None:
+    """For whom nobody asked: what went wrong is in the log and in the index."""
 
 
 class Loading:

@@ -14,10 +14,10 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.generation import Generation
-from zmqtriton.supervisor.loading import Done, Loading
-from zmqtriton.supervisor.states import ModelState
+from zmqtriton.supervisor.loading import Done, Loading, ignore
+from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton.supervisor.surroundings import Surroundings
-from zmqtriton.supervisor.version import LAST_FAILED, UNLOADED, ModelVersion
+from zmqtriton.supervisor.version import LAST_FAILED, ModelVersion
 from zmqtriton_floor import wire
 
 #: What the table of models says of one without a version.
@@ -71,8 +71,7 @@ class Model:
         """Loads what has changed and then stayed the same for so long; what has failed and has
         not changed is not tried."""
         self.was_asked_for = True
-        done: Done = lambda error: None  # noqa: E731  # it is in the log and in the index
-        self._load(Loading(self, self._around, done, is_poll=True, settle_s=settle_s))
+        self._load(Loading(self, self._around, ignore, is_poll=True, settle_s=settle_s))
 
     def _load(self, loading: Loading) -> None:
         self._waiting.append(loading)
@@ -86,8 +85,8 @@ class Model:
             then()
         else:
             self._is_barred = False
-            done: Done = lambda error: then()  # noqa: E731
-            self._load(Loading(self, self._around, done, is_poll=not again, again=again))
+            is_poll = not again
+            self._load(Loading(self, self._around, lambda _: then(), is_poll=is_poll, again=again))
 
     def _next(self) -> None:
         if self._loading is None and self._waiting:

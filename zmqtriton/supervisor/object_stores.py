@@ -15,7 +15,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.actions import Copied, ListRepository, Override, ReadModel, Send, Spawn
+from zmqtriton.supervisor.actions import (
+    Copied,
+    Listing,
+    ListRepository,
+    Override,
+    ReadModel,
+    Send,
+    Spawn,
+)
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
@@ -32,7 +40,6 @@ _POLLED_S = 10.0
 _UNREACHABLE = "unreachable"
 
 Then = Callable[[Any], None]
-Listing = dict[str, str] | ZmqTritonError
 
 
 class Wanted(Protocol):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from zmqtriton.supervisor.actions import Send
@@ -72,7 +73,7 @@ class Readiness:
                     then(is_ready)
 
         for instance in asked:
-            self._ask(instance, lambda is_ready, serial=instance.serial: heard(serial, is_ready))  # type: ignore[misc]
+            self._ask(instance, partial(heard, instance.serial))
 
     def _ask(self, instance: Instance, then: Then) -> None:
         serial = instance.serial

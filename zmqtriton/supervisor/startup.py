@@ -7,9 +7,11 @@ was loaded, for ever. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
-from zmqtriton.supervisor.actions import Complain, ShowTables
+from zmqtriton.supervisor.actions import Complain, Listing, ShowTables
+from zmqtriton.supervisor.loading import ignore
 from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -19,8 +21,6 @@ from zmqtriton_floor.errors import ZmqTritonError
 SETTLED_S = 1.0
 
 _NOT_ALL = "failed to load all models"
-
-Listing = dict[str, str] | ZmqTritonError
 
 
 class Served(Protocol):
@@ -64,7 +64,7 @@ class Startup:
             names = tuple(found)
         self._left = set(names)
         for name in names:
-            self._served.model(name).load(lambda error, name=name: self._tried(name, error))  # type: ignore[misc]
+            self._served.model(name).load(partial(self._tried, name))
         self._finish_if_tried()
 
     def _tried(self, name: str, error: ZmqTritonError | None) -> None:
@@ -114,8 +114,4 @@ class Startup:
         for name, model in self._served.models.items():
             if name not in found and not model.is_leaving:
                 model.is_leaving = True
-                model.unload(_nothing)
-
-
-def _nothing(error: ZmqTritonError | None) -> None:
-    """What went wrong is in the log and in the index."""
+                model.unload(ignore)

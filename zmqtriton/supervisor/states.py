@@ -47,6 +47,10 @@ class ModelState(str, Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
+#: Why a version is UNAVAILABLE, or ended, that somebody wanted gone: clients and readiness know it.
+UNLOADED = "unloaded"
+
+
 class TransitionError(Exception):
     """Raised when something happened that cannot happen in this state."""
 

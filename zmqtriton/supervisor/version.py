@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.generation import Generation
-from zmqtriton.supervisor.states import ModelState
+from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
 
-#: Clients and readiness know this word: somebody wanted it so.
-UNLOADED = "unloaded"
 #: What serves stays when a load of something newer fails; its reason begins so.
 LAST_FAILED = "still served, the last load failed"
 
