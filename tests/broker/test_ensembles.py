@@ -311,6 +311,14 @@ def test_a_named_version_is_asked() -> None:
     assert {"m"} == world.busy()
 
 
+def test_without_a_version_the_newest_one_is_asked() -> None:
+    world = Pipeline(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=0)]), model("m"))
+
+    world.ask(1)
+
+    assert {"m"} == world.busy()
+
+
 def test_an_ensemble_of_the_time_of_another_broker_is_not_begun_again() -> None:
     world = chain()
 

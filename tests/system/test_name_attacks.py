@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +186,134 @@ def test_a_configuration_that_asks_for_too_much_is_refused(
     assert b'{"error":"' in text
     assert b"Traceback" not in text
     assert 200 == server.status("/v2/models/identity_fp32/ready")
+
+
+# ---------------------------------------------------- configurations without end
+
+
+def _chain(count: int, model: str = "identity_fp32") -> dict[str, Any]:
+    """An ensemble of so many steps, one after the other."""
+    steps = [
+        {
+            "model_name": model,
+            "input_map": {"INPUT0": f"t{number}"},
+            "output_map": {"OUTPUT0": f"t{number + 1}"},
+        }
+        for number in range(count)
+    ]
+    return {
+        "name": "victim",
+        "platform": "ensemble",
+        "input": [{"name": "t0", **_TENSOR}],
+        "output": [{"name": f"t{count}", **_TENSOR}],
+        "ensemble_scheduling": {"step": steps},
+    }
+
+
+def _nested(depth: int) -> str:
+    return '{"name":"victim","a":' + "[" * depth + "]" * depth + "}"
+
+
+_GROUPS = [{"kind": "KIND_CPU"}] * 20_000
+ENDLESS: dict[str, tuple[Callable[[], str], str]] = {
+    "10 MB": (
+        lambda: json.dumps({**CONFIG, "parameters": {"a": {"string_value": "x" * 10_000_000}}}),
+        "exceeds the limit of 1048576",
+    ),
+    "20,000 steps": (lambda: json.dumps(_chain(20_000)), "exceeds the limit of 1048576"),
+    "4,000 steps of nobody": (lambda: json.dumps(_chain(4000, "nobody")), "nobody"),
+    "20,000 groups": (lambda: json.dumps({**CONFIG, "instance_group": _GROUPS}), "limit"),
+    "10,000 inputs": (
+        lambda: json.dumps(
+            {**CONFIG, "input": [{"name": f"I{n}", **_TENSOR} for n in range(9999)]}
+        ),
+        "limit",
+    ),
+    "nested 101 times": (lambda: _nested(101), "Cannot find field"),
+    "nested 250,000 times": (lambda: _nested(250_000), "nested too deeply"),
+}
+ENDLESS_FILES = {
+    "10 MB": ("# " + "x" * 10_000_000, "exceeds the limit of 1048576"),
+    "nested messages": ("ensemble_scheduling {" + "step {" * 100_000, "failed to read text proto"),
+    "nested lists": ("parameters: " + "[" * 100_000, "failed to read text proto"),
+    "20,000 groups": (
+        'backend: "python"' + "instance_group { kind: KIND_CPU }\n" * 20_000,
+        "limit",
+    ),
+}
+
+
+def _peak_mib(server: Server) -> int:
+    [pid] = server.pids()["supervisor"]
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) >> 10
+
+
+def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
+    """What it returns; others are answered until then, and it takes no more memory than it may."""
+    tensor = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
+    body, peak = json.dumps({"inputs": [tensor]}).encode(), _peak_mib(server)
+    with ThreadPoolExecutor(1) as beside:
+        asking = beside.submit(ask)
+        while not asking.done():
+            assert 200 == _ask(server, "POST", "/v2/models/identity_fp32/infer", body)[0]
+    assert _peak_mib(server) < peak + 200
+    return asking.result()
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_configuration_without_end_is_refused(server: Server, name: str) -> None:
+    make, reason = ENDLESS[name]
+    config = make()
+    body = json.dumps({"parameters": {"config": config}}).encode()
+    path = "/v2/repository/models/victim/load"
+
+    status, text = _beside_others(server, lambda: _ask(server, "POST", path, body))
+    _, details = _beside_others(
+        server,
+        lambda: _call(
+            server,
+            "RepositoryModelLoad",
+            "RepositoryModelLoadRequest",
+            model_name="victim",
+            parameters={"config": {"string_param": config}},
+        ),
+    )
+
+    assert status in (400, 500)
+    assert reason in json.loads(text.partition(b"\r\n\r\n")[2])["error"]
+    assert reason in details
+
+
+@pytest.mark.parametrize("name", ENDLESS_FILES)
+def test_a_file_of_configuration_without_end_is_refused(server: Server, name: str) -> None:
+    text, reason = ENDLESS_FILES[name]
+    file = server.repository / "victim" / "config.pbtxt"
+    file.write_text(text)
+    try:
+        path = "/v2/repository/models/victim/load"
+        status, data = _beside_others(server, lambda: _ask(server, "POST", path))
+    finally:
+        file.unlink()
+
+    assert status in (400, 500)
+    assert reason in json.loads(data.partition(b"\r\n\r\n")[2])["error"]
+
+
+def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server) -> None:
+    config = json.dumps(_chain(1000))
+    body = json.dumps({"parameters": {"config": config}}).encode()
+    tensor = {"name": "t0", "shape": [1], "datatype": "FP32", "data": [7.0]}
+    asked = json.dumps({"inputs": [tensor]}).encode()
+
+    loaded = _beside_others(
+        server, lambda: _ask(server, "POST", "/v2/repository/models/victim/load", body)
+    )
+    answered = _beside_others(
+        server, lambda: _ask(server, "POST", "/v2/models/victim/infer", asked)
+    )
+
+    assert 200 == _ask(server, "POST", "/v2/repository/models/victim/unload")[0]
+    assert (200, 200) == (loaded[0], answered[0]), answered
+    [output] = json.loads(answered[1].partition(b"\r\n\r\n")[2])["outputs"]
+    assert [7.0] == output["data"]

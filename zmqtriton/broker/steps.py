@@ -105,7 +105,7 @@ def _step(number: int, entry: dict[str, Any]) -> Step:
     return Step(
         number,
         entry["model_name"],
-        int(entry.get("model_version", -1)),
+        int(entry.get("model_version", 0)) or -1,  # where none is said it is 0
         tuple(inputs.items()),
         entry["output_map"],
         frozenset(inputs.values()),
