@@ -17,6 +17,15 @@ class Record(NamedTuple):
     ns: int
 
 
+#: As milliseconds of an execution: until it is let go of.
+HELD = -1
+
+
+def let_go(journal: Path, own_id: str) -> None:
+    """Ends an execution of this id that is held, or will be."""
+    Path(f"{journal}.{own_id}").touch()
+
+
 def read_journal(path: Path) -> list[Record]:
     """All records in order; none if nothing was executed yet."""
     if not path.exists():

@@ -9,6 +9,7 @@ Knows nothing of the server's inside but what its processes are called.
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 import json
 import os
 import random
@@ -42,19 +43,31 @@ _ROLES = (
     ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
     ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
 )
-#: Outside the range that the kernel takes for outgoing connections (ip_local_port_range).
-_PORTS = range(15000, 32000)
+
+
+def _own_ports() -> Iterator[int]:
+    """Those of this process, each once before any comes again; at random, so that sessions seldom
+    meet. Of the processes that test at once each has its own, since none of them can see what the
+    others have taken and not yet bound."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # Outside the range that the kernel takes for outgoing connections (ip_local_port_range).
+    ports = list(range(15000 + number, 32000, processes))
+    random.shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_PORTS = _own_ports()
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports on which nobody listens now; taken at random, so that sessions seldom meet."""
+    """Ports on which nobody listens now."""
     found: list[int] = []
     while len(found) < number:
-        port = random.choice(_PORTS)
+        port = next(_PORTS)
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            if port not in found:
-                found.append(port)
+            found.append(port)
     return found
 
 

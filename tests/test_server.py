@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.journal import Record, executions, read_journal
-from tests.server import MODELS, Server, _role, free_ports
+from tests.server import MODELS, Server, _own_ports, _role, free_ports
 
 
 def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path: Path) -> None:
@@ -40,12 +40,26 @@ def test_the_command_line_is_one_that_the_server_takes(tmp_path: Path) -> None:
 
 
 def test_free_ports_differ_and_can_be_bound() -> None:
-    ports = free_ports(3)
+    ports = [*free_ports(3), *free_ports(3)]
 
-    assert 3 == len(set(ports))
+    assert 6 == len(set(ports))
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
+
+
+def test_processes_that_test_at_once_take_no_port_of_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    taken = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        ports = _own_ports()
+        taken.append({next(ports) for _ in range(8500)})
+
+    assert [8500, 8500] == [len(ports) for ports in taken]
+    assert not taken[0] & taken[1]
 
 
 @pytest.mark.parametrize(

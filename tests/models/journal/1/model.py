@@ -6,11 +6,12 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Sleeps MS milliseconds per row and gives its ID back, with a record before and after."""
+    """Sleeps MS milliseconds per row and gives its ID back, with a record before and after; below
+    zero it waits for a file, which tests/journal.py makes."""
 
     def initialize(self, args):
-        path = json.loads(args["model_config"])["parameters"]["JOURNAL"]["string_value"]
-        self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._path = json.loads(args["model_config"])["parameters"]["JOURNAL"]["string_value"]
+        self._journal = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def execute(self, requests):
         return [self._answer(request) for request in requests]
@@ -20,9 +21,14 @@ class TritonPythonModel:
         pauses = pb_utils.get_input_tensor_by_name(request, "MS").as_numpy()
         for name, milliseconds in zip(ids.ravel(), pauses.ravel()):
             self._write("start", name)
-            time.sleep(int(milliseconds) / 1000)
+            self._pause(int(milliseconds), name)
             self._write("end", name)
         return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("ID", ids)])
+
+    def _pause(self, milliseconds, name):
+        while milliseconds < 0 and not os.path.exists(f"{self._path}.{name.decode()}"):
+            time.sleep(0.005)
+        time.sleep(max(0, milliseconds) / 1000)
 
     def _write(self, event, name):
         record = {
