@@ -26,6 +26,11 @@ def let_go(journal: Path, own_id: str) -> None:
     Path(f"{journal}.{own_id}").touch()
 
 
+def is_told_of_cancellation(journal: Path, own_id: str) -> bool:
+    """Whether an execution that is held knows that nobody waits for it."""
+    return Path(f"{journal}.{own_id}.cancelled").exists()
+
+
 def read_journal(path: Path) -> list[Record]:
     """All records in order; none if nothing was executed yet."""
     if not path.exists():

@@ -114,6 +114,15 @@ class Server:
             config.write_text(text.replace("@SCRATCH@", str(self.scratch)), "utf-8")
         return target
 
+    def hold_starts(self, model: str) -> Path:
+        """Call it before the start. While the file is there that it returns, instances of this
+        model come no further than to their import."""
+        path = self.scratch / f"{model}.holds"
+        code = self.repository / model / "1" / "model.py"
+        wait = f"import os, time\nwhile os.path.exists({str(path)!r}): time.sleep(0.005)\n"
+        code.write_text(wait + code.read_text())
+        return path
+
     @property
     def journal(self) -> Path:
         """What the model `journal` writes."""

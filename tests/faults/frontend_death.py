@@ -1,5 +1,5 @@
-"""kill -9 of a frontend under load: its connections break, its requests are not executed for no
-one, and another one is there soon."""
+"""kill -9 of a frontend under load: its connections break, nothing is executed twice, and another
+one is there soon."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import grpc
 import psutil
 
 from tests.faults.load import Load, Outcome
-from tests.journal import executions, read_journal
+from tests.journal import executions
 from tests.server import Server
 from tests.waiting import eventually
 
-#: After that, the broker knows that nobody waits any more.
-CANCELLED_WITHIN_S = 0.2
 EXECUTION_MS = 20
 
 
@@ -51,21 +49,12 @@ def die_http(server: Server, load: Load, choose: Callable[[Server], int] = http_
     killed_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
     first = eventually(lambda: _first_after(load, killed_ns), 30, "answers after the kill")
-    _check_cancelled(server, load, killed_ns)
     return (first.ended_ns - killed_ns) / 1e6
 
 
 def _first_after(load: Load, ns: int) -> Outcome | None:
     news = [o for o in load.outcomes[-500:] if o.sent_ns > ns and o.is_right]
     return min(news, key=lambda o: o.ended_ns) if news else None
-
-
-def _check_cancelled(server: Server, load: Load, killed_ns: int) -> None:
-    """What the dead one had asked for and was not begun is not begun any more."""
-    broken = {o.id for o in load.outcomes if o.status == 0}
-    limit_ns = killed_ns + int(CANCELLED_WITHIN_S * 1e9)
-    begun = [r for r in read_journal(server.journal) if r.event == "start" and r.ns > limit_ns]
-    assert [record for record in begun if record.id in broken] == []
 
 
 def check(server: Server, outcomes: list[Outcome], most: int) -> None:

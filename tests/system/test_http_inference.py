@@ -5,6 +5,8 @@ from __future__ import annotations
 import concurrent.futures
 import gzip
 import json
+import os
+import signal
 import socket
 import threading
 import urllib.error
@@ -18,8 +20,10 @@ import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
 from tests import scripted
-from tests.journal import executions, read_journal
+from tests.faults import frontend_death
+from tests.journal import HELD, executions, let_go, read_journal
 from tests.raw_http import request, talk
+from tests.scraping import cancelled, pending
 from tests.server import Server
 from tests.waiting import eventually
 
@@ -136,30 +140,21 @@ def _journal(name: str, milliseconds: int) -> bytes:
     return json.dumps({"inputs": inputs}).encode()
 
 
-def _cancelled(server: Server) -> int:
-    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
-        for line in answer.read().decode().splitlines():
-            wanted = ("nv_inference_request_failure{", 'model="journal"', '"CANCELED"')
-            if all(part in line for part in wanted):
-                return int(float(line.split()[-1]))
-    return 0
-
-
 @pytest.mark.row("C33")
 def test_what_waits_for_a_client_that_left_is_never_executed(server: Server) -> None:
     path, port = "/v2/models/journal/infer", server.http_port
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        first = pool.submit(_post, server, path, _journal("first", 1500))
+        first = pool.submit(_post, server, path, _journal("first", HELD))
         eventually(lambda: "first" in executions(server.journal), 20, "the first is executed")
         with socket.create_connection(("127.0.0.1", port)) as leaving:
             leaving.sendall(request("POST", path, _journal("left", 0)))
-            # Answered behind it by the same process, so it has been read.
-            assert 200 == server.status("/v2/health/live")
+            eventually(lambda: pending(server, "journal") == 1, 20, "it waits")
+        eventually(lambda: cancelled(server, "journal") == 1, 20, "it is counted as cancelled")
         last = pool.submit(_post, server, path, _journal("last", 0))
+        let_go(server.journal, "first")
 
         assert [200, 200] == [first.result()[0], last.result()[0]]
     assert ["first", "last"] == [r.id for r in read_journal(server.journal) if r.event == "start"]
-    eventually(lambda: 1 == _cancelled(server), 20, "it is counted as cancelled")
 
 
 @pytest.mark.row("C33")
@@ -220,6 +215,7 @@ def test_who_sends_too_little_or_too_much_never_shares_a_batch(
     thread = threading.Thread(target=ask_wrongly)
     thread.start()
     try:
+        eventually(lambda: wrong, 30, "it is refused")
         for start in range(10):
             values = [float(start * 100 + n) for n in range(5)]
             assert values == _ask_rows(server, protocol, values)
@@ -230,3 +226,36 @@ def test_who_sends_too_little_or_too_much_never_shares_a_batch(
     assert wrong
     text = "input byte size mismatch for input 'INPUT0' for model 'rows'. Expected 20, got "
     assert {f"[request id: <id_unknown>] {text}{4 * count}"} == set(wrong)
+
+
+def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -> None:
+    before = cancelled(server, "journal")
+    with (
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        grpc_client.InferenceServerClient(server.grpc_address) as client,
+    ):
+        client.async_infer("journal", _journal_inputs("other"), lambda result, error: None)
+        eventually(lambda: "other" in executions(server.journal), 20, "another's is executed")
+        lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
+        eventually(lambda: pending(server, "journal") == 1, 20, "it waits")
+
+        os.kill(frontend_death.http_process(server), signal.SIGKILL)
+        with pytest.raises(OSError, match=r"closed|reset"):
+            lost.result()
+        eventually(lambda: cancelled(server, "journal") == before + 1, 20, "nobody waits for it")
+        let_go(server.journal, "other")
+
+        eventually(server.is_ready, 30, "another process for HTTP")
+        assert 200 == _post(server, "/v2/models/journal/infer", _journal("next", 0))[0]
+    assert "lost" not in executions(server.journal)
+
+
+def _journal_inputs(name: str) -> list[grpc_client.InferInput]:
+    """Of an execution that is held."""
+    inputs = [
+        grpc_client.InferInput("ID", [1, 1], "BYTES"),
+        grpc_client.InferInput("MS", [1, 1], "INT32"),
+    ]
+    inputs[0].set_data_from_numpy(np.array([[name.encode()]], np.object_))
+    inputs[1].set_data_from_numpy(np.array([[HELD]], np.int32))
+    return inputs

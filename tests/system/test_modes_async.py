@@ -177,9 +177,9 @@ def test_a_cancellation_reaches_a_coroutine(server: Server, model: str) -> None:
         request.get_response_sender().send(reply("unread"), FINAL)
     """
     with asked(server, model, script, model):
-        eventually(lambda: f'begun {model}"' in server.log_text(), 10, "it is executed")
+        eventually(lambda: f'begun {model}"' in server.log_text(), 30, "it is executed")
 
-    eventually(lambda: f'cancelled {model}"' in server.log_text(), 10, "it was seen")
+    eventually(lambda: f'cancelled {model}"' in server.log_text(), 30, "it was seen")
 
 
 @pytest.mark.row("A54")
@@ -194,9 +194,9 @@ def test_a_coroutine_that_never_looks_is_told_of_while_it_waits(server: Server) 
         request.get_response_sender().send(reply("unread"), FINAL)
     """
     with asked(server, "plain", script, "blind"):
-        eventually(lambda: 'begun blind"' in server.log_text(), 10, "it is executed")
+        eventually(lambda: 'begun blind"' in server.log_text(), 30, "it is executed")
 
-    eventually(lambda: 'noticed blind"' in server.log_text(), 10, "its stub knows")
+    eventually(lambda: 'noticed blind"' in server.log_text(), 30, "its stub knows")
 
 
 @pytest.mark.row("A26", "A27")

@@ -142,7 +142,7 @@ def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> No
         {_AGAIN}
     """
     with asked(server, "steps", script + "\n        return [None]", "left"):
-        eventually(lambda: 'step of left"' in server.log_text(), 10, "its first step")
+        eventually(lambda: 'step of left"' in server.log_text(), 30, "its first step")
 
     # Its slot is free: another one gets through.
     assert "on" == run(server, "steps", "return [reply('on')]")
@@ -180,7 +180,7 @@ def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_p
     """
     with server, ThreadPoolExecutor(1) as threads:
         future = threads.submit(run, server, "steps", script)
-        eventually(lambda: '"first step"' in server.log_text(), 10, "it has begun")
+        eventually(lambda: '"first step"' in server.log_text(), 30, "it has begun")
         [broker] = server.pids()["broker"]
         os.kill(broker, signal.SIGKILL)
 

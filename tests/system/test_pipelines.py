@@ -7,7 +7,6 @@ import json
 import os
 import queue
 import signal
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.journal import read_journal
+from tests.journal import HELD, is_told_of_cancellation, let_go, read_journal
 from tests.server import Server
 from tests.waiting import eventually
 
@@ -34,8 +33,11 @@ PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("pipelines") / "s"
-    with Server(directory, models=[*ENSEMBLES, *MODELS]) as server:
+    server = Server(tmp_path_factory.mktemp("pipelines") / "s", models=[*ENSEMBLES, *MODELS])
+    # Its batches go when they are full, however late the last one comes.
+    config = server.add_model("batch_size", "patient") / "config.pbtxt"
+    config.write_text(config.read_text().replace("microseconds: 300000", "microseconds: 60000000"))
+    with server:
         yield server
 
 
@@ -199,24 +201,19 @@ def _ask_twice_journal(server: Server, name: str, milliseconds: int) -> tuple[in
 def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
     tmp_path: Path,
 ) -> None:
-    with Server(tmp_path / "s", models=["twice_journal", "journal"]) as server:
-        seen: list[int] = []
-        over = threading.Event()
-
-        def watch() -> None:
-            while not over.wait(0.005):
-                seen.append(server.status("/v2/models/twice_journal/ready"))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
+    server = Server(tmp_path / "s", models=["twice_journal", "journal"])
+    hold = server.hold_starts("journal")
+    with server:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             asked = pool.submit(_ask_twice_journal, server, "a", 60_000)
             eventually(lambda: read_journal(server.journal), 30, "the first step begins")
+            hold.touch()
             os.kill(server.stubs("journal")[0], signal.SIGKILL)
             status, answer = asked.result(timeout=30)
-        eventually(lambda: 400 in seen and seen[-1] == 200, 30, f"not ready, then ready: {seen}")
-        over.set()
-        watcher.join()
+        ready = "/v2/models/twice_journal/ready"
+        eventually(lambda: server.status(ready) == 400, 30, "not ready")
+        hold.unlink()
+        eventually(lambda: server.status(ready) == 200, 30, "ready")
 
         assert 503 == status
         assert "in ensemble 'twice_journal', Failed to process the request(s)" in answer["error"]
@@ -233,11 +230,13 @@ def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Pat
             name = module.InferInput("ID", [1, 1], "BYTES")
             name.set_data_from_numpy(np.array([[b"a"]], dtype=np.object_))
             pause = module.InferInput("MS", [1, 1], "INT32")
-            pause.set_data_from_numpy(np.array([[1000]], np.int32))
+            pause.set_data_from_numpy(np.array([[HELD]], np.int32))
             call = client.async_infer("twice_journal", [name, pause], lambda result, error: None)
             eventually(lambda: read_journal(server.journal), 30, "the first step begins")
             call.cancel()
 
+        eventually(lambda: is_told_of_cancellation(server.journal, "a"), 30, "all know")
+        let_go(server.journal, "a")
         eventually(lambda: len(read_journal(server.journal)) == 2, 30, "the first step ends")
         assert 200 == _ask_twice_journal(server, "b", 1)[0]
         records = [(record.event, record.id) for record in read_journal(server.journal)]
@@ -277,13 +276,13 @@ def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> 
 # ----------------------------------------------------------------- batching
 
 
-def _batch(server: Server, *rows: int, columns: int = 4) -> list[tuple[int, int]]:
+def _batch(server: Server, model: str, *rows: int, columns: int = 4) -> list[tuple[int, int]]:
     """Requests of so many rows at once; (requests, rows) of the batch in which each was."""
 
     def ask(number: int) -> tuple[int, int]:
         data = [1.0] * number * columns
         tensor = {"name": "X", "shape": [number, columns], "datatype": "FP32", "data": data}
-        status, answer = server.ask("/v2/models/batch_size/infer", {"inputs": [tensor]})
+        status, answer = server.ask(f"/v2/models/{model}/infer", {"inputs": [tensor]})
         assert 200 == status, answer
         found = {output["name"]: output["data"] for output in answer["outputs"]}
         assert number == len(found["ROWS"])
@@ -294,22 +293,23 @@ def _batch(server: Server, *rows: int, columns: int = 4) -> list[tuple[int, int]
 
 
 def test_requests_of_several_clients_are_executed_together(server: Server) -> None:
-    before = statistics(server, "batch_size")
+    before = statistics(server, "patient")
 
-    batches = _batch(server, *[1] * 8)
+    batches = _batch(server, "patient", *[1] * 8)
 
     assert [(8, 8)] * 8 == batches
-    after = statistics(server, "batch_size")
+    after = statistics(server, "patient")
     assert before["execution_count"] + 1 == after["execution_count"]
     assert before["inference_count"] + 8 == after["inference_count"]
     assert 8 in [entry["batch_size"] for entry in after["batch_stats"]]
 
 
 def test_rows_are_added_up_and_no_request_is_split(server: Server) -> None:
-    assert [(2, 8)] * 2 == _batch(server, 3, 5)
-    assert [(1, 5)] * 2 == _batch(server, 5, 5)
+    assert [(2, 8)] * 2 == _batch(server, "patient", 3, 5)
+    assert [(1, 5)] * 2 == _batch(server, "batch_size", 5, 5)
 
 
 def test_a_request_waits_for_others_no_longer_than_it_may(server: Server) -> None:
-    assert [(1, 1)] == _batch(server, 1)
-    assert [(2, 2)] * 2 == _batch(server, 1, 1)
+    assert [(1, 1)] == _batch(server, "batch_size", 1)
+    # As long as it may, however: some time they come soon enough behind each other.
+    eventually(lambda: [(2, 2)] * 2 == _batch(server, "batch_size", 1, 1), 30)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.load import Load
-from tests.journal import read_journal
+from tests.journal import HELD, let_go, read_journal
 from tests.server import Server
 from tests.waiting import eventually
 
@@ -95,10 +95,14 @@ def test_with_early_liveness_a_slow_model_holds_up_no_other(tmp_path: Path) -> N
 @pytest.mark.row("F17")
 def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"]).start()
-    with Load(server.http_port, clients=1, milliseconds=1300) as load:
-        eventually(lambda: read_journal(server.journal), 30, "an execution")
+    assert server.process is not None
+    with Load(server.http_port, clients=1, milliseconds=HELD) as load:
+        (begun,) = eventually(lambda: read_journal(server.journal), 30, "an execution")
 
-        assert 0 == server.stop()
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: "Timeout 29: Found" in server.log_text(), 30, "a second of waiting")
+        let_go(server.journal, begun.id)
+        assert 0 == server.process.wait(60)
 
     assert load.outcomes[0].is_right
     log = server.log_text()

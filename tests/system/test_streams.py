@@ -21,6 +21,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 
 from tests.journal import read_journal
+from tests.scraping import pending, total
 from tests.server import Server
 from tests.waiting import eventually
 
@@ -120,7 +121,7 @@ def test_a_client_that_leaves_has_its_events_cancelled(server: Server) -> None:
     with EventReader(server, "tokens", document) as events:
         next(iter(events))
 
-    eventually(lambda: was_cancelled(server, "left"), 5.0, "the model sees the cancellation")
+    eventually(lambda: was_cancelled(server, "left"), 30, "the model sees the cancellation")
 
 
 def test_a_client_that_leaves_while_it_does_not_read_is_noticed_too(server: Server) -> None:
@@ -128,7 +129,7 @@ def test_a_client_that_leaves_while_it_does_not_read_is_noticed_too(server: Serv
         next(iter(events))
         time.sleep(1.0)
 
-    eventually(lambda: was_cancelled(server, "full"), 5.0, "the model sees the cancellation")
+    eventually(lambda: was_cancelled(server, "full"), 30, "the model sees the cancellation")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +360,7 @@ def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
     def both() -> bool:
         return was_cancelled(server, "first") and was_cancelled(server, "second")
 
-    eventually(both, 5.0, "the model sees the cancellations")
+    eventually(both, 30, "the model sees the cancellations")
 
 
 def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
@@ -374,7 +375,8 @@ def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
 
         before = time.monotonic()
         assert server.stop() == 0
-        assert time.monotonic() - before < 10
+        # It would wait for requests for thirty seconds.
+        assert time.monotonic() - before < 25
 
         _, error = inbox.wait(2)
         assert error.status() == str(grpc.StatusCode.UNAVAILABLE)
@@ -395,7 +397,8 @@ def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Se
         return {i: {kind: of["count"] for kind, of in row.items()} for i, row in found}
 
     # Nothing of earlier tests goes on that would be counted meanwhile.
-    eventually(lambda: counts() == counts(), 30, "streams end")
+    eventually(lambda: total(server, "zmqtriton_executing_count") == 0, 30, "streams end")
+    eventually(lambda: pending(server, "tokens") == 0, 30, "none of them waits")
     before = counts()
     read_tokens(server, 0)
     read_tokens(server, TOKENS)

@@ -21,14 +21,18 @@ class TritonPythonModel:
         pauses = pb_utils.get_input_tensor_by_name(request, "MS").as_numpy()
         for name, milliseconds in zip(ids.ravel(), pauses.ravel()):
             self._write("start", name)
-            self._pause(int(milliseconds), name)
+            if milliseconds < 0:
+                self._wait(request, name.decode())
+            else:
+                time.sleep(int(milliseconds) / 1000)
             self._write("end", name)
         return pb_utils.InferenceResponse(output_tensors=[pb_utils.Tensor("ID", ids)])
 
-    def _pause(self, milliseconds, name):
-        while milliseconds < 0 and not os.path.exists(f"{self._path}.{name.decode()}"):
+    def _wait(self, request, name):
+        while not os.path.exists(f"{self._path}.{name}"):
+            if request.is_cancelled():
+                open(f"{self._path}.{name}.cancelled", "w").close()
             time.sleep(0.005)
-        time.sleep(max(0, milliseconds) / 1000)
 
     def _write(self, event, name):
         record = {
