@@ -14,7 +14,9 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-#: Begins, waits for the word, answers, and dies when the answer has long been sent.
+#: Begins, waits for the word, answers, and dies when the answer has been sent: when each of its
+#: threads has been found asleep ten times in a row, and none that wants to go on, however long the
+#: machine keeps it waiting.
 _LAST = """
 import os
 import pathlib
@@ -23,6 +25,17 @@ import time
 
 import triton_python_backend_utils as pb_utils
 
+def is_asleep(task):
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "S"
+
+def die():
+    own, looks = str(threading.get_native_id()), 0
+    while looks < 10:
+        time.sleep(0.02)
+        others = [t for t in pathlib.Path("/proc/self/task").iterdir() if t.name != own]
+        looks = looks + 1 if all(map(is_asleep, others)) else 0
+    os._exit(3)
+
 class TritonPythonModel:
     def execute(self, requests):
         tensor = pb_utils.get_input_tensor_by_name(requests[0], "DIRECTORY")
@@ -30,7 +43,7 @@ class TritonPythonModel:
         (directory / f"begun-{os.getpid()}").touch()
         while not (directory / "answer").exists():
             time.sleep(0.002)
-        threading.Timer(0.2, os._exit, [3]).start()
+        threading.Thread(target=die).start()
         return [pb_utils.InferenceResponse(output_tensors=[tensor])]
 """
 _CONFIG = """

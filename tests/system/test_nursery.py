@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,11 @@ def nursery_of(server: Server) -> int:
 
 
 def is_born(pid: int) -> bool:
-    """It shares with others what no file backs."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    """It shares with others what no file backs; nobody does who has ended."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return False
     return int(re.findall(r"^Shared_Dirty:\s+(\d+)", rollup, re.MULTILINE)[0]) > 4096
 
 
@@ -137,15 +141,17 @@ def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server, what: str)
 
 
 def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
-    kinds = []
-    for model in ("born", "spawned"):
+    def kinds(model: str) -> list[str]:
         (pid,) = server.stubs(model)
-        links = [
-            os.readlink(link).replace(str(pid), "PID") for link in Path(f"/proc/{pid}/fd").iterdir()
-        ]
-        kinds.append(sorted(re.sub(r"\[\d+\]", "", link) for link in links))
+        found = []
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.append(os.readlink(link).replace(str(pid), "PID"))
+        return sorted(re.sub(r"\[\d+\]", "", link) for link in found)
 
-    assert kinds[1] == kinds[0]
+    with suppress(AssertionError):
+        eventually(lambda: kinds("spawned") == kinds("born"), 20)
+    assert kinds("spawned") == kinds("born")
 
 
 def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
@@ -214,8 +220,8 @@ def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str)
     with pytest.raises(InferenceServerException, match=re.escape(f"({reason})")):
         ask(server, "born", end)
 
+    eventually(lambda: server.stubs("born") not in ([], [before]), 30)
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
-    assert server.stubs("born") != [before]
 
 
 def test_what_a_born_stub_leaves_in_its_group_dies_and_strays_are_reaped(server: Server) -> None:
@@ -231,6 +237,7 @@ def test_what_a_born_stub_leaves_in_its_group_dies_and_strays_are_reaped(server:
     assert psutil.Process(stray).ppid() == server.pids()["supervisor"][0]
     os.kill(stray, signal.SIGTERM)
     eventually(lambda: not psutil.pid_exists(stray), 30)
+    eventually(lambda: server.stubs("born") not in ([], [pid]), 30)
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
 
 
@@ -266,9 +273,12 @@ def test_a_nursery_killed_amid_births_costs_none_of_them(server: Server) -> None
     def kill() -> None:
         while not over.wait(0.05):
             for pid in server.pids().get("nursery", []):
-                # It may be gone already, or be a stub that is just becoming one.
-                if psutil.pid_exists(pid) and "--nursery" in psutil.Process(pid).cmdline():
-                    os.kill(pid, signal.SIGKILL)
+                # It may be gone already, or be a stub that is just becoming one: that cannot
+                # change while it is stopped.
+                with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    is_nursery = "--nursery" in psutil.Process(pid).cmdline()
+                    os.kill(pid, signal.SIGKILL if is_nursery else signal.SIGCONT)
                     killed.append(pid)
 
     killing = threading.Thread(target=kill)
@@ -293,6 +303,7 @@ def test_a_nursery_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
         with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
             client.unload_model("add_sub")
             client.load_model("add_sub")
+        eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30, "the old ones' end")
         return all(is_born(pid) for pid in server.stubs("add_sub"))
 
     # Until the last of those that the tests before have killed is replaced.

@@ -91,7 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     _vary(server, "oldest", ("direct { }", oldest))
     _vary(server, "named", ("TYPE_UINT64", "TYPE_STRING"))
     _vary(server, "small", ("TYPE_UINT64", "TYPE_INT32"))
-    _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 300000"))
+    _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 1500000"))
     _vary(server, "mortal")
     _vary(server, "single", ("max_batch_size: 4", "max_batch_size: 1"))
     decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
@@ -302,10 +302,12 @@ def test_sequences_on_one_stream_keep_their_order(server: Server, model: str) ->
 def test_oldest_batches_the_requests_of_several_sequences(
     server: Server, client: httpclient.InferenceServerClient
 ) -> None:
-    said = _stream(server, "oldest", [(i, _START, 1) for i in (1, 2, 3, 4)])
+    def share_a_batch() -> bool:
+        said = _stream(server, "oldest", [(i, _START, 1) for i in (1, 2, 3, 4)])
+        return any(len(answers[0].batch) > 1 for answers in said.values())
 
-    batches = [{row[0] for row in answers[0].batch} for answers in said.values()]
-    assert any(len(batch) > 1 for batch in batches)
+    # They have 20 ms to meet, which a busy machine may not give them each time.
+    eventually(share_a_batch, 30, "a batch of several")
     # Nothing stands in a batch for those that do not ask.
     for sequence in (1, 2, 3, 4):
         assert [sequence] == [row[0] for row in _ask(client, "oldest", sequence, _END).batch]

@@ -135,16 +135,20 @@ def test_sequences_that_share_batches_have_states_of_their_own(server: Server, m
         with grpcclient.InferenceServerClient(server.grpc_address) as client:
             return [_ask(client, model, sequence, flag, sequence) for flag in flags]
 
-    with ThreadPoolExecutor(4) as threads:
-        said = list(threads.map(run, (1, 2, 3, 4)))
-
     sums = [[100 + sequence * step for step in range(1, 9)] for sequence in (1, 2, 3, 4)]
-    assert sums == [[one.after for one in some] for some in said]
-    batches = [one.batch for some in said for one in some]
-    assert any(len(batch) > 1 for batch in batches)
-    # What fills an empty place has a state too, and that is empty.
-    fillers = [row[1] for batch in batches for row in batch if row[1]["READY"] == [0]]
-    assert all([0] == filler["BEFORE"] for filler in fillers)
+
+    def share_a_batch() -> bool:
+        with ThreadPoolExecutor(4) as threads:
+            said = list(threads.map(run, (1, 2, 3, 4)))
+        assert sums == [[one.after for one in some] for some in said]
+        batches = [one.batch for some in said for one in some]
+        # What fills an empty place has a state too, and that is empty.
+        fillers = [row[1] for batch in batches for row in batch if row[1]["READY"] == [0]]
+        assert all([0] == filler["BEFORE"] for filler in fillers)
+        return any(len(batch) > 1 for batch in batches)
+
+    # Nothing keeps them apart or together; some time they meet.
+    eventually(share_a_batch, 30, "a batch of several")
 
 
 @pytest.mark.row("E75")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-PATH = Path("/dev/shm/zmqtriton_trusted")
+PATH = Path(f"/dev/shm/zmqtriton_trusted_{os.getpid()}")
 COUNT = 1 << 18
 SIZE = 4 * COUNT
 
@@ -41,6 +42,7 @@ def region(server: Server) -> Iterator[Path]:
     finally:
         assert [200] == ask(server, "/v2/systemsharedmemory/unregister", "")
         PATH.unlink()
+        eventually(lambda: not who_maps(server), 20, "nobody has it any more")
 
 
 def ask(server: Server, path: str, body: str) -> list[int]:
@@ -71,12 +73,13 @@ def second() -> set[Any]:
 def who_maps(server: Server) -> set[str]:
     """The roles of processes that have the region mapped."""
     roles = server.pids().items()
-    return {
-        role
-        for role, pids in roles
-        for pid in pids
-        if PATH.name in Path(f"/proc/{pid}/maps").read_text()
-    }
+    return {role for role, pids in roles for pid in pids if PATH.name in _maps(pid)}
+
+
+def _maps(pid: int) -> str:
+    with suppress(OSError):  # it may be dead by now
+        return Path(f"/proc/{pid}/maps").read_text()
+    return ""
 
 
 @pytest.mark.row("C93")
