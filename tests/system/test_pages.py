@@ -207,7 +207,7 @@ def test_strings_are_one_a_line(browser: Browser, typed: str, shape: str, expect
 def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> None:
     # Given a model that waits before each word but the first
     choose(browser, "tokens")
-    browser.fill("#try .field:nth-of-type(1) textarea", "ever so many words " * 3)
+    browser.fill("#try .field:nth-of-type(1) textarea", "ever so many words " * 25)
     browser.click("#try .field input[type=checkbox]")
     browser.fill("#try .field:nth-of-type(2) textarea", "300")
 
@@ -219,13 +219,13 @@ def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> N
     # Then that is there, the rest is not, and another request may be made
     browser.wait_for("document.querySelector('#try .state').innerText.startsWith('stopped')")
     assert '"ever"' in first
-    assert 12 > browser.value("document.querySelectorAll('#try .events li').length")
+    assert 100 > browser.value("document.querySelectorAll('#try .events li').length")
     browser.fill("#try .field:nth-of-type(2) textarea", "0")
     run(browser)
     events = browser.value(
         "[...document.querySelectorAll('#try .events span')].map((span) => span.innerText)"
     )
-    assert ['"ever"', '"so"', '"many"', '"words"'] * 3 == [e.split()[-1] for e in events]
+    assert ['"ever"', '"so"', '"many"', '"words"'] * 25 == [e.split()[-1] for e in events]
 
 
 def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:

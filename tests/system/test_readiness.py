@@ -146,8 +146,8 @@ def test_one_call_at_a_time_answers_all_who_ask_and_a_hung_one_means_no(server: 
     before = _asked(server, "sync")
 
     with ThreadPoolExecutor(8) as threads:
-        asking = [threads.submit(_model_status, server, "sync") for _ in range(8)]
         begun = time.monotonic()
+        asking = [threads.submit(_model_status, server, "sync") for _ in range(8)]
         assert [400] * 8 == [one.result(_LONG_S)[0] for one in asking]
         assert time.monotonic() - begun > 4  # none of them was told before its time
     assert before + 1 == _asked(server, "sync")
