@@ -34,6 +34,8 @@ _PRIORITIES = {"E": 3, "W": 4, "I": 6, "V": 7}
 
 #: Of one place in the code: clients can make some of them happen as often as they like.
 MAX_LINES_A_SECOND = 100
+#: That the log cannot be written is said so often.
+_TELL_EVERY_S = 60.0
 _LEFT_OUT = "left out %d more lines like those before"
 
 
@@ -51,7 +53,8 @@ def line(
     """One record, without the newline; its origin is (pid, file, line)."""
     if form == "json":
         pid, file, number = origin
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now_s))
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_s))
+        stamp = f"{seconds}.{int(now_s % 1 * 1_000_000):06d}Z"
         record = {"time": stamp, "level": level, "pid": pid, "at": f"{file}:{number}", "text": text}
         return json.dumps(record)
     return _head(level, origin, now_s, form) + quote(text)
@@ -150,6 +153,9 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
         self._lines: dict[tuple[str, int], tuple[float, int]] = {}
         #: The last line that was left out of each place, and how many those were.
         self._left_out: dict[tuple[str, int], tuple[logging.LogRecord, int]] = {}
+        #: Lines that could not be written, and when that was last told.
+        self._lost = 0
+        self._told_s = -math.inf
 
     def emit(self, record: logging.LogRecord) -> None:
         now_s = self._clock()
@@ -157,6 +163,23 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
             self._tell(now_s)
         if hasattr(record, "origin") or self._has_room(record, now_s):
             super().emit(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk must not fill stderr with one traceback for each line that is lost."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._lost += 1
+        now_s = self._clock()
+        if now_s < self._told_s + _TELL_EVERY_S:
+            return
+        self._told_s = now_s
+        try:
+            sys.stderr.write(f"cannot write the log: {error}; lines lost so far: {self._lost}\n")
+            sys.stderr.flush()
+        except OSError:
+            pass  # that is where the log goes
 
     def close(self) -> None:
         """Called when the process ends."""

@@ -118,7 +118,10 @@ def test_a_python_model_runs_its_own_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("filename", "expected"),
     [
-        ("gone.py", "Python model file not found in '{model}/1/gone.py'"),
+        (
+            "gone.py",
+            "Python model file not found in '{model}/1/gone.py' Did you mean 'model.py'?",
+        ),
         ("model.txt", "Model name must end with '.py'. Model name is \"model.txt\"."),
         ("../../x.py", "must stay within the model repository"),
         ("/etc/x.py", "must stay within the model repository"),

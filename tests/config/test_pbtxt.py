@@ -123,6 +123,24 @@ def test_a_missing_file_names_the_path_and_the_cause(tmp_path: Path) -> None:
     assert f"failed to open text file for read {path}: No such file or directory" == text_of(error)
 
 
+def test_the_mark_that_editors_of_windows_write_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_bytes(b'\xef\xbb\xbfname: "m"\r\nmax_batchsize: 1\r\n')
+
+    with pytest.raises(ConfigError, match=r"config\.pbtxt:2:1: .*max_batchsize"):
+        read_config(path)
+    path.write_bytes(b'\xef\xbb\xbfname: "m"\r\n')
+    assert "m" == read_config(path).name
+
+
+def test_utf16_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.pbtxt"
+    path.write_bytes('name: "m"'.encode("utf-16"))
+
+    with pytest.raises(ConfigError, match="the text is UTF-16, not UTF-8"):
+        read_config(path)
+
+
 def test_a_file_that_is_not_utf8_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "config.pbtxt"
     path.write_bytes(b'name: "m"\n# caf\xe9\n')

@@ -35,6 +35,33 @@ def test_the_json_form_is_json() -> None:
     assert ("E", 42, "core.py:7", 'a "b"\n') == tuple(
         record[k] for k in ("level", "pid", "at", "text")
     )
+    assert "2023-11-14T22:13:20.250000Z" == record["time"]
+
+
+class _Full(io.StringIO):
+    def flush(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+def test_a_disk_that_is_full_is_told_once_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [5.0]
+    handler = logs.Stream(_Full(), clock=lambda: now[0])
+    record = logging.LogRecord("x", logging.INFO, "/a.py", 1, "text", None, None)
+
+    for _ in range(3):
+        handler.emit(record)
+    now[0] = 65.0
+    handler.emit(record)
+
+    told = "cannot write the log: [Errno 28] No space left on device; lines lost so far: "
+    assert [f"{told}1", f"{told}4"] == capsys.readouterr().err.splitlines()
+
+
+def test_a_log_that_goes_to_a_full_stderr_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", _Full())
+    record = logging.LogRecord("x", logging.INFO, "/a.py", 1, "text", None, None)
+
+    logs.Stream(_Full()).emit(record)
 
 
 def test_a_flood_of_one_kind_is_cut_and_counted() -> None:

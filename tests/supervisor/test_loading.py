@@ -355,7 +355,11 @@ def test_a_failed_start_up_model_ends_the_server() -> None:
 
     world.start()
 
-    assert world.complaints == ["error: creating server: Internal - failed to load all models"]
+    (complaint,) = world.complaints
+    assert complaint.splitlines() == [
+        "error: creating server: Internal - failed to load all models",
+        "Not loaded: bad; the table above says why. --exit-on-error=false serves the others.",
+    ]
     assert world.status == 1
     assert world.alive == set()
     reason = "UNAVAILABLE: Internal: ModuleNotFoundError: No module named 'x'"

@@ -35,3 +35,14 @@ def test_http_opens_without_a_grpc_that_does_not_come_up() -> None:
     world.advance(5.0)
 
     assert 1 == len(world.to("http-arbiter", wire.Open))
+
+
+def test_of_very_many_models_that_failed_some_are_named() -> None:
+    names = [f"bad{number:02}" for number in range(12)]
+    world = World(*map(blueprint, names), control_mode="none")
+    world.stubs.update(dict.fromkeys(names, "ValueError"))
+
+    world.start()
+
+    (complaint,) = world.complaints
+    assert f"\nNot loaded: {', '.join(names[:10])} and 2 more; the table" in complaint

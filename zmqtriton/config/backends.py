@@ -204,5 +204,7 @@ def _own_file(config: Any, model_dir: Path, version: int) -> Path:
             "the model repository"
         )
     if not path.is_file():
-        raise ConfigError(f"Python model file not found in '{path}'")
+        others = sorted(p.name for p in path.parent.glob("*.py"))
+        meant = others[0] if len(others) == 1 else closest(path.name, others)
+        raise ConfigError(Problem(f"Python model file not found in '{path}'", meant=meant))
     return path

@@ -7,6 +7,7 @@ nothing: that is the work of `defaults` and `validation`.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from dataclasses import replace
@@ -42,10 +43,12 @@ def read_text(path: Path) -> str:
     if size > MAX_CONFIG_BYTES:
         raise ConfigError(Problem(_unread(path), path=str(path), detail=_too_large(size)))
     try:
-        return data.decode("utf-8")
+        # Editors of Windows begin a file with a mark, which is no part of its text.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        detail = "the text is not UTF-8"
+        is_wide = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        detail = f"the text is {'UTF-16, ' if is_wide else ''}not UTF-8"
         raise ConfigError(
             Problem(_unread(path), path=str(path), line=line, detail=detail)
         ) from error

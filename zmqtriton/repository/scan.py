@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 CONFIG_FILE = "config.pbtxt"
 CONFIG_FOLDER = "configs"
+_MODEL_FILE = "model.py"
 #: Directories of a model that belong to it without being a version.
 DATA_FOLDERS = ("warmup", "initial_state")
 
@@ -193,7 +194,24 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
             )
         else:
             versions[int(name)] = directory
+    if not versions and (path / _MODEL_FILE).is_file():
+        warnings.append(
+            f"'{path / _MODEL_FILE}' must lie in the directory of a version: "
+            f"'{path / '1' / _MODEL_FILE}'"
+        )
     return versions
+
+
+def advice(repository: Path) -> str:
+    """What was probably meant by a directory that holds no models, or "". Raises InternalError."""
+    inside = subdirectories(repository)
+    places = [repository, *(path for path in inside if _DIGITS.fullmatch(path.name))]
+    if (repository / CONFIG_FILE).is_file() or any((p / _MODEL_FILE).is_file() for p in places):
+        return (
+            f"'{repository}' looks like a model, not like a directory of models; "
+            f"did you mean --model-repository={repository.absolute().parent}?"
+        )
+    return "" if inside else f"there is no model in '{repository}'"
 
 
 def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path]) -> str:

@@ -149,6 +149,9 @@ class Log(NamedTuple):
 
     level: str
     text: str
+    #: Where in our code it was decided.
+    file: str = ""
+    line: int = 0
 
 
 class Notify(NamedTuple):

@@ -14,6 +14,13 @@ _LINES_A_SECOND = 1000
 
 def set_up(options: Options) -> IO[str]:
     """The stream. Raises OSError where the log file cannot be opened."""
-    stream = open(options.log_file, "a", encoding="utf-8") if options.log_file else sys.stderr  # noqa: SIM115
+    stream = sys.stderr
+    if options.log_file:
+        try:
+            stream = open(options.log_file, "a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise OSError(
+                f"cannot open the log file '{options.log_file}': {error.strerror}"
+            ) from error
     logs.configure(logs.Wanted.of(vars(options)), stream, _LINES_A_SECOND)
     return stream

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 from collections.abc import Callable
 
 from zmqtriton.supervisor.actions import Action, Log
@@ -45,7 +46,8 @@ class Plan:
         self._actions.extend(actions)
 
     def log(self, level: str, text: str) -> None:
-        self.do(Log(level, text))
+        caller = sys._getframe(1)
+        self.do(Log(level, text, caller.f_code.co_filename, caller.f_lineno))
 
     def take(self) -> list[Action]:
         """The actions since the last time."""

@@ -38,6 +38,7 @@ from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.scan import (
     DUPLICATE_REASON,
     ScannedModel,
+    advice,
     choose_versions,
     not_found,
     not_unique,
@@ -90,6 +91,16 @@ class Repository:
     def paths(self) -> tuple[str, ...]:
         """Those that are looked into now."""
         return (*(os.path.abspath(path) for path in self._paths), *self._remote)
+
+    def advice(self) -> list[str]:
+        """What looks wrong with the repositories as such, where they can be read."""
+        found = []
+        for path in self._paths:
+            try:
+                found.append(advice(path))
+            except InternalError:
+                pass  # which the start will tell
+        return [text for text in found if text]
 
     def register(self, path: str) -> None:
         """Looks into this one too. Raises InvalidArgument and AlreadyExists."""

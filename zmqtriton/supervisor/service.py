@@ -131,6 +131,8 @@ class Service:
         self._log_ring = log_ring.attach()
         self._core.log_lines = self._log_ring.read
         self._status: int | None = None
+        #: For whoever started it, behind all that is logged until it ends.
+        self._complaints: list[str] = []
         self._gauge = MemoryGauge(self._selector, self._core.demand.measured)
         self._next_look_s = 0.0
         self._signals, self._wakeup = socket.socketpair()
@@ -170,10 +172,14 @@ class Service:
         self._selector.register(control, selectors.EVENT_READ, lambda: self._accept(control))
         self._catch_signals()
         tables.tell_python_settings(self._options)
+        for text in self._repository.advice():
+            _log.warning("%s", text)
         self._core.start(time.time())
         self._perform()
         while self._status is None:
             self._turn()
+        for text in self._complaints:
+            tables.print_plain(text)
         return self._status
 
     def _turn(self) -> None:
@@ -329,7 +335,10 @@ class Service:
             self.on_open()
 
     def _write_log(self, action: actions.Log) -> None:
-        _log.log(LEVEL_NUMBERS[action.level], "%s", action.text)
+        level = LEVEL_NUMBERS[action.level]
+        if _log.isEnabledFor(level):
+            place = (action.file, action.line)
+            _log.handle(_log.makeRecord(_log.name, level, *place, "%s", (action.text,), None))
 
     def _change_log(self, action: actions.ChangeLog) -> None:
         logs.change(action.wanted)
@@ -345,7 +354,7 @@ class Service:
         self._notifier.send(action.text)
 
     def _complain(self, action: actions.Complain) -> None:
-        tables.print_plain(action.text)
+        self._complaints.append(action.text)
 
     def _exit(self, action: actions.Exit) -> None:
         self._status = action.status

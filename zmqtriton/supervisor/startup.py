@@ -21,6 +21,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 SETTLED_S = 1.0
 
 _NOT_ALL = "failed to load all models"
+_MOST_NAMED = 10
 
 
 class Served(Protocol):
@@ -49,7 +50,7 @@ class Startup:
         self._policy = policy
         self._served = served
         self._left: set[str] = set()
-        self._has_failed = False
+        self._failed: list[str] = []
         self.is_over = False
 
     def begin(self) -> None:
@@ -68,7 +69,8 @@ class Startup:
         self._finish_if_tried()
 
     def _tried(self, name: str, error: ZmqTritonError | None) -> None:
-        self._has_failed |= error is not None
+        if error is not None:
+            self._failed.append(name)
         self._left.discard(name)
         self._finish_if_tried()
 
@@ -78,14 +80,23 @@ class Startup:
         self.is_over = True
         models = self._served.models.values()
         self._plan.do(ShowTables(sorted(row for model in models for row in model.rows())))
-        if self._has_failed and self._policy.exit_on_error:
-            self._give_up(_NOT_ALL)
+        if self._failed and self._policy.exit_on_error:
+            self._give_up(f"{_NOT_ALL}\n{self._name_failed()}")
             return
-        if self._has_failed:
+        if self._failed:
             self._plan.log("E", f"Internal: {_NOT_ALL}")
         self._served.open()
         if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
             self._poll()
+
+    def _name_failed(self) -> str:
+        names = sorted(self._failed)
+        more = len(names) - _MOST_NAMED
+        shown = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return (
+            f"Not loaded: {shown}; the table above says why. "
+            "--exit-on-error=false serves the others."
+        )
 
     def _give_up(self, text: str) -> None:
         self.is_over = True
