@@ -159,6 +159,30 @@ def test_a_request_s_large_tensors_are_references_until_it_is_answered() -> None
     run(test)
 
 
+def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once() -> None:
+    async def test(world: World) -> None:
+        asked: list[CheckedRequest] = []
+
+        def ask(request: CheckedRequest) -> int:
+            asked.append(request)
+            return 1 + len(asked)
+
+        await world.send(LARGE, own_id=1)
+        fits = _request(Tensor("IN", 2, [1], LARGE))
+        too_much = _request(Tensor("A", 2, [1], LARGE), Tensor("B", 2, [1], bytes(5_000_000)))
+
+        assert world.payload.send_now(too_much, ask) is None
+        assert ([], 1) == (asked, world.payload.arena.used)
+        assert 2 == world.payload.send_now(fits, ask)
+
+        assert Reference is type(asked[0].body.inputs[0].data)
+        assert 2 == world.payload.arena.used
+        world.payload.answered(2)
+        assert 1 == world.payload.arena.used
+
+    run(test)
+
+
 def test_a_request_that_cannot_be_sent_leaves_nothing() -> None:
     async def test(world: World) -> None:
         def refuse(request: Any) -> int:

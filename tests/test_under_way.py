@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from zmqtriton_floor.check import Admission
-from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.memory import INLINE_BYTES
-from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor, encode_body
+from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.wire import Reference, Region, RequestBody, ResponseBody, Tensor, encode_body
 from zmqtriton_frontends.kserve import CheckedRequest, Options
+from zmqtriton_frontends.regions import Place, Regions
 from zmqtriton_frontends.under_way import UnderWay
 
 SMALL = ResponseBody({}, [Tensor("OUTPUT0", 11, [2], b"abcdefgh")])
@@ -22,11 +23,15 @@ OPENED = ResponseBody({}, [Tensor("OUTPUT0", 11, [50_000], bytes(200_000))])
 
 
 class FakePayload:
-    """A segment that is there a turn later."""
+    """A segment that is there a turn later, or at once."""
 
     def __init__(self) -> None:
         self.opened: list[ResponseBody] = []
+        self.is_mapped = False
         self.problem: Exception | None = None
+
+    def open_now(self, response: ResponseBody) -> ResponseBody | None:
+        return OPENED if self.is_mapped else None
 
     async def open(self, response: ResponseBody) -> ResponseBody:
         self.opened.append(response)
@@ -37,17 +42,24 @@ class FakePayload:
 
 
 class FakeGateway:
-    """Notes what it is asked; large requests are never answered."""
+    """Notes what it is asked; what there is no room for is never answered."""
 
     def __init__(self) -> None:
         self.payload = FakePayload()
+        self.catalogue: Any = self
+        self.regions = Regions()
+        self.has_room = True
+        self.refusal: Exception | None = None
         self.begun: list[UnderWay] = []
         self.cancelled: list[int] = []
         self.infers = 0
 
-    def begin(self, request: CheckedRequest, reply: UnderWay) -> int:
+    def begin(self, request: CheckedRequest, reply: UnderWay) -> int | None:
+        assert not request.places
+        if self.refusal is not None:
+            raise self.refusal
         self.begun.append(reply)
-        return len(self.begun)
+        return len(self.begun) if self.has_room else None
 
     def cancel(self, own_id: int) -> None:
         self.cancelled.append(own_id)
@@ -70,10 +82,10 @@ class Noted(UnderWay):
         super().__init__(gateway)
         self.answers: list[ResponseBody | Exception] = []
 
-    def ask(self, size: int = 8) -> None:
+    def ask(self, **places: Place) -> None:
         nothing: Any = None  # what is of no importance here
-        body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [size // 4], bytes(size))])
-        self._send(CheckedRequest(nothing, body, Admission(0, 0), Options(), {}))
+        body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
+        self._send(CheckedRequest(nothing, body, Admission(0, 0), Options(), places))
 
     def work(self, work: Awaitable[ResponseBody]) -> None:
         async def done() -> ResponseBody:
@@ -135,6 +147,19 @@ def test_a_response_with_large_tensors_is_opened_first() -> None:
     play(scenario)
 
 
+def test_what_lies_where_this_process_reads_already_is_answered_within_the_call() -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.payload.is_mapped = True
+        world.one.ask()
+
+        world.one.set_result(encode_body(LARGE))
+
+        assert [OPENED] == world.one.answers
+        assert [] == world.gateway.payload.opened
+
+    play(scenario)
+
+
 def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_leased() -> None:
     async def scenario(world: World) -> None:
         world.one.ask()
@@ -177,10 +202,11 @@ def test_a_body_that_is_no_response_is_an_error() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize(("size", "own_id", "infers"), [(8, 1, 0), (INLINE_BYTES + 8, 0, 1)])
-def test_who_leaves_has_the_request_cancelled(size: int, own_id: int, infers: int) -> None:
+@pytest.mark.parametrize(("has_room", "own_id", "infers"), [(True, 1, 0), (False, 0, 1)])
+def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infers: int) -> None:
     async def scenario(world: World) -> None:
-        world.one.ask(size)
+        world.gateway.has_room = has_room
+        world.one.ask()
         await world.turn()
 
         world.one.cancel()
@@ -207,5 +233,74 @@ def test_who_leaves_amid_the_work_on_an_answer_has_it_ended() -> None:
 
         assert work.cancelled()
         assert [OPENED] == world.one.answers
+
+    play(scenario)
+
+
+@pytest.fixture
+def region() -> Iterator[int]:
+    descriptor = os.memfd_create("client")
+    os.truncate(descriptor, 100)
+    yield descriptor
+    os.close(descriptor)
+
+
+def _is_claimed(regions: Regions) -> bool:
+    """Asked last: the region is gone then."""
+    left: list[int] = []
+    regions.on_left = left.append
+    regions.remove(1)
+    regions.close()
+    return left != [1]
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.gateway.has_room = has_room
+        world.one.ask(OUTPUT0=Place("r", 0, 8))
+        await world.turn()
+
+        world.one.cancel()
+        await world.turn()
+
+        assert not _is_claimed(world.gateway.regions)
+
+    play(scenario)
+
+
+def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.one.ask(OUTPUT0=Place("r", 10, 8))
+
+        world.one.set_result(encode_body(SMALL))
+
+        assert b"abcdefgh" == os.pread(region, 8, 10)
+        assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
+        assert not _is_claimed(world.gateway.regions)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("reason", ["refused", "failed", "too large"])
+def test_a_claim_ends_with_whatever_becomes_of_the_request(region: int, reason: str) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        if reason == "refused":
+            world.gateway.refusal = Unavailable("Server exiting")
+            with pytest.raises(Unavailable):
+                world.one.ask(OUTPUT0=Place("r", 0, 8))
+        else:
+            world.one.ask(OUTPUT0=Place("r", 0, 7))
+        if reason == "failed":
+            world.one.set_exception(Unavailable("it died"))
+            assert [Unavailable] == [type(error) for error in world.one.answers]
+        elif reason == "too large":
+            world.one.set_result(encode_body(SMALL))
+            assert [InternalError] == [type(error) for error in world.one.answers]
+
+        assert not _is_claimed(world.gateway.regions)
 
     play(scenario)

@@ -24,11 +24,9 @@ from zmqtriton_frontends.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.outgoing import Outgoing
 from zmqtriton_frontends.payload import MESSAGES, Payload
-from zmqtriton_frontends.references import is_large
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.replies import Reply
-from zmqtriton_frontends.streams import ResponseStream, Streams
-from zmqtriton_frontends.streams import StreamItem as StreamItem  # for our callers
+from zmqtriton_frontends.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.traces import Traces
 from zmqtriton_frontends.unanswered import Unanswered
 
@@ -96,7 +94,7 @@ class Gateway:
         if request.places:
             with self.catalogue.regions.claim(request.places) as claim:
                 return claim.store(await self.infer(request._replace(places=NO_PLACES)))
-        own_id = await self._send_request(request)
+        own_id = await self.payload.send(request, self._ask)
         reply = self._replies[own_id] = self._loop.create_future()
         try:
             data = await reply
@@ -108,9 +106,12 @@ class Gateway:
             del reply  # the error in it knows this frame: both would stay until a collection
         return await self.payload.open(wire.decode_response(data))
 
-    def begin(self, request: CheckedRequest, reply: Reply) -> int:
-        """Small ones only, without places; the reply gets the response's body. Its id."""
-        self._replies[own_id := self._ask(request)] = reply
+    def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
+        """Only without places; the reply gets the response's body. Its id; None where memory has
+        to be made first, which infer() waits for."""
+        own_id = self.payload.send_now(request, self._ask)
+        if own_id is not None:
+            self._replies[own_id] = reply
         return own_id
 
     async def stream(self, request: CheckedRequest) -> AsyncGenerator[StreamItem, None]:
@@ -125,7 +126,7 @@ class Gateway:
                     async for item in items:
                         yield item.stored(claim.store)
             return
-        own_id = await self._send_request(request)
+        own_id = await self.payload.send(request, self._ask)
         self._replies[own_id] = stream = ResponseStream(self._loop, own_id)
         self._streams.add(stream)
         ready = stream.reader.ready
@@ -144,12 +145,6 @@ class Gateway:
                 self.payload.discard(body)
             self.streams.left(stream)
             self._streams.discard(stream)
-
-    async def _send_request(self, request: CheckedRequest) -> int:
-        """Its id. Large tensors are put where its stub can map them."""
-        if is_large(request.body):
-            return await self.payload.send(request, self._ask)
-        return self._ask(request)
 
     def _ask(self, request: CheckedRequest) -> int:
         """Sends it with the next message; its id."""

@@ -13,20 +13,20 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.cache_keys import Keys, keys_of
+from zmqtriton_floor.cache_keys import keys_of
 from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.memory import IDLE_S, INLINE_BYTES, Allocation, Arena, block_of, held
-from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
+from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.gathered import Gathered as Gathered  # for our callers
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.lending import Lending
-from zmqtriton_frontends.references import blocks_of, references_of
-from zmqtriton_frontends.regions import Contents
+from zmqtriton_frontends.placing import Placed
+from zmqtriton_frontends.references import blocks_of, is_large, references_of
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,6 @@ _RELEASE_AFTER_S = 0.003
 _MAX_WAITING_RELEASES = 8
 #: Where a tensor begins within a page, for numpy and what lies behind it.
 _ALIGNMENT = 64
-_WORD_BYTES = 8
 
 _LATE = "The supervisor did not answer in time."
 _Heard = tuple[Any, int | None]  # a message and its descriptor
@@ -84,19 +83,47 @@ class Payload:
 
     # -------------------------------------------------------------- requests
 
-    async def send(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int:
+    def send_now(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int | None:
         """Has `ask` send it with references for its large tensors; returns its id, which answered()
-        is to be called with. Unavailable where memory is short."""
+        is to be called with. None where memory has to be made first: then nothing was done."""
+        if not is_large(request.body):
+            return ask(request)
+        placed = self._placed(request)
+        placing = placed.place(request.body)
+        if next(placing, None) is not None:
+            placing.close()
+            return None
+        return self._send(request, placed, ask)
+
+    async def send(self, request: CheckedRequest, ask: Callable[[CheckedRequest], int]) -> int:
+        """The same, when there is memory. Unavailable where that is short."""
+        if not is_large(request.body):
+            return ask(request)
+        placed = self._placed(request)
+        with closing(placed.place(request.body)) as placing:
+            size = next(placing, None)
+            while size is not None:
+                room = await self._allocate(size)
+                try:
+                    size = placing.send(room)
+                except StopIteration:
+                    break
+        return self._send(request, placed, ask)
+
+    def _placed(self, request: CheckedRequest) -> Placed:
         keys = self.keys if self.keys and request.model.is_hashed else None
-        with ExitStack() as lent:
-            placed, blocks, cache_key = await self._place(request.body, lent, keys)
-            try:
-                own_id = ask(request._replace(body=placed, cache_key=cache_key))
-            except BaseException:
-                self.arena.free(blocks)
-                raise
-            self._blocks[own_id] = blocks
-            self._lending.asked(own_id, lent)
+        return Placed(self.arena, self._lending, keys)
+
+    def _send(
+        self, request: CheckedRequest, placed: Placed, ask: Callable[[CheckedRequest], int]
+    ) -> int:
+        try:
+            own_id = ask(request._replace(body=placed.body, cache_key=placed.cache_key))
+        except BaseException:
+            placed.take_back()
+            raise
+        self._blocks[own_id] = placed.blocks
+        self._lending.asked(own_id, placed.lent)
         return own_id
 
     def answered(self, own_id: int) -> None:
@@ -104,52 +131,6 @@ class Payload:
         if self._blocks:
             self.arena.free(self._blocks.pop(own_id, ()))
         self._lending.answered(own_id)
-
-    async def _place(
-        self, body: RequestBody, lent: ExitStack, keys: Keys | None
-    ) -> tuple[RequestBody, list[int], bytes]:
-        inputs: list[wire.Tensor] = []
-        blocks: list[int] = []
-        parts: list[bytes] = []
-        with ExitStack() as regions:
-            for tensor in body.inputs:  # all of them, before anything is awaited
-                if type(tensor.data) is Contents:
-                    regions.enter_context(tensor.data)
-            try:
-                for tensor in body.inputs:
-                    data = tensor.data
-                    if len(data) > INLINE_BYTES:
-                        # What is to be found again must not be a client's, which may change it.
-                        reference = self._lending.lend(data, lent) if keys is None else None
-                        if reference is None:
-                            reference, data = await self._put(data, blocks)
-                        tensor = tensor._replace(data=reference)
-                    if keys is not None:
-                        tensor, part = keys.marked(tensor, data)
-                        parts.append(part)
-                    inputs.append(tensor)
-            except BaseException:
-                self.arena.free(blocks)
-                raise
-        cache_key = b"" if keys is None else keys.of_parts(body.outputs, parts)
-        return body._replace(inputs=inputs), blocks, cache_key
-
-    async def _put(self, data: Any, blocks: list[int]) -> tuple[Reference, memoryview]:
-        """Where it is from now on. Adds the block that it takes, also if this raises."""
-        if type(data) is memoryview:
-            reference = self.arena.locate(data)
-            # Models expect their arrays where numbers of any size may begin.
-            if reference is not None and reference.offset % _WORD_BYTES == 0:
-                self.arena.lease([reference.block])
-                blocks.append(reference.block)
-                return reference, data
-        allocation = await self._allocate(len(data))
-        blocks.append(allocation.reference.block)
-        if type(data) is Contents:
-            data.read_into(allocation.view)
-        else:
-            allocation.view[:] = data
-        return allocation.reference, allocation.view
 
     async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
         """Room in the arena for a request's body, so that its tensors, which begin at that byte of
@@ -172,8 +153,8 @@ class Payload:
 
     async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
         """A request's body in one piece; what is small or finds no room lies elsewhere."""
-        is_large = size - tensors_at > INLINE_BYTES
-        room = await self.reserve(size, tensors_at) if is_large else None
+        has_large = size - tensors_at > INLINE_BYTES
+        room = await self.reserve(size, tensors_at) if has_large else None
         if room is None:
             return Gathered(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         position = 0
@@ -184,20 +165,25 @@ class Payload:
 
     # ------------------------------------------------------------- responses
 
-    async def open(self, response: ResponseBody) -> ResponseBody:
+    def open_now(self, response: ResponseBody) -> ResponseBody | None:
         """The response with its large tensors as views, whose memory is released with the last of
-        them. Unavailable where it is gone."""
+        them. None where their memory has to be asked for first: then nothing was done."""
         references = references_of(response)
-        if not references:
-            return response
-        blocks = [block_of(reference) for reference in references]
+        return None if self.mappings.missing(references) else self._open(response, references)
+
+    async def open(self, response: ResponseBody) -> ResponseBody:
+        """The same, however long it takes. Unavailable where the memory is gone."""
+        references = references_of(response)
+        missing = self.mappings.missing(references)
+        if missing:
+            await self._map_all(missing, [block_of(reference) for reference in references])
+        return self._open(response, references)
+
+    def _open(self, response: ResponseBody, references: list[Reference]) -> ResponseBody:
         try:
-            missing = self.mappings.missing(references)
-            if missing:
-                await self._map_all(missing, blocks)
             arrays = iter(self.mappings.open(references, is_leased=True))
         except BaseException:
-            self._released(blocks)
+            self._released([block_of(reference) for reference in references])
             raise
         outputs = [
             tensor._replace(data=memoryview(next(arrays)))
@@ -223,6 +209,9 @@ class Payload:
         try:
             for owner, segment in missing:
                 await self._map(owner, segment)
+        except BaseException:
+            self._released(blocks)
+            raise
         finally:
             self._opening.remove(blocks)
 

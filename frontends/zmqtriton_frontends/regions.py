@@ -234,6 +234,10 @@ class Claim:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """To be called once, where this is not used with `with`."""
         for region, _ in self._places.values():
             region.claims -= 1
             self._released(region)

@@ -1,4 +1,4 @@
-"""One request under way that needs neither a task nor a future, unless its tensors are large.
+"""One request under way that needs neither a task nor a future, unless memory has to be made first.
 
 The base of what answers most inferences over HTTP and over gRPC: the gateway gives it the reply. A
 subclass says what is made of that, and may not block, since it is called amid reading from the
@@ -16,7 +16,8 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.kserve import CheckedRequest
-from zmqtriton_frontends.references import has_references, is_large
+from zmqtriton_frontends.references import has_references
+from zmqtriton_frontends.regions import NO_PLACES, Claim
 from zmqtriton_frontends.trace import Trace
 
 _T = TypeVar("_T")
@@ -25,7 +26,7 @@ _T = TypeVar("_T")
 class UnderWay:
     """Its subclasses have _respond() and _refuse(), one of which is called once."""
 
-    __slots__ = ("_gateway", "_id", "_is_opening", "_task", "_trace")
+    __slots__ = ("_claim", "_gateway", "_id", "_is_opening", "_task", "_trace")
 
     #: What traces call the sending of its answer.
     SENDING: ClassVar[str]
@@ -34,6 +35,8 @@ class UnderWay:
         self._gateway = gateway
         #: What the gateway knows it by; 0: it waits for its model, or a task asks for it.
         self._id = 0
+        #: Clients' shared memory that the outputs go to.
+        self._claim: Claim | None = None
         self._task: asyncio.Task[Any] | None = None
         #: The task maps what its response refers to.
         self._is_opening = False
@@ -41,10 +44,18 @@ class UnderWay:
 
     def _send(self, checked: CheckedRequest) -> None:
         self._trace = checked.trace
-        if checked.places or is_large(checked.body):
+        if checked.places:
+            self._claim = self._gateway.catalogue.regions.claim(checked.places)
+            checked = checked._replace(places=NO_PLACES)
+        try:
+            own_id = self._gateway.begin(checked, self)
+        except BaseException:
+            self._give_back()
+            raise
+        if own_id is None:
             self._await(self._gateway.infer(checked), self._take)
         else:
-            self._id = self._gateway.begin(checked, self)
+            self._id = own_id
 
     def cancel(self) -> None:
         """Nobody waits for it any more; nothing if it is answered."""
@@ -56,6 +67,7 @@ class UnderWay:
         # before its first step would never know what there is to release.
         if task is not None and not self._is_opening:
             task.cancel()
+        self._give_back()
 
     # -------------------------------------------------- called by the gateway
 
@@ -66,14 +78,19 @@ class UnderWay:
         try:
             response = wire.decode_response(body)
             if has_references(response):
-                self._is_opening = True
-                self._await(self._gateway.payload.open(response), self._opened)
-            else:
-                self._take(response)
+                payload = self._gateway.payload
+                opened = payload.open_now(response)
+                if opened is None:
+                    self._is_opening = True
+                    self._await(payload.open(response), self._opened)
+                    return
+                response = opened
+            self._take(response)
         except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
             self.set_exception(error)
 
     def set_exception(self, error: Exception, /) -> None:
+        self._give_back()
         self._end_trace(str(error))
         self._refuse(error)
 
@@ -102,7 +119,15 @@ class UnderWay:
     def _take(self, response: ResponseBody) -> None:
         if self._trace is not None:
             self._trace.mark("INFER_RESPONSE_COMPLETE")
+        if self._claim is not None:
+            response = self._claim.store(response)
+            self._give_back()
         self._respond(response)
+
+    def _give_back(self) -> None:
+        if self._claim is not None:
+            self._claim.give_back()
+            self._claim = None
 
     def _end_trace(self, problem: str = "") -> None:
         if self._trace is not None:

@@ -175,7 +175,9 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
 
             connection.send(h2.reset(1))
 
-            eventually(lambda: place.freed == [7] and place.watched() is None, within_s=20)
+            eventually(lambda: place.freed == [7], within_s=20)
+            server.do(server.gateway.begun.clear)
+            eventually(lambda: place.watched() is None, within_s=20)
     finally:
         gc.enable()
 

@@ -62,6 +62,37 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames() -> None
     assert {} == talk.connection.streams
 
 
+def test_large_pieces_are_sent_from_where_they_lie_in_frames_that_have_several() -> None:
+    talk = Talk(h2.PREFACE + h2.settings({4: 1 << 20, 5: 1 << 20}) + window(0, 1 << 20))
+    stream = talk.open(1, flags=END)
+    talk.frames()
+    first, second = memoryview(bytes(100_000)), memoryview(bytes(200_000))
+    pieces: list[bytes | memoryview] = [b"head", first, b"name", second]
+
+    talk.connection.answer(stream, b"h", pieces, b"t")
+
+    lying = [piece.obj for piece in talk.connection.out if type(piece) is memoryview]
+    assert [id(first.obj), id(second.obj)] == [id(obj) for obj in lying]
+    found = talk.frames()
+    assert [300_008] == [len(frame.payload) for frame in found if frame.kind == frames.DATA]
+    assert b"".join(pieces) == data_of(found, 1)
+
+
+def test_what_waits_can_be_made_the_connections_own() -> None:
+    talk = Talk()
+    stream = talk.open(1, flags=END)
+    data = memoryview(random.Random(2).randbytes(300_000))
+    talk.connection.answer(stream, b"h", [b"head", data], b"t")
+    found = talk.frames()
+
+    stream.keep_outgoing()
+
+    assert all(piece.obj is not data.obj for piece in stream.outgoing)
+    talk.send(window(0, 1_000_000), window(1, 1_000_000))
+    found += talk.frames_to_the_end()
+    assert b"head" + data == data_of(found, 1)
+
+
 def test_a_client_may_take_room_back() -> None:
     talk = Talk()
     stream = talk.open(1)

@@ -20,7 +20,7 @@ from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.convert import parse, read_body, read_options, read_wishes
 from zmqtriton_frontends.grpc_api.raw import MIN_BYTES, split_raw
-from zmqtriton_frontends.grpc_api.response import encode_response
+from zmqtriton_frontends.grpc_api.response import encode_in_pieces
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.trace import ending, now_ns
@@ -53,7 +53,7 @@ class Inference:
     def begin(self, data: bytes, call: Call, answer: Answer) -> Asked:
         """The same without a task; the answer may be given before this returns. Raises what is
         wrong with the request."""
-        asked = Asked(self._gateway, answer, encoded)
+        asked = Asked(self._gateway, answer, encoded_in_pieces)
         try:
             checked = self._read(data, call)
         except NotLoaded as missing:
@@ -87,13 +87,14 @@ class Inference:
 class Answer(Protocol):
     """Gets the response, or what it became instead; one call, which must not raise."""
 
-    def set_result(self, response: bytes, /) -> None: ...
+    def set_result(self, response: Any, /) -> None:
+        """What `Encode` has made of it."""
 
     def set_exception(self, error: Exception, /) -> None: ...
 
 
-#: What makes a message of a response.
-Encode = Callable[[CheckedRequest, ResponseBody], bytes]
+#: What makes a message of a response, whole or in pieces.
+Encode = Callable[[CheckedRequest, ResponseBody], Any]
 #: What raises NotLoaded while the request's model is not there.
 Read = Callable[[], CheckedRequest]
 
@@ -131,10 +132,14 @@ class Asked(UnderWay):
 
 def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:
     """The response as a message."""
+    return b"".join(encoded_in_pieces(checked, response))
+
+
+def encoded_in_pieces(checked: CheckedRequest, response: ResponseBody) -> list[bytes | memoryview]:
     model = checked.model
     if checked.classes:
         response = classify(model, response, checked.classes)
-    return encode_response(model.name, model.version, checked.body.request_id, response)
+    return encode_in_pieces(model.name, model.version, checked.body.request_id, response)
 
 
 def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:

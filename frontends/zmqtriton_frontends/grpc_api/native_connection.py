@@ -7,6 +7,7 @@ and back; what there is in one turn of the loop is sent at once.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ _INTRODUCTION_S = 10.0
 _HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
 #: Pieces of an output are put together up to this size.
 _JOINED_BYTES = 128 * 1024
+#: What the kernel takes of pieces at once.
+_MOST_PIECES = 1024
 #: Told to go, a client has so long to read that before new calls are refused.
 _LEAVE_S = 1.0
 #: What a client does not read within this is lost when its connection is closed.
@@ -42,6 +45,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
         self._http2: Connection
+        #: Of the socket; -1 where what is written has to be encrypted.
+        self._descriptor = -1
         self._is_receiving = False
         #: What is received goes where a stream wants it; or did, the last time.
         self._is_filling = False
@@ -61,6 +66,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._server.read_opening, self._begin, self._wake, self._server.rules
         )
         secured = transport.get_extra_info("ssl_object")
+        if secured is None:
+            self._descriptor = transport.get_extra_info("socket").fileno()
         is_http2 = secured is None or secured.selected_alpn_protocol() == "h2"
         if not is_http2 or not self._server.admit(self):
             transport.abort()
@@ -123,15 +130,30 @@ class ClientConnection(asyncio.BufferedProtocol):
         while http2.out and not self._is_closed:
             size = http2.out_bytes
             out = http2.take_output()
-            if len(out) == 1:
-                self._transport.write(out[0])
-            elif size <= _JOINED_BYTES:
+            if size > _JOINED_BYTES:
+                out = self._send(out)
+            if out:
                 self._transport.write(b"".join(out))
-            else:
-                self._transport.writelines(out)
             http2.go_on()
         if http2.is_done and not self._is_closed:
             self._close()
+
+    def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        """Hands it to the kernel from where it lies, as much as that takes at once. The transport
+        gets the rest, which is copied for it: it would keep others' memory for as long as a client
+        does not read."""
+        transport = self._transport
+        if self._descriptor < 0 or transport.is_closing() or transport.get_write_buffer_size():
+            return out
+        try:
+            sent = os.writev(self._descriptor, out[:_MOST_PIECES])
+        except OSError:  # there is no room, or the transport will hear of it too
+            return out
+        for index, piece in enumerate(out):
+            if sent < len(piece):
+                return [memoryview(piece)[sent:], *out[index + 1 :]]
+            sent -= len(piece)
+        return []
 
     def _close(self) -> None:
         if not self._transport.is_closing():

@@ -22,6 +22,9 @@ from zmqtriton_frontends.grpc_api.straight import MIN_BYTES, straight_into
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import Stream
 
+#: So long a client may keep the memory that its response lies in.
+_PATIENCE_S = 1.0
+
 
 class OneRequest(NativeCall):
     """An RPC whose client says one thing."""
@@ -49,11 +52,13 @@ class OneRequest(NativeCall):
 class UnaryCall(OneRequest):
     """One request, one response."""
 
-    __slots__ = ("_asked", "_is_asking")
+    __slots__ = ("_asked", "_gathered", "_is_asking")
 
     def on_begin(self) -> None:
         super().on_begin()
         self._is_asking = False
+        #: The request, where it lies in the arena.
+        self._gathered: Gathered | None = None
         #: What the handler has begun without a task.
         self._asked: Asked | None = None
 
@@ -65,16 +70,13 @@ class UnaryCall(OneRequest):
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is Gathered:
-            self._start(is_compressed, message.data)
-            assert self._task is not None
-            # What was placed meanwhile outlives it.
-            self._task.add_done_callback(lambda _: message.free())
-        elif self.rpc.quick is None or is_compressed or self._compression:
+            self._gathered, message = message, message.data
+        if self.rpc.quick is None or is_compressed or self._compression:
             self._start(is_compressed, message)
         else:
             self._ask_quickly(message)
 
-    def _ask_quickly(self, message: bytes) -> None:
+    def _ask_quickly(self, message: Any) -> None:
         answering = self._answering
         answering.begin()
         self._is_asking = True
@@ -85,9 +87,12 @@ class UnaryCall(OneRequest):
         except Exception as error:  # noqa: BLE001 - an edge, as above
             self.set_exception(error)
 
-    def set_result(self, response: bytes, /) -> None:
+    def set_result(self, response: list[bytes | memoryview], /) -> None:
         if self._stop_asking():
-            self.connection.answer(self, HEADS[""], (prefix(len(response)), response), TAIL)
+            pieces = [prefix(sum(map(len, response))), *response]
+            self.connection.answer(self, HEADS[""], pieces, TAIL)
+            if self.outgoing:
+                self._loop.call_later(_PATIENCE_S, self.keep_outgoing)
 
     def set_exception(self, error: Exception, /) -> None:
         if self._stop_asking():
@@ -99,24 +104,35 @@ class UnaryCall(OneRequest):
             return False
         self._is_asking = False
         self._asked = None
+        self._free()
         self._answering.ended()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
         return True
 
+    def _free(self) -> None:
+        """What was placed meanwhile outlives it."""
+        if self._gathered is not None:
+            self._gathered.free()
+            self._gathered = None
+
     def _end(self) -> None:
         asked = self._asked
         if self._stop_asking() and asked is not None:
             asked.cancel()
         super()._end()
+        self._free()
 
     async def _answer(self, *request: Any) -> None:
         is_compressed, message = request
         assert self.rpc.unary is not None
         if is_compressed:
             message = await self._opened(is_compressed, message)
-        response = await self.rpc.unary(message, self)
+        try:
+            response = await self.rpc.unary(message, self)
+        finally:
+            self._free()
         if not self._compression:
             pieces = prefix(len(response)), response
         else:

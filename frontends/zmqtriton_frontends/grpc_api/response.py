@@ -28,14 +28,22 @@ _INT64 = range(-(2**63), 2**63)
 _MAX_HEAD_BYTES = 16
 
 
-def encode_response(model: str, version: int, request_id: str, response: ResponseBody) -> bytes:
-    """Raises InvalidArgument where the message would be larger than gRPC allows."""
-    pieces = [_head(model, version)]
+def encode_in_pieces(
+    model: str, version: int, request_id: str, response: ResponseBody
+) -> list[bytes | memoryview]:
+    """The message, cut where tensors' data begin and end, which are not copied. Raises
+    InvalidArgument where it would be larger than gRPC allows."""
+    pieces: list[bytes | memoryview] = [_head(model, version)]
     if request_id:
         pieces.append(field(_ID, request_id.encode()))
     _append(pieces, response)
     _measure(pieces)
-    return b"".join(pieces)
+    return pieces
+
+
+def encode_response(model: str, version: int, request_id: str, response: ResponseBody) -> bytes:
+    """The same in one piece."""
+    return b"".join(encode_in_pieces(model, version, request_id, response))
 
 
 class StreamEncoder:
@@ -55,7 +63,7 @@ class StreamEncoder:
 
     def response(self, response: ResponseBody, *, is_final: bool) -> bytes:
         """Raises InvalidArgument where the message would be larger than gRPC allows."""
-        pieces = [b"", self._head]
+        pieces: list[bytes | memoryview] = [b"", self._head]
         _append(pieces, response)
         pieces.append(_IS_FINAL[is_final])
         pieces[0] = _INFER_RESPONSE + varint(_measure(pieces))
@@ -69,7 +77,7 @@ class StreamEncoder:
         return field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[True])
 
 
-def _append(pieces: list[bytes], response: ResponseBody) -> None:
+def _append(pieces: list[bytes | memoryview], response: ResponseBody) -> None:
     if response.parameters:
         pieces.append(_parameters(response.parameters))
     outputs = response.outputs
@@ -80,7 +88,7 @@ def _append(pieces: list[bytes], response: ResponseBody) -> None:
         pieces.append(tensor.data)
 
 
-def _measure(pieces: list[bytes]) -> int:
+def _measure(pieces: list[bytes | memoryview]) -> int:
     size = sum(map(len, pieces))
     if size > MAX_MESSAGE_BYTES - _MAX_HEAD_BYTES:
         raise InvalidArgument(

@@ -7,7 +7,7 @@ them, or has not read what went before; streams that have some take turns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from zmqtriton_frontends.http2 import frames
 from zmqtriton_frontends.http2.stream import Stream
@@ -18,6 +18,11 @@ _MOST_READY = 1 << 20
 _TURN_BYTES = 256 * 1024
 #: Larger pieces are sent from where they lie.
 _COPIED_BYTES = 16 * 1024
+#: Larger answers are not put together.
+_JOINED_BYTES = 64 * 1024
+
+#: What is sent one after the other.
+Pieces = Sequence[bytes | memoryview]
 
 _HEADERS_END = frames.END_HEADERS | frames.END_STREAM
 
@@ -53,11 +58,12 @@ class Sending:
 
     # ---------------------------------------------------------------- answers
 
-    def answer(self, stream: Stream, head: bytes, pieces: tuple[bytes, bytes], tail: bytes) -> None:
+    def answer(self, stream: Stream, head: bytes, pieces: Pieces, tail: bytes) -> None:
         """All of a response at once: headers, data, trailers."""
-        size, number = len(pieces[0]) + len(pieces[1]), stream.id
+        size, number = sum(map(len, pieces)), stream.id
         if (
-            size > self.frame_size
+            size > _JOINED_BYTES
+            or size > self.frame_size
             or size > stream.window
             or size > self.window
             or self.is_paused
@@ -93,13 +99,14 @@ class Sending:
             frames.header(len(block), frames.HEADERS, frames.END_HEADERS, stream.id) + block
         )
 
-    def send(self, stream: Stream, pieces: tuple[bytes, bytes]) -> None:
+    def send(self, stream: Stream, pieces: Pieces) -> None:
         """More of its data. What cannot be sent now waits in `outgoing` until on_sent()."""
         if stream.has_ended:
             return
-        size = len(pieces[0]) + len(pieces[1])
+        size = sum(map(len, pieces))
         if (
-            not stream.outgoing
+            size <= _JOINED_BYTES
+            and not stream.outgoing
             and size <= stream.window
             and size <= self.window
             and size <= self.frame_size
@@ -181,24 +188,24 @@ class Sending:
                 stream.on_sent()
 
     def _take_turn(self, stream: Stream) -> None:
-        left = min(stream.window, self.window, _TURN_BYTES)
-        waiting = stream.outgoing
-        while waiting and left > 0:
-            data = waiting[0]
+        left = min(stream.window, self.window, _TURN_BYTES if self._turns else _MOST_READY)
+        while left > 0 and stream.outgoing:
             self.have_sent()
-            size = min(len(data), left, self.frame_size)
-            header = frames.header(size, frames.DATA, 0, stream.id)
-            if size > _COPIED_BYTES:
-                self._write(header)
-                self.out.append(data[:size])
-                self.out_bytes += size
-            else:
-                self._write(header + data[:size])
-            if size == len(data):
-                waiting.popleft()
-            else:
-                waiting[0] = data[size:]
+            size = min(stream.outgoing_bytes, left, self.frame_size)
+            self._write(frames.header(size, frames.DATA, 0, stream.id))
+            self._move(stream.outgoing, size)
             left -= size
             stream.window -= size
             stream.outgoing_bytes -= size
             self.window -= size
+
+    def _move(self, waiting: deque[memoryview], size: int) -> None:
+        """So many bytes of what waits, however it was cut, become the data of one frame."""
+        self.out_bytes += size
+        while size:
+            data = waiting.popleft()
+            if len(data) > size:
+                waiting.appendleft(data[size:])
+                data = data[:size]
+            self.out.append(data if len(data) > _COPIED_BYTES else bytes(data))
+            size -= len(data)

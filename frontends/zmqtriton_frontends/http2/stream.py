@@ -59,6 +59,11 @@ class Stream:
         #: The header block that ends it, to be sent after all data.
         self.trailers: bytes | None = None
 
+    def keep_outgoing(self) -> None:
+        """What waits to be sent is copied, lest it keep the memory of others."""
+        if self.outgoing:
+            self.outgoing = deque((memoryview(b"".join(self.outgoing)),))
+
     # What a client does; nothing of this may raise.
 
     def on_begin(self) -> None:

@@ -14,11 +14,12 @@ import falcon.asgi
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_frontends import kserve
 from zmqtriton_frontends.demand import NotLoaded
-from zmqtriton_frontends.gateway import Gateway, StreamItem
+from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents, generate_request, problems
 from zmqtriton_frontends.http_api.events import Events
 from zmqtriton_frontends.http_api.generate_response import Writer, as_event, error_document
 from zmqtriton_frontends.http_api.request import Request
+from zmqtriton_frontends.streams import StreamItem
 from zmqtriton_frontends.trace import followed, now_ns
 
 _NOT_ONE = InternalError(
