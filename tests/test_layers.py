@@ -142,6 +142,12 @@ LAYERS = (
         "takes what others have seen, and knows none of them",
     ),
     Layer(
+        "zmqtriton.tracing.otlp",
+        (_FLOOR, "zmqtriton.tracing", "zmqtriton_protos"),
+        (),
+        "is the one place that knows messages",
+    ),
+    Layer(
         "zmqtriton.broker",
         (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
         ("zmq",),

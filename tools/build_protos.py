@@ -12,7 +12,10 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "frontends" / "zmqtriton_protos"
-SOURCES = ("model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto")
+SOURCES = (
+    *("model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto"),
+    "otlp.proto",
+)
 
 
 def compile_protos(output: Path) -> None:

@@ -5,9 +5,17 @@ Returns the exit status. Options that are wrong are said on stderr, in Triton's 
 
 from __future__ import annotations
 
+import os
 import sys
 
-from zmqtriton.options import HelpRequested, OptionError, Options, parse
+from zmqtriton.options import (
+    OPENTELEMETRY,
+    HelpRequested,
+    OptionError,
+    Options,
+    parse,
+    with_environment,
+)
 
 _FIRST_STEPS = "Try 'zmqtriton demo' for a first look, 'zmqtriton --help' for all options.\n"
 
@@ -42,7 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
 def read_options(words: list[str]) -> Options | int:
     """The options, or the status to exit with."""
     try:
-        options = parse(words)
+        options = with_environment(parse(words), os.environ)
+        _check_exporter(options)
     except HelpRequested as request:
         sys.stdout.write(f"{request}\n")
         return 0
@@ -52,3 +61,15 @@ def read_options(words: list[str]) -> Options | int:
     for warning in options.warnings:
         sys.stderr.write(f"{warning}\n")
     return options
+
+
+def _check_exporter(options: Options) -> None:
+    """Raises OptionError where traces are to go where they never can."""
+    if options.trace.mode == OPENTELEMETRY:
+        # Not before, since it costs memory.
+        from zmqtriton.tracing import destination
+
+        try:
+            destination.read(options.trace.opentelemetry, os.environ)
+        except destination.DestinationError as error:
+            raise OptionError(str(error)) from None

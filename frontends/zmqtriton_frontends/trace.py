@@ -14,6 +14,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.spans import Sender
 
 now_ns = time.monotonic_ns
+_COMPLETE = "INFER_RESPONSE_COMPLETE"
 
 _T = TypeVar("_T")
 
@@ -35,6 +36,8 @@ class Trace:
     def fail(self, text: str) -> None:
         """Its answer is this error."""
         self._told["error"] = text
+        if all(name != _COMPLETE for name, _ in self._marks):
+            self.mark(_COMPLETE)
 
     def end(self, sending: str) -> None:
         """Its answer is on its way; only the first end counts."""
@@ -75,6 +78,6 @@ async def _followed(
         async with aclosing(items):
             async for item in items:
                 if is_first:
-                    trace.mark("INFER_RESPONSE_COMPLETE")
+                    trace.mark(_COMPLETE)
                 is_first = False
                 yield item

@@ -1,12 +1,14 @@
 """What is known of traced requests, on its way to the process that keeps traces.
 
 Everybody who has seen something of one sends it himself, never waiting: what is too much is lost,
-which is counted. Knows nothing of what is told.
+which is counted. Knows nothing of what is told. A span's name is W3C's traceparent, with the
+tracestate behind a blank where a client has sent one.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from typing import Any
 
@@ -14,9 +16,12 @@ import zmq
 
 from zmqtriton_floor import endpoints, wire
 
-#: What precedes the id of the span in a traceparent.
+#: What precedes the id of the span in a traceparent, and the whole of one.
 _PREFIX = len("00-") + 32 + len("-")
+_LENGTH = _PREFIX + 16 + len("-01")
 _ID = (1 << 64) - 1
+#: Spreads neighbouring numbers over all of them.
+_ODD = 0x9E3779B97F4A7C15
 #: Spans that one process keeps for the one that takes them.
 LIMIT = 10_000
 
@@ -26,10 +31,32 @@ def span_of(trace: str) -> str:
     return trace[_PREFIX : _PREFIX + 16]
 
 
+def parts(trace: str) -> tuple[str, str]:
+    """The traceparent and the tracestate, which may be empty."""
+    return trace[:_LENGTH], trace[_LENGTH + 1 :]
+
+
+def named(traceparent: str, tracestate: str = "") -> str:
+    """Of a span that others have begun; later versions of W3C's may say more behind it."""
+    return f"00{traceparent[2:_LENGTH]}{' ' * bool(tracestate)}{tracestate}"
+
+
+def new() -> str:
+    """Of the first span of a trace."""
+    return f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-01"
+
+
+def among(trace: str) -> str:
+    """Of another span of the same trace."""
+    return f"{trace[:_PREFIX]}{os.urandom(8).hex()}-01{trace[_LENGTH:]}"
+
+
 def below(trace: str, peer: int, own_id: int) -> str:
-    """The traceparent of a request's own span; the same for whoever hears of the request, also
-    when it is asked again of another broker."""
-    return f"{trace[:_PREFIX]}{(peer << 48 ^ own_id) & _ID or 1:016x}-01"
+    """The name of a request's own span; the same for whoever hears of the request, also when it
+    is asked again of another broker. No other is below the same span, and none by chance is in the
+    same trace, which other servers may have a part in."""
+    mixed = (int(span_of(trace), 16) + (peer << 48 ^ own_id)) * _ODD & _ID
+    return f"{trace[:_PREFIX]}{mixed ^ mixed >> 32 or 1:016x}-01{trace[_LENGTH:]}"
 
 
 class Sender:

@@ -100,7 +100,7 @@ class Request(NamedTuple):
     batch_key: Count  # equal keys may share a batch
     correlation: Correlation  # 0 or "": no sequence
     cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; none: it is not looked up
-    trace: Name = ""  # W3C's traceparent of the span that it belongs to; "": it is not traced
+    trace: Name = ""  # of the span that it belongs to, see spans.py; "": it is not traced
 
 
 class Work(NamedTuple):
@@ -113,7 +113,7 @@ class Work(NamedTuple):
     correlation: Correlation
     priority: Count
     timeout_us: Count
-    trace: Name = ""  # traceparent of the request's own span
+    trace: Name = ""  # of the request's own span
 
 
 class Block(NamedTuple):
@@ -520,7 +520,7 @@ class Tracing(NamedTuple):
 class Span(NamedTuple):
     """To the process that keeps traces: what somebody knows of this span."""
 
-    trace: Name  # its traceparent
+    trace: Name  # its name, see spans.py
     told: Document
 
 

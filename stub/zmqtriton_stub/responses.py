@@ -7,7 +7,6 @@ request gets its final outcome, also where the model forgets it.
 
 from __future__ import annotations
 
-import json
 import threading
 from typing import TYPE_CHECKING, Any, Collection, Tuple
 
@@ -22,6 +21,7 @@ from zmqtriton_stub.pb_types import (
     InferenceResponse,
     InferenceTrace,
 )
+from zmqtriton_stub.tracing import context
 
 if TYPE_CHECKING:
     from zmqtriton_stub.link import Link
@@ -116,7 +116,7 @@ class Pending:
         work = self.work
         trace._parent, trace._flags = work.trace, work.flags & wire.TRACE_TENSORS
         if self._link.instance.tracing.has_contexts:
-            trace._context = json.dumps({"traceparent": work.trace})
+            trace._context = context(work.trace)
 
     @property
     def has_senders(self) -> bool:

@@ -6,11 +6,12 @@ disturb an execution: what cannot be told is left out.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Iterable
 
 import numpy as np
 
-from zmqtriton_floor import wire
+from zmqtriton_floor import spans, wire
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.spans import Sender
 from zmqtriton_stub.pb_tensor import packed
@@ -53,6 +54,15 @@ class Tracing:
         for pending in batch:
             if pending.work.trace:
                 self._sender.send(pending.work.trace, {"marks": marks})
+
+
+def context(trace: str) -> str:
+    """As OpenTelemetry's propagators read it."""
+    traceparent, tracestate = spans.parts(trace)
+    found = {"traceparent": traceparent}
+    if tracestate:
+        found["tracestate"] = tracestate
+    return json.dumps(found, separators=(",", ":"))
 
 
 def _shown(activity: str, tensors: Iterable[wire.Tensor]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.options import OptionError, TraceOptions, parse
+from zmqtriton.options import OptionError, TraceOptions, parse, with_environment
 
 
 def traced(*words: str) -> TraceOptions:
@@ -99,3 +99,46 @@ def test_a_setting_that_cannot_be_is_named(word: str, text: str) -> None:
         traced(word)
 
     assert text == str(caught.value)
+
+
+def exporting(environment: dict[str, str], *words: str) -> tuple[tuple[str, str], ...]:
+    mode = "--trace-config=mode=opentelemetry"
+    options = parse(["--model-repository=/models", mode, *words])
+    return with_environment(options, environment).trace.opentelemetry
+
+
+@pytest.mark.row("--trace-config")
+def test_the_exporters_numbers_may_be_variables() -> None:
+    variables = {"OTEL_BSP_MAX_QUEUE_SIZE": "7", "OTEL_BSP_SCHEDULE_DELAY": "1.5"}
+    option = "--trace-config=opentelemetry,bsp_max_queue_size=9"
+
+    said = {"bsp_max_queue_size": "9", "bsp_schedule_delay": "1"}
+    assert said == dict(exporting(variables, option))
+    plain = parse(["--model-repository=/models"])
+    assert plain == with_environment(plain, {"OTEL_BSP_MAX_QUEUE_SIZE": "x"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("bsp_max_queue_size", "abc", "Invalid option value. Got abc"),
+        ("bsp_max_queue_size", "-1", "Must not be below 1. Got -1"),
+        ("bsp_max_export_batch_size", "0", "Must not be below 1. Got 0"),
+        (
+            "bsp_schedule_delay",
+            "99999999999",
+            "Provided option value is out of bound. Got 99999999999",
+        ),
+    ],
+)
+def test_a_number_of_the_exporter_that_cannot_be_is_named_with_its_place(
+    key: str, value: str, text: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        exporting({}, f"--trace-config=opentelemetry,{key}={value}")
+    assert f'Bad option: "--trace-config opentelemetry,{key}".\n{text}' == str(caught.value)
+
+    name = f"OTEL_{key.upper()}"
+    with pytest.raises(OptionError) as caught:
+        exporting({name: value})
+    assert f'Bad option: "{name}".\n{text}' == str(caught.value)

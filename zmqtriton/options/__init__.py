@@ -6,12 +6,13 @@ opens a file or looks at the environment.
 
 from __future__ import annotations
 
-from zmqtriton.options.parser import HelpRequested, OptionError, parse
+from zmqtriton.options.parser import HelpRequested, OptionError, parse, with_environment
 from zmqtriton.options.result import Options
-from zmqtriton.options.trace import TraceOptions
+from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
 from zmqtriton.options.values import Resource, Restriction, Setting
 
 __all__ = [
+    "OPENTELEMETRY",
     "HelpRequested",
     "OptionError",
     "Options",
@@ -20,4 +21,5 @@ __all__ = [
     "Setting",
     "TraceOptions",
     "parse",
+    "with_environment",
 ]

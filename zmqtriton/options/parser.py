@@ -10,14 +10,14 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 from zmqtriton.options.help import COMMANDS, help_text
 from zmqtriton.options.kinds import Option, Sense, Shape
 from zmqtriton.options.result import Options
 from zmqtriton.options.table import BY_NAME
-from zmqtriton.options.trace import trace_options
+from zmqtriton.options.trace import exporting, trace_options
 from zmqtriton.options.values import BadValue, Restriction, Setting
 from zmqtriton_floor import __version__
 
@@ -41,6 +41,14 @@ class OptionError(Exception):
 
 class HelpRequested(Exception):
     """Raised for --help and --version; its text is for stdout, and is no error."""
+
+
+def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
+    """What some options are where only variables say it. Raises OptionError."""
+    try:
+        return replace(options, trace=exporting(options.trace, environment))
+    except BadValue as error:
+        raise OptionError(str(error)) from None
 
 
 def parse(argv: list[str], *, takes_directories: bool = False) -> Options:

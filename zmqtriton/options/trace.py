@@ -1,18 +1,27 @@
 """What --trace-config and the older --trace-* options come to together.
 
 Called once the whole command line is read, since a later setting may undo an earlier one. Starts
-no trace and opens no file.
+no trace, opens no file, and is given the environment by whoever wants it heeded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from zmqtriton.options.values import BadValue, Setting, integer, setting
 
-_MODES = ("triton", "opentelemetry")
+OPENTELEMETRY = "opentelemetry"
+_MODES = ("triton", OPENTELEMETRY)
 _ON = ("true", "on", "min", "max", "timestamps")
+
+#: What the exporter of OpenTelemetry is told in numbers, with the least of each. They may be set
+#: in the environment too, under these names in capitals with a prefix.
+_NUMBERS = {
+    "bsp_max_export_batch_size": 1,
+    "bsp_schedule_delay": 0,
+    "bsp_max_queue_size": 1,
+}
 
 #: The setting of --trace-config that stands for each deprecated option.
 DEPRECATED = {
@@ -43,9 +52,8 @@ class TraceOptions:
 
     @property
     def may_be_on(self) -> bool:
-        """There is a place for traces; clients may turn them on, and cannot give one. Nothing is
-        exported yet."""
-        return self.mode == "triton" and bool(self.file)
+        """There is a place for traces; clients may turn them on, and cannot give one."""
+        return self.mode == OPENTELEMETRY or bool(self.file)
 
 
 _read_setting = setting("--trace-config", "trace mode", may_be_global=True)
@@ -72,10 +80,35 @@ def trace_options(settings: Iterable[Setting]) -> TraceOptions:
     return replace(options, level=()) if is_off else options
 
 
+def exporting(options: TraceOptions, environment: Mapping[str, str]) -> TraceOptions:
+    """With the numbers that only variables say, as Triton reads them; BadValue's text names the
+    variable."""
+    if options.mode != OPENTELEMETRY:
+        return options
+    pairs = list(options.opentelemetry)
+    for key in _NUMBERS.keys() - dict(pairs).keys():
+        name = f"OTEL_{key.upper()}"
+        if environment.get(name):
+            try:
+                pairs.append((key, _exporter_value(key, environment[name])))
+            except BadValue as error:
+                raise BadValue(f'Bad option: "{name}".\n{error}') from None
+    return replace(options, opentelemetry=tuple(pairs))
+
+
+def _exporter_value(key: str, value: str) -> str:
+    if key not in _NUMBERS:
+        return value
+    number, least = integer(value), _NUMBERS[key]
+    if number < least:
+        raise BadValue(f"Must not be below {least}. Got {value}")
+    return str(number)
+
+
 def _with(options: TraceOptions, found: Setting) -> TraceOptions:
-    if found.name == "opentelemetry":
-        pairs = (*options.opentelemetry, (found.key, found.value))
-        return replace(options, opentelemetry=pairs)
+    if found.name == OPENTELEMETRY:
+        pair = found.key, _exporter_value(found.key, found.value)
+        return replace(options, opentelemetry=(*options.opentelemetry, pair))
     if found.name == "triton":
         if found.key == "file":
             return replace(options, file=found.value)

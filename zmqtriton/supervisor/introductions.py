@@ -97,8 +97,10 @@ class Introductions:
     def tell_tracing(self, settings: Mapping[str, Any]) -> None:
         """The same for which requests are traced, which frontends alone decide."""
         self._keep_settings({"tracing": settings})
-        if settings["mode"] == "opentelemetry":
-            self._plan.log("W", "the trace settings are kept, but nothing is exported yet")
+        levels = {level for said in settings["of"].values() for level in said["levels"]}
+        if settings["mode"] == "opentelemetry" and "TENSORS" in levels:
+            text = "Tensor level tracing is not supported by the mode: opentelemetry"
+            self._plan.log("W", text)
         message = wire.Tracing(json.dumps(settings))
         self._plan.do(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
 

@@ -13,13 +13,13 @@ from typing import Any
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
-_NO_FILE = "Attempting to set invalid trace setting :trace file name is not given"
 #: What Triton's exporter assumes where nothing is said.
 _EXPORTER = {
     "bsp_max_export_batch_size": "512",
     "bsp_schedule_delay": "5000",
     "bsp_max_queue_size": "2048",
 }
+_REPEATED = "resource"
 #: The settings that may change; numbers are texts, as everywhere in this extension.
 _NAMES = ("trace_level", "trace_rate", "trace_count", "log_frequency")
 
@@ -32,7 +32,9 @@ class TraceSettings:
         options = json.loads(settings).get("trace", {})
         self._mode = options.get("mode", "triton")
         self._file = options.get("file", "")
-        self._exporter = {key: value for key, value in options.get("opentelemetry", ())}
+        self._exporter: dict[str, str | list[str]] = dict(_EXPORTER)
+        for key, value in options.get("opentelemetry", ()):
+            self._say(key, value)
         #: As the server was started.
         self._first = {
             "trace_level": list(options.get("level", ())) or ["OFF"],
@@ -47,6 +49,14 @@ class TraceSettings:
         self._changes: dict[str, int] = {}
         self._tell()
 
+    def _say(self, key: str, value: str) -> None:
+        """What may be said more than once is all shown, between brackets."""
+        said = self._exporter.get(key)
+        if key != _REPEATED or said is None:
+            self._exporter[key] = value
+        else:
+            self._exporter[key] = [*(said if isinstance(said, list) else [said]), value]
+
     def handle(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings after these changes: those of a model, or, without a name, of all that have
         none of their own. None as a value undoes what was said."""
@@ -57,13 +67,22 @@ class TraceSettings:
         wanted = {key: value for key, value in wanted.items() if value is not None}
         found = self._describe(model, wanted)
         if changes:
-            is_on = found["trace_level"] != ["OFF"]
-            if is_on and self._mode == "triton" and not self._file:
-                raise InvalidArgument(_NO_FILE)
+            reason = self._invalid(found)
+            if reason:
+                raise InvalidArgument(f"Attempting to set invalid trace setting :{reason}")
             self._keep(model, wanted)
             self._changes[model] = self._changes.get(model, 0) + 1
             self._tell()
         return found
+
+    def _invalid(self, found: Mapping[str, Any]) -> str:
+        """Why nothing could come of these settings; what is off needs nothing."""
+        if found["trace_level"] == ["OFF"]:
+            return ""
+        if found["trace_rate"] == "0":
+            return "sample rate must be non-zero"
+        is_nowhere = self._mode == "triton" and not self._file
+        return "trace file name is not given" if is_nowhere else ""
 
     def forget(self, model: str) -> None:
         """It is no longer known."""
@@ -72,7 +91,7 @@ class TraceSettings:
 
     def _tell(self) -> None:
         """By model; those of all others under "". Without a place for them there are no traces."""
-        has_place = self._mode == "triton" and bool(self._file)  # nothing is exported yet
+        has_place = self._mode != "triton" or bool(self._file)
         names = ["", *self._for_model] if has_place else []
         told = {name: self._choice(name) for name in names}
         self._announce({"mode": self._mode, "of": told})
@@ -102,7 +121,7 @@ class TraceSettings:
         if self._mode == "triton":
             return {**found, "trace_file": self._file, "trace_mode": self._mode}
         del found["log_frequency"]
-        return {**found, "trace_mode": self._mode, **_EXPORTER, **self._exporter}
+        return {**found, "trace_mode": self._mode, **self._exporter}
 
 
 def _read(changes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import select
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import zmq
 
@@ -23,7 +24,18 @@ _log = logging.getLogger(__name__)
 _A_TURN = 1000
 #: What goes wrong again and again is told so often.
 _TELL_EVERY_S = 60.0
-_TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01")
+_TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
+#: What is sent elsewhere at the end has no longer.
+_CLOSE_WITHIN_S = 5.0
+
+
+class Sink(Protocol):
+    """Where traces go."""
+
+    def keep(self, trace: Span) -> None:
+        """Raises OSError where there is no room, TypeError or ValueError for what is no trace."""
+
+    def close(self, within_s: float) -> None: ...
 
 
 class Service:
@@ -33,8 +45,9 @@ class Service:
         self._lifeline = lifeline
         self._gathering = Gathering()
         self._socket: Any = None
-        self._sink: TraceFile
+        self._sink: Sink
         self._is_over = False
+        self._left_s = _CLOSE_WITHIN_S
         self._told: dict[str, float] = {}
         self._failed = 0
 
@@ -50,9 +63,10 @@ class Service:
             self._read()
             self._write(time.monotonic())
         if self._socket is not None:
-            self._read()
+            while self._read():
+                pass
             self._write(float("inf"))
-            self._sink.close()
+            self._sink.close(self._left_s)
         return 0
 
     def _hear(self, poller: select.poll) -> None:
@@ -62,19 +76,21 @@ class Service:
                 poller.register(self._socket.get(zmq.FD), select.POLLIN)
             elif type(message) is wire.Stop:
                 self._is_over = True
+                self._left_s = min(self._left_s, message.within_ms / 1000)
         self._is_over = self._is_over or self._lifeline.ended
 
     def _be_born(self, birth: wire.Birth) -> None:
         settings = json.loads(birth.settings)
         logs.configure(logs.Wanted.of(settings))
-        self._sink = TraceFile(settings["trace"]["file"])
+        self._sink = _sink(settings["trace"])
         address = endpoints.spans_address(birth.directory)
         self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """False when there is nothing more."""
         for _ in range(_A_TURN if self._socket is not None else 0):
             if not endpoints.has_input(self._socket):
-                return
+                return False
             (frame,) = endpoints.receive(self._socket)[:1]
             try:
                 message = wire.decode(frame)
@@ -85,6 +101,7 @@ class Service:
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # Models may send here what they like.
                 self._tell("dropped what is no part of a trace: %s", error)
+        return self._socket is not None
 
     def _write(self, now_s: float) -> None:
         for trace in self._gathering.whole(now_s):
@@ -95,9 +112,11 @@ class Service:
 
     def _keep(self, trace: Span) -> None:
         try:
-            self._sink.write(_joined(trace))
+            self._sink.keep(trace)
         except OSError as error:
             self._tell("a trace could not be written: %s", error.strerror)
+        except (TypeError, ValueError) as error:
+            self._tell("dropped what is no trace: %s", error)
 
     def _tell(self, text: str, what: object) -> None:
         now_s = time.monotonic()
@@ -106,10 +125,11 @@ class Service:
             _log.warning(text, what)
 
 
-def _joined(root: Span) -> Span:
-    """What the frontend knows of a request and what the broker knows is one span for Triton."""
-    for child in root.children:
-        root.marks.update(child.marks)
-        root.tensors += child.tensors
-    root.children = [below for child in root.children for below in child.children]
-    return root
+def _sink(settings: dict[str, Any]) -> Sink:
+    if settings["mode"] == "triton":
+        return TraceFile(settings["file"])
+    # Not before, since it costs memory.
+    from zmqtriton.tracing import destination
+    from zmqtriton.tracing.open_telemetry import OpenTelemetry
+
+    return OpenTelemetry(destination.read(settings["opentelemetry"], os.environ))

@@ -32,6 +32,9 @@ class TraceFile:
         self._files = 0
         self._is_numbered = False
 
+    def keep(self, trace: Span) -> None:
+        self.write(_joined(trace))
+
     def write(self, trace: Span) -> None:
         self._choose(trace.log_frequency)
         objects = self._objects(trace, 0)
@@ -46,7 +49,7 @@ class TraceFile:
         self._at += len(data) - len(_END)
         self._traces += 1
 
-    def close(self) -> None:
+    def close(self, within_s: float = 0.0) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -93,6 +96,15 @@ class TraceFile:
             if name == "QUEUE_START":
                 yield from _activities(own, tensors, _INPUT)
         yield from _activities(own, tensors, "")
+
+
+def _joined(root: Span) -> Span:
+    """What the frontend knows of a request and what the broker knows is one span for Triton."""
+    for child in root.children:
+        root.marks.update(child.marks)
+        root.tensors += child.tensors
+    root.children = [below for child in root.children for below in child.children]
+    return root
 
 
 def _activities(own: int, tensors: list[dict[str, Any]], wanted: str) -> Iterator[dict[str, Any]]:

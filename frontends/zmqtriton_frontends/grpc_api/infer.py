@@ -24,7 +24,7 @@ from zmqtriton_frontends.grpc_api.response import encode_in_pieces
 from zmqtriton_frontends.kserve import CheckedRequest, prepare
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.trace import ending, now_ns
-from zmqtriton_frontends.traces import traceparent
+from zmqtriton_frontends.traces import parent_in_metadata
 from zmqtriton_frontends.under_way import UnderWay
 from zmqtriton_protos import message
 
@@ -79,8 +79,8 @@ class Inference:
             self._forwarding.add(forwarded, call.metadata)
         checked = check_request(catalogue, request, raw, forwarded, call.deadline_ns)
         if traces.is_on:
-            given, begun = traceparent(call.metadata), ("GRPC_WAITREAD", begun_ns)
-            return traces.follow(checked, given, begun)
+            parent, begun = parent_in_metadata(call.metadata), ("GRPC_WAITREAD", begun_ns)
+            return traces.follow(checked, parent, begun)
         return checked
 
 

@@ -30,7 +30,7 @@ from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.references import is_large
 from zmqtriton_frontends.streams import StreamItem
 from zmqtriton_frontends.trace import followed, now_ns
-from zmqtriton_frontends.traces import traceparent
+from zmqtriton_frontends.traces import parent_in_metadata
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class _Exchange:
         self._gateway = gateway
         self._loop = asyncio.get_running_loop()
         self._deadline_ns = call.deadline_ns
-        self._traceparent = traceparent(call.metadata)
+        self._parent = parent_in_metadata(call.metadata)
         self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
         #: Parameters that every request gets from the metadata of the call.
         self._forwarded: dict[str, Any] = {}
@@ -165,7 +165,7 @@ class _Exchange:
             checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
             if self._gateway.traces.is_on:
                 begun = "GRPC_WAITREAD", now_ns()
-                checked = self._gateway.traces.follow(checked, self._traceparent, begun)
+                checked = self._gateway.traces.follow(checked, self._parent, begun)
         except ZmqTritonError as error:
             if isinstance(error, NotLoaded) and error is not refusal:
                 raise

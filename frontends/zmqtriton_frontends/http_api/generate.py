@@ -21,6 +21,7 @@ from zmqtriton_frontends.http_api.generate_response import Writer, as_event, err
 from zmqtriton_frontends.http_api.request import Request
 from zmqtriton_frontends.streams import StreamItem
 from zmqtriton_frontends.trace import followed, now_ns
+from zmqtriton_frontends.traces import parent_in_headers
 
 _NOT_ONE = InternalError(
     "generate expects model to produce exactly 1 response, use generate stream for model that "
@@ -102,5 +103,6 @@ class Generate:
         checked = kserve.prepare(self._gateway.catalogue, model, version, body, options)
         traces = self._gateway.traces
         if traces.is_on:
-            return traces.follow(checked, req.header(b"traceparent"), ("HTTP_RECV", begun_ns))
+            parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
+            return traces.follow(checked, parent, begun)
         return checked

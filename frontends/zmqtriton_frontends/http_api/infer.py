@@ -31,6 +31,7 @@ from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
 from zmqtriton_frontends.trace import ending
+from zmqtriton_frontends.traces import parent_in_headers
 
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview
@@ -94,7 +95,8 @@ class Inference:
         checked = self.check(target, parsed)
         traces = self._gateway.traces
         if traces.is_on:
-            checked = traces.follow(checked, req.header(b"traceparent"), ("HTTP_RECV", begun_ns))
+            parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
+            checked = traces.follow(checked, parent, begun)
         with ending(checked.trace, "HTTP_SEND"):
             await self._respond(req, resp, checked, parsed)
 

@@ -24,6 +24,7 @@ from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.intake import BELIEVED_BYTES
 from zmqtriton_frontends.trace import now_ns
+from zmqtriton_frontends.traces import Parent, parent_in_headers
 from zmqtriton_frontends.under_way import UnderWay
 
 #: A body of more may take its time, or memory of its own.
@@ -52,10 +53,10 @@ class Head(NamedTuple):
 
     target: tuple[str, str]
     body_bytes: int
-    #: Inference-Header-Content-Length, Accept-Encoding and traceparent.
+    #: Inference-Header-Content-Length and Accept-Encoding.
     json_length: str | None
     accepted: str | None
-    traceparent: str | None = None
+    parent: Parent | None = None
 
 
 class _Fields:
@@ -96,7 +97,7 @@ class Shortcut:
         if len(length) > 8 or (int(length) > most and not _wants_room(json_length, int(length))):
             return None
         target = (model.decode(), version.decode())
-        told = given.header(b"accept-encoding"), given.header(b"traceparent")
+        told = given.header(b"accept-encoding"), parent_in_headers(given.header)
         return Head(target, int(length), json_length, *told)
 
     def room(self, head: Head) -> Gathered | None:
@@ -137,7 +138,7 @@ class Exchange(UnderWay):
             self.set_exception(error)
 
     def _ask(self, body: Body) -> None:
-        target, _, json_length, accepted, given = self._head
+        target, _, json_length, accepted, parent = self._head
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
         narration.came_to_infer(*target)
@@ -146,7 +147,7 @@ class Exchange(UnderWay):
         parsed = reader(text)
         checked = inference.check(target, parsed)
         if traces.is_on:
-            checked = traces.follow(checked, given, ("HTTP_RECV", begun_ns))
+            checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
         self._wanted = Wanted(checked, parsed, accepted)
         self._send(checked)
 

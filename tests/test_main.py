@@ -1,0 +1,34 @@
+"""What the command refuses before it starts anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqtriton.main import main
+
+_MODE = "--trace-config=mode=opentelemetry"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "x", "Invalid option value. Got x"),
+        (
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "ftp://c",
+            "Only http and https addresses are possible. Got ftp://c",
+        ),
+    ],
+)
+def test_a_variable_that_sends_traces_nowhere_is_refused(
+    variable: str,
+    value: str,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, value)
+
+    assert 1 == main(["--model-repository=/nowhere", _MODE])
+
+    assert f'Bad option: "{variable}".\n{text}\n' == capfd.readouterr().err

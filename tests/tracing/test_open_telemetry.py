@@ -1,0 +1,128 @@
+"""The exporter with a collector that fails in all the ways that collectors have."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.collector import Collector
+from tests.waiting import eventually
+from zmqtriton.tracing import open_telemetry
+from zmqtriton.tracing.destination import Destination, read
+from zmqtriton.tracing.gathering import Span
+from zmqtriton.tracing.open_telemetry import OpenTelemetry
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        yield collector
+
+
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(open_telemetry, "_MOST_PAUSE_S", 0.01)
+    caplog.set_level(logging.INFO)
+
+
+def to(url: str, *, most_waiting: int = 10, most_sent: int = 1, delay_s: float = 0) -> Destination:
+    return read([("url", url)], {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=k"})._replace(
+        most_waiting=most_waiting, most_sent=most_sent, delay_s=delay_s
+    )
+
+
+def trace(number: int) -> Span:
+    return Span(f"00-{number:032x}-{1:016x}-01", marks={"HTTP_RECV_START": 1})
+
+
+def numbers(collector: Collector) -> list[int]:
+    return [int(span.trace, 16) for span in collector.spans()]
+
+
+def test_spans_are_sent_in_messages_of_the_wanted_size(collector: Collector) -> None:
+    exporter = OpenTelemetry(to(collector.url, most_sent=2, delay_s=3600))
+    for number in (1, 2, 3):
+        exporter.keep(trace(number))
+    exporter.close(30)
+
+    assert [1, 2, 3] == numbers(collector)
+    assert 2 == collector.messages
+    assert {"k"} == {span.headers["api-key"] for span in collector.spans()}
+
+
+def test_an_outage_is_told_once_with_its_end_and_what_was_lost(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.status = 503
+    exporter = OpenTelemetry(to(collector.url, most_waiting=2))
+    exporter.keep(trace(1))
+    eventually(lambda: collector.messages > 2, 30)
+    for number in (2, 3, 4):
+        exporter.keep(trace(number))
+
+    collector.status = 200
+    eventually(lambda: numbers(collector)[-1:] == [4] or None, 30)
+    exporter.close(30)
+
+    said = [record.getMessage() for record in caplog.records]
+    assert f"traces cannot be exported to {collector.url}: it answered 503" == said[0]
+    assert 2 == len(said)
+    lost = 4 - len(numbers(collector))
+    assert f"traces are exported to {collector.url} again; {lost} spans were lost" == said[1]
+    assert lost > 0
+
+
+def test_what_a_collector_will_never_take_is_lost_and_counted(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.status = 400
+    exporter = OpenTelemetry(to(collector.url))
+    exporter.keep(trace(1))
+    eventually(lambda: collector.messages or None, 30)
+    eventually(lambda: caplog.records or None, 30)
+    collector.status = 200
+    exporter.keep(trace(2))
+    exporter.close(30)
+
+    assert [2] == numbers(collector)
+    assert caplog.messages[-1].endswith("again; 1 spans were lost")
+
+
+def test_what_is_refused_of_a_message_is_told(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.rejected = 1
+    exporter = OpenTelemetry(to(collector.url))
+    exporter.keep(trace(1))
+    exporter.close(30)
+
+    assert f"{collector.url} did not take 1 spans of traces: no more room" in caplog.messages
+
+
+def test_the_end_waits_no_longer_than_it_may_for_who_does_not_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        exporter = OpenTelemetry(to(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces"))
+        exporter.keep(trace(1))
+        exporter.keep(trace(2))
+
+        exporter.close(0.3)
+
+        assert "2 spans of traces were not exported to" in caplog.messages[-1]
+    eventually(lambda: all(t.name != "exporter" for t in threading.enumerate()), 30)
+
+
+def test_nobody_is_there_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    exporter = OpenTelemetry(to("http://127.0.0.1:1/v1/traces", delay_s=3600, most_sent=10))
+    exporter.keep(trace(1))
+    exporter.close(30)
+
+    assert [
+        "traces cannot be exported to http://127.0.0.1:1/v1/traces: Connection refused",
+        "1 spans of traces were not exported to http://127.0.0.1:1/v1/traces",
+    ] == caplog.messages

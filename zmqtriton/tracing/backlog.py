@@ -1,0 +1,84 @@
+"""Spans that wait to be exported: so many and no more, the oldest go first. Does no I/O.
+
+Used by two threads of the process, the one that puts traces together and the one that sends them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+
+class Backlog:
+    def __init__(self, most_waiting: int, most_sent: int, delay_s: float) -> None:
+        self._most_waiting = most_waiting
+        self._most_sent = most_sent
+        self._delay_s = delay_s
+        self._waiting: deque[Any] = deque()
+        self._changed = threading.Condition()
+        #: When the first of those that wait is to be sent, if they are not many before.
+        self._due_s = 0.0
+        #: Nothing is sent before, however many wait.
+        self._pause_s = 0.0
+        self._is_over = False
+        self._lost = 0
+
+    def put(self, spans: Iterable[Any]) -> None:
+        with self._changed:
+            if not self._waiting:
+                self._due_s = time.monotonic() + self._delay_s
+            self._waiting.extend(spans)
+            self._drop()
+            self._changed.notify()
+
+    def give_back(self, spans: list[Any], pause_s: float) -> None:
+        """They could not be sent, and may be later."""
+        with self._changed:
+            self._waiting.extendleft(reversed(spans))
+            self._drop()
+            self._pause_s = time.monotonic() + pause_s
+
+    def end(self) -> None:
+        """What waits may be taken at once, and then there is nothing more."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
+
+    def take(self) -> list[Any]:
+        """The next that are to be sent, when it is time; none at the end."""
+        with self._changed:
+            while not self._is_over and (wait_s := self._wait_s()) != 0:
+                self._changed.wait(wait_s)
+            count = min(len(self._waiting), self._most_sent)
+            taken = [self._waiting.popleft() for _ in range(count)]
+            self._due_s = time.monotonic() + self._delay_s
+            return taken
+
+    def lose(self, number: int) -> None:
+        with self._changed:
+            self._lost += number
+
+    def lost(self) -> int:
+        """How many, since this was asked last."""
+        with self._changed:
+            lost, self._lost = self._lost, 0
+            return lost
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _wait_s(self) -> float | None:
+        """None: until something changes."""
+        if not self._waiting:
+            return None
+        is_full = len(self._waiting) >= self._most_sent
+        due_s = max(self._pause_s, 0.0 if is_full else self._due_s)
+        return max(0.0, due_s - time.monotonic())
+
+    def _drop(self) -> None:
+        while len(self._waiting) > self._most_waiting:
+            self._waiting.popleft()
+            self._lost += 1

@@ -1,0 +1,130 @@
+"""Where OpenTelemetry's spans go: what the options say, over what its variables say.
+
+Read at start by `zmqtriton.main`, so that what cannot be is refused there, and again by the process
+that exports. The names of the variables are those that OpenTelemetry gives every exporter.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+_OTLP = "OTEL_EXPORTER_OTLP_"
+_PATH = "/v1/traces"
+_DEFAULT_URL = "http://localhost:4318/v1/traces"
+_SERVICE = "service.name"
+#: What Triton calls itself.
+_DEFAULT_SERVICE = "triton-inference-server"
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class DestinationError(Exception):
+    """Raised when nothing could ever be sent there; the text names the setting."""
+
+
+class Destination(NamedTuple):
+    url: str
+    headers: dict[str, str]
+    #: What is said of this server with all spans.
+    resource: dict[str, str]
+    #: Spans that wait at most, those of one message, and how long the first of them waits.
+    most_waiting: int
+    most_sent: int
+    delay_s: float
+    #: None where it is not secured.
+    tls: ssl.SSLContext | None
+
+    @property
+    def shown(self) -> str:
+        """For the log; what may be secret in it is left out."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> Destination:
+    """`pairs` are the settings of --trace-config for this mode, in order. Raises
+    DestinationError."""
+    pairs = list(pairs)
+    said = dict(pairs)
+    url = _url(said.get("url", ""), environment)
+    resource = {_SERVICE: _DEFAULT_SERVICE}
+    resource.update(_pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
+    if environment.get("OTEL_SERVICE_NAME"):
+        resource[_SERVICE] = environment["OTEL_SERVICE_NAME"]
+    for text in (value for key, value in pairs if key == "resource"):
+        # One without a value has its name for it, as in Triton.
+        name, _, value = text.partition("=")
+        resource[name] = value or name
+    most_waiting = int(said.get("bsp_max_queue_size", 2048))
+    return Destination(
+        url=url,
+        headers=_headers(environment),
+        resource=resource,
+        most_waiting=most_waiting,
+        most_sent=min(int(said.get("bsp_max_export_batch_size", 512)), most_waiting),
+        delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
+        tls=_tls(environment) if urlsplit(url).scheme == "https" else None,
+    )
+
+
+def _url(said: str, environment: Mapping[str, str]) -> str:
+    where, url = "--trace-config opentelemetry,url", said
+    if not url:
+        where, url = f"{_OTLP}TRACES_ENDPOINT", environment.get(f"{_OTLP}TRACES_ENDPOINT", "")
+    if not url:
+        where, url = f"{_OTLP}ENDPOINT", environment.get(f"{_OTLP}ENDPOINT", "")
+        url = url and url.rstrip("/") + _PATH
+    url = url or _DEFAULT_URL
+    if "://" not in url:
+        url = f"http://{url}"
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or not url.isprintable() or " " in url:
+        raise DestinationError(
+            f'Bad option: "{where}".\nOnly http and https addresses are possible. Got {url}'
+        )
+    return url
+
+
+def _headers(environment: Mapping[str, str]) -> dict[str, str]:
+    headers = dict(_pairs(_variable("HEADERS", environment)))
+    for name, value in headers.items():
+        if not (_HEADER.fullmatch(name) and value.isprintable() and value.isascii()):
+            # Their values are often keys.
+            text = f"Not a header: {name}"
+            raise DestinationError(f'Bad option: "{_OTLP}HEADERS".\n{text}')
+    return headers
+
+
+def _tls(environment: Mapping[str, str]) -> ssl.SSLContext:
+    authorities, own, key = (
+        _variable(name, environment) or None
+        for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
+    )
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+        if own is not None:
+            context.load_cert_chain(own, key)
+    except OSError as error:
+        names = f"{_OTLP}CERTIFICATE, CLIENT_CERTIFICATE, CLIENT_KEY"
+        raise DestinationError(f'Bad option: "{names}".\n{error}') from None
+    return context
+
+
+def _variable(name: str, environment: Mapping[str, str]) -> str:
+    """That for traces counts before that for everything."""
+    return environment.get(f"{_OTLP}TRACES_{name}") or environment.get(f"{_OTLP}{name}", "")
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Of `a=1,b=2`, as W3C's baggage writes it; what is none is left out, as others do."""
+    for member in text.split(","):
+        name, sign, value = member.partition("=")
+        if sign and name.strip():
+            yield unquote(name.strip()), unquote(value.strip())

@@ -1,0 +1,122 @@
+"""Spans as OpenTelemetry's protocol has them, named and nested as Triton's are. Does no I/O.
+
+A client's request is `InferRequest`; below it stands the model that had it, named like the model,
+and there `compute` and what else was asked meanwhile. Called by open_telemetry.py alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zmqtriton.tracing.gathering import Span
+from zmqtriton_floor import __version__, spans
+from zmqtriton_protos import message
+
+_Span, _Request, _Response = map(
+    message, ("otlp.Span", "otlp.ExportRequest", "otlp.ExportResponse")
+)
+#: Triton says of all its spans that they are a server's.
+_SERVER = 2
+_ERROR = 2
+_SCOPE = "triton-server"
+_COMPUTE = "COMPUTE_"
+#: Of the text of an error.
+_MOST_CHARACTERS = 4096
+
+
+class Spans:
+    """Numbers the spans of models through all traces, as Triton does."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def of(self, root: Span, offset_ns: int) -> list[Any]:
+        """All of a trace, those below first, as they end first. The offset leads from the clock of
+        the marks to that of the world. Raises TypeError or ValueError for what cannot be sent."""
+        found = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
+        ends = [ns for span in (root, *root.children) for ns in span.marks.values()]
+        found[0].end_time_unix_nano = offset_ns + max(ends)
+        for child in root.children:
+            # What has failed for the client has failed in the model that it asked.
+            child.error = root.error
+        above = [(child, root, 0) for child in root.children]
+        while above:
+            span, parent, parents_number = above.pop()
+            number = next(self._numbers)
+            found += self._of_model(span, parent, (number, parents_number), offset_ns)
+            below = sorted(span.children, key=lambda child: child.begun_ns, reverse=True)
+            above += [(child, span, number) for child in below]
+        found.reverse()
+        return sorted(found, key=lambda made: made.end_time_unix_nano)
+
+    def _of_model(
+        self, span: Span, parent: Span, numbers: tuple[int, int], offset_ns: int
+    ) -> list[Any]:
+        computing = {n: ns for n, ns in span.marks.items() if n.startswith(_COMPUTE)}
+        if not computing:
+            # Who executes nothing, an ensemble, is not told its request's id.
+            span.request_id = span.request_id or parent.request_id
+        rest = {name: ns for name, ns in span.marks.items() if name not in computing}
+        made = _span(span, span.model, parent.id, rest or computing, offset_ns)
+        _describe(made.attributes, "triton.model_name", span.model)
+        _describe(made.attributes, "triton.model_version", span.version)
+        _describe(made.attributes, "triton.trace_id", numbers[0])
+        _describe(made.attributes, "triton.trace_parent_id", numbers[1])
+        if span.request_id:
+            _describe(made.attributes, "triton.request_id", span.request_id)
+        if not computing:
+            return [made]
+        own = Span(spans.among(span.trace))
+        return [made, _span(own, "compute", span.id, computing, offset_ns)]
+
+
+def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
+    """One message with these spans."""
+    request = _Request()
+    of_resource = request.resource_spans.add()
+    for key, value in resource.items():
+        _describe(of_resource.resource.attributes, key, value)
+    of_scope = of_resource.scope_spans.add()
+    of_scope.scope.name = _SCOPE
+    of_scope.scope.version = __version__
+    of_scope.spans.extend(found)
+    data: bytes = request.SerializeToString()
+    return data
+
+
+def refused(answer: bytes) -> tuple[int, str]:
+    """How many spans of a message were not taken, and why. Raises ValueError for no answer."""
+    try:
+        found = _Response.FromString(answer).partial_success
+    except Exception as error:  # noqa: BLE001 - protobuf's own class moves between its versions
+        raise ValueError(str(error)) from None
+    return found.rejected_spans, found.error_message
+
+
+def _span(span: Span, name: str, parent: str, marks: Mapping[str, int], offset_ns: int) -> Any:
+    traceparent, tracestate = spans.parts(span.trace)
+    made = _Span(
+        trace_id=bytes.fromhex(traceparent[3:35]),
+        span_id=bytes.fromhex(span.id),
+        trace_state=tracestate,
+        parent_span_id=bytes.fromhex(parent),
+        name=name,
+        kind=_SERVER,
+        start_time_unix_nano=offset_ns + min(marks.values()),
+        end_time_unix_nano=offset_ns + max(marks.values()),
+    )
+    for mark, ns in sorted(marks.items(), key=lambda mark: mark[1]):
+        made.events.add(name=mark, time_unix_nano=offset_ns + ns)
+    if span.error:
+        made.status.code, made.status.message = _ERROR, span.error[:_MOST_CHARACTERS]
+    return made
+
+
+def _describe(attributes: Any, key: str, value: str | int) -> None:
+    made = attributes.add(key=key)
+    if isinstance(value, str):
+        made.value.string_value = value
+    else:
+        made.value.int_value = value

@@ -1,0 +1,65 @@
+"""One message to a collector over HTTP, and what it answered.
+
+Called by the thread that exports, which alone may wait. Proxies are those of the environment; the
+headers, which may hold keys, are sent nowhere else: no redirection is followed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import urllib.error
+import urllib.request
+from typing import Any
+
+from zmqtriton.tracing.destination import Destination
+from zmqtriton_floor import __version__
+
+#: What OTLP says may be tried again.
+_PASSING = frozenset({429, 502, 503, 504})
+_MOST_ANSWER = 64 << 10
+
+
+class PostError(Exception):
+    """Raised when a message was not taken."""
+
+    def __init__(self, text: str, *, may_pass: bool) -> None:
+        super().__init__(text)
+        #: It may be taken later.
+        self.may_pass = may_pass
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Post:
+    def __init__(self, destination: Destination) -> None:
+        self._url = destination.url
+        self._headers = {
+            "Content-Type": "application/x-protobuf",
+            "User-Agent": f"OTel-OTLP-Exporter-zmqtriton/{__version__}",
+            **destination.headers,
+        }
+        secured = urllib.request.HTTPSHandler(context=destination.tls)
+        self._opener = urllib.request.build_opener(secured, _NoRedirection)
+
+    def __call__(self, data: bytes, within_s: float) -> bytes:
+        """The answer. Raises PostError."""
+        request = urllib.request.Request(self._url, data, self._headers)
+        try:
+            with self._opener.open(request, timeout=within_s) as answer:
+                found: bytes = answer.read(_MOST_ANSWER)
+                return found
+        except urllib.error.HTTPError as error:
+            with error:
+                text = f"it answered {error.code}"
+            raise PostError(text, may_pass=error.code in _PASSING) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise PostError(_reason(error), may_pass=True) from None
+
+
+def _reason(error: BaseException | str) -> str:
+    if isinstance(error, urllib.error.URLError):
+        return _reason(error.reason)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
