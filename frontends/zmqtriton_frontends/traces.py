@@ -72,6 +72,10 @@ class Traces:
         self._seen = {name: self._seen.get(name, 0) for name in names}
         self._taken = {name: self._taken.get(name, 0) for name in names}
 
+    def end(self) -> None:
+        """When all is answered: what was told arrives."""
+        self._sender.close()
+
     def follow(
         self, checked: CheckedRequest, parent: Parent | None, received: tuple[str, int]
     ) -> CheckedRequest:

@@ -24,6 +24,8 @@ _ID = (1 << 64) - 1
 _ODD = 0x9E3779B97F4A7C15
 #: Spans that one process keeps for the one that takes them.
 LIMIT = 10_000
+#: For what is still under way when a process ends.
+_LINGER_MS = 1000
 
 
 def span_of(trace: str) -> str:
@@ -64,16 +66,22 @@ class Sender:
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
+        #: Of its own, so that it can be waited for at the end without all others.
+        self._context: Any = None
         self._socket: Any = None
+        self._is_closed = False
         self._lock = threading.Lock()
         #: Spans that were not taken, and of which nobody has been told yet.
         self.lost = 0
 
     def send(self, trace: str, told: dict[str, Any]) -> None:
         with self._lock:
+            if self._is_closed:
+                return
             if self._socket is None:
                 address = endpoints.spans_address(self._directory)
-                self._socket = endpoints.open_pusher(zmq.Context.instance(), address, LIMIT)
+                self._context = zmq.Context()
+                self._socket = endpoints.open_pusher(self._context, address, LIMIT)
             if self.lost:
                 told["lost"] = self.lost
             try:
@@ -81,3 +89,12 @@ class Sender:
                 self.lost = 0
             except zmq.Again:
                 self.lost += 1
+
+    def close(self) -> None:
+        """What was sent arrives, if somebody takes it within a moment."""
+        with self._lock:
+            self._is_closed = True
+            if self._socket is not None:
+                self._socket.close(_LINGER_MS)
+                self._context.term()
+                self._socket = None

@@ -238,6 +238,7 @@ class Stub:
         except Exception as error:  # noqa: BLE001 - the model's code; Triton goes on as well
             self._instance.say("I", describe(error))
         self._link.close()
+        self._instance.tracing.close()
 
     # ------------------------------------------------------------- executing
 

@@ -55,6 +55,9 @@ class Tracing:
             if pending.work.trace:
                 self._sender.send(pending.work.trace, {"marks": marks})
 
+    def close(self) -> None:
+        self._sender.close()
+
 
 def context(trace: str) -> str:
     """As OpenTelemetry's propagators read it."""

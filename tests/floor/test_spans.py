@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from zmqtriton_floor import spans
+import threading
+from pathlib import Path
+
+import zmq
+
+from zmqtriton_floor import endpoints, spans, wire
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _NAME = f"00-{_TRACE}-b7ad6b7169203331-01"
@@ -35,3 +40,20 @@ def test_a_new_trace_has_ids_of_its_own() -> None:
 
     assert 55 == len(first)
     assert first[3:35] != second[3:35]
+
+
+def test_what_was_sent_before_the_end_arrives_though_nobody_listened_yet(tmp_path: Path) -> None:
+    sender = spans.Sender(str(tmp_path))
+    sender.send(_NAME, {"model": "m"})
+    closing = threading.Thread(target=sender.close)
+    closing.start()
+
+    context = zmq.Context()
+    puller = endpoints.open_puller(context, endpoints.spans_address(str(tmp_path)), 10)
+    (frame,) = endpoints.receive(puller) if puller.poll(30_000) else [b""]
+    closing.join(30)
+    puller.close()
+    context.term()
+
+    assert wire.Span(_NAME, '{"model": "m"}') == wire.decode(frame)
+    sender.send(_NAME, {})  # nobody minds

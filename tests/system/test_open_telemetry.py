@@ -240,7 +240,7 @@ def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Coll
         infer(server, "identity_fp32", "one of the last")
         assert [] == named(collector, "one of the last")
 
-        assert 0 == server.stop()
+        assert 0 == server.stop(), server.log_text()
 
     assert 1 == len(named(collector, "one of the last"))
 

@@ -72,6 +72,7 @@ async def run(descriptor: int) -> None:
         await serve(gateway)
     finally:
         gateway.close()
+        gateway.traces.end()
 
 
 def main(arguments: Sequence[str]) -> int:

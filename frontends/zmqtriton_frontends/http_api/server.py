@@ -172,6 +172,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         if secured is not None:
             secured.close()
         gateway.close()
+        gateway.traces.end()
 
     async def _drain(self, connections: Connections) -> None:
         connections.refuse_requests()
