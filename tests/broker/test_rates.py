@@ -284,3 +284,20 @@ def test_where_one_instance_needs_something_all_take_turns() -> None:
     assert [1] == [work.id for work in world.works[A]]
     world.finish(B)
     assert {A, C} == executing(world)
+
+
+def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may() -> None:
+    config = {"sequence_batching": {"direct": {}, "max_sequence_idle_microseconds": "5"}}
+    world = world_of(demand(R=1), config=config)
+    sequences = world.core.generations[1].sequences
+    ask(world, 1, 1, correlation=7, flags=wire.SEQUENCE_START)
+    world.finish(A)
+    assert sequences is not None
+
+    due_ns = world.core.next_timer_ns()
+    assert world.now + 5_000 == due_ns
+    world.tick(5_000)
+
+    assert not sequences.knows(7)
+    ask(world, 1, 2, correlation=7)
+    assert "must specify the START flag" in world.finals(F, 2)[0].text

@@ -98,3 +98,34 @@ def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded() -> None:
     world.take()
 
     assert _is_drained(world)
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_nor_for_those_of_what_it_had_replaced(is_removed: bool) -> None:
+    world = _reloaded()
+
+    world.core.retire(wire.Retire(2))
+    if is_removed:
+        world.core.remove(wire.Remove(2, "unloaded"), world.now)
+    world.take()
+
+    assert _is_drained(world, 2)
+    assert 1 == world.told.count(wire.Drained(1))
+
+
+def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() -> None:
+    world = _reloaded()
+    world.serve(3, config=_config(slots=2))
+    world.stub(4, generation=3)
+    world.core.retire(wire.Retire(2))
+    world.take()
+    assert (False, True) == (_is_drained(world), _is_drained(world, 2))
+    world.core.remove(wire.Remove(2, "replaced"), world.now)
+    going_on = world.send(5, 0, generation=3)
+
+    assert [going_on] == world.given(S)
+    world.finish(S)
+    assert not _is_drained(world)
+    world.core.retire(wire.Retire(3))
+    world.take()
+    assert _is_drained(world)

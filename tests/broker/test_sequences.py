@@ -529,3 +529,16 @@ def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> N
     plain.send(5, START | END)
     plain.finish(S)
     assert [] == _over(plain)
+
+
+def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() -> None:
+    world = Sequences(_config(slots=2))
+    world.send(5, START)
+    waiting = world.send(6, START, timeout_us=10)
+    world.gone(S)
+
+    world.tick(10_000)
+
+    code, text = world.error(waiting)
+    assert Unavailable.number == code
+    assert "timeout of the corresponding sequence has been expired" == text

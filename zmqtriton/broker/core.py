@@ -130,8 +130,7 @@ class Core:
         generation = self.generations.remove(message.generation)
         if generation is None:
             return
-        generation.is_retired = True
-        self.caching.forget(generation)
+        self._retirement.close(generation)
         error = Unavailable(message.reason)
         self.ensembles.remove(generation, error, now_ns)
         for request in generation.queued():

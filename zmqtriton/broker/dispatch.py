@@ -60,7 +60,7 @@ class Dispatch:
             touched, self._touched = self._touched, {}
             for generation in touched.values():
                 if generation.is_limited:
-                    self._tell_over(generation)
+                    self._look(generation, now_ns)
                 else:
                     self._dispatch(generation, now_ns)
         while self._rates and self._dispatch_limited(now_ns):
@@ -102,6 +102,13 @@ class Dispatch:
         fillers = len(works) - len(requests)
         self._begin(instance, generation, Batch(number, requests, now_ns, fillers))
         return True
+
+    def _look(self, generation: Generation, now_ns: int) -> None:
+        """Sequences are over in time though it may be nobody's turn."""
+        if generation.sequences is not None:
+            generation.sequences.look_at_idle(now_ns)
+            self._tell_over(generation)
+            self._await_due(generation)
 
     def _await_due(self, generation: Generation) -> None:
         """It is looked at again when its next batch has waited long enough."""

@@ -104,7 +104,15 @@ class Generations:
         return generation if generation.sequences is None else self._keeper(row, generation)
 
     def has_successor(self, generation: Generation) -> bool:
-        return generation.number in self._successors
+        """Whether what comes for it, of sequences that it has, is still let through."""
+        last = self._by_name.get(generation.model, {}).get(generation.version)
+        return last is not None and not last.is_retired and generation.takes_what_fits(last)
+
+    def replaced(self, generation: Generation) -> list[Generation]:
+        """Those before it that still end."""
+        kin = generation.model, generation.version
+        earlier = [g for g in self if (g.model, g.version) == kin and g is not generation]
+        return [g for g in earlier if g.is_retired]
 
     def _keeper(self, row: wire.Request, generation: Generation) -> Generation:
         """A sequence goes on where it began, and begins at what was loaded last."""

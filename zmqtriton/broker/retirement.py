@@ -32,9 +32,16 @@ class Retirement:
         elif serial:
             self.dismiss(generation.instances[serial])
         else:
-            generation.is_retired = True
-            self._core.caching.forget(generation)
+            self.close(generation)
             self._core.answers.check_drained(generation)
+
+    def close(self, generation: Generation) -> None:
+        """It takes no more requests. Those that it has replaced need not wait for what sequences
+        they have: nobody can go on with these, unless it was replaced too."""
+        generation.is_retired = True
+        self._core.caching.forget(generation)
+        for earlier in self._core.generations.replaced(generation):
+            self._core.answers.check_drained(earlier)
 
     def look(self, now_ns: int = 0) -> None:
         """To be called after everything that happens."""

@@ -143,7 +143,11 @@ class Sequences:
         if sequence.slots is None and timeout_us:
             at_ns = now_ns + timeout_us * 1000
             sequence.expires_ns = min(sequence.expires_ns or at_ns, at_ns)
-            heapq.heappush(self._expiries, (at_ns, next(self._order), sequence))
+            self._await_expiry(sequence)
+
+    def _await_expiry(self, sequence: Sequence) -> None:
+        if sequence.expires_ns:
+            heapq.heappush(self._expiries, (sequence.expires_ns, next(self._order), sequence))
 
     def _find(self, request: Inflight, now_ns: int, warnings: list[str]) -> Sequence:
         correlation = request.row.correlation
@@ -294,6 +298,7 @@ class Sequences:
                 sequence.is_offered = False
                 self._backlog[sequence] = None
                 self._backlog.move_to_end(sequence, last=False)
+                self._await_expiry(sequence)
         return refused
 
     def next(
