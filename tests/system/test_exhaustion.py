@@ -8,17 +8,22 @@ import os
 import select
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import grpc
 import numpy as np
 import psutil
 import pytest
 
+from tests.faults.cancelled_streams import unanswered
 from tests.raw_http import Talk, request, talk
 from tests.server import Server
 from tests.waiting import eventually
+from zmqtriton_protos import message
 
 pytestmark = pytest.mark.system
 
@@ -29,12 +34,18 @@ ONE = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("exhaustion")
-    models = ["identity_fp32", "journal", "tokens"]
+    models = ["identity_fp32", "journal", "tokens", "sequences"]
     options = ["--allow-client-shm=true"]
     server = Server(directory / "s", models=models, options=options)
     config = server.repository / "journal" / "config.pbtxt"
     bound = "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n"
     config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 1") + bound)
+    config = server.repository / "sequences" / "config.pbtxt"
+    short = config.read_text().replace("microseconds: 5000000", "microseconds: 50000")
+    config.write_text(short)
+    bounded = server.add_model(config.parent, "bounded_sequences") / "config.pbtxt"
+    bound = 'parameters { key: "max_requests" value: { string_value: "100" } }\n'
+    bounded.write_text(short + bound)
     with server:
         yield server
 
@@ -176,6 +187,72 @@ def test_regions_are_bounded_and_leave_together(server: Server) -> None:
         assert [200] * 1024 + [400] * 76 + [200] == statuses
         assert [200] == _ask(server, f"{prefix}/unregister", b"").statuses
         eventually(lambda: _descriptors(server) < before + 20, 20, "all regions are closed")
+
+
+def _starts(model: str, first: int, count: int) -> Iterator[bytes]:
+    """Requests of as many sequences, none of which goes on."""
+    tensor = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1]}
+    fields = {"model_name": model, "inputs": [tensor], "raw_input_contents": [b"\1\0\0\0"]}
+    for number in range(first, first + count):
+        named = {"sequence_id": {"int64_param": number}, "sequence_start": {"bool_param": True}}
+        asked = message("inference.ModelInferRequest")(**fields, parameters=named)
+        yield asked.SerializeToString()
+
+
+def _errors(server: Server, model: str, first: int, count: int) -> list[str]:
+    """What a client is told of each."""
+    read = message("inference.ModelStreamInferResponse").FromString
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        answers = ask(_starts(model, first, count), timeout=120)
+        return [read(answer).error_message for answer in answers]
+
+
+def _a_sequence_starts(server: Server, model: str) -> bool:
+    return [""] == _errors(server, model, 1, 1)
+
+
+def test_a_flood_of_sequences_is_refused_beyond_the_bound(server: Server) -> None:
+    clients, each, model = 4, 1000, "bounded_sequences"
+    before = _mib(server)
+
+    with ThreadPoolExecutor(clients) as at_once:
+        firsts = range(1, clients * each, each)
+        lists = list(at_once.map(lambda first: _errors(server, model, first, each), firsts))
+
+    told = [error for errors in lists for error in errors]
+    refused = [error for error in told if error]
+    assert clients * each == len(told)
+    assert all(error.endswith("Exceeds maximum queue size") for error in refused)
+    # What was admitted was answered, four by four as slots came back.
+    assert 100 <= len(told) - len(refused) < clients * each
+    stats = json.loads(_ask_text(server, f"/v2/models/{model}/stats"))["model_stats"][0]
+    counts = {name: row["count"] for name, row in stats["inference_stats"].items()}
+    assert len(refused) == counts["fail"]
+    assert len(told) - len(refused) == counts["success"] == stats["inference_count"]
+    assert _mib(server) < before + 64
+    assert _a_sequence_starts(server, model)
+
+
+def test_sequences_that_wait_go_with_their_client(server: Server) -> None:
+    before = _mib(server)
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        # Of one stream no more than a thousand are taken at once.
+        streams = [ask(_starts("sequences", n, 1000), timeout=120) for n in (1, 1001, 2001)]
+        eventually(lambda: unanswered(server) > 2000, 60, "most of them wait")
+        for answers in streams:
+            answers.cancel()
+
+    eventually(lambda: unanswered(server) == 0, 30, "none of them is kept")
+    assert _a_sequence_starts(server, "sequences")
+    assert _mib(server) < before + 64
+
+
+def _ask_text(server: Server, path: str) -> bytes:
+    with urllib.request.urlopen(server.url + path, timeout=30) as answer:
+        text: bytes = answer.read()
+    return text
 
 
 def test_bad_requests_are_not_logged(server: Server) -> None:
