@@ -1,7 +1,8 @@
-"""One load of a model: read it, build a generation of each version, swap them in, say how it went.
+"""One load of a model: build a generation of each version, swap them in, say how it went.
 
-Belongs to a model, which has at most one at a time. Each version goes its own way; what served
-before goes on until its replacement does, and stays where that fails. Does no I/O.
+Belongs to a model, which has at most one at a time; an Inquiry says what there is to build. Each
+version goes its own way; what served before goes on until its replacement does, and stays where
+that fails. Does no I/O.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from functools import partial
 
 from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Override
-from zmqtriton.supervisor.blueprint import Blueprint, Ensemble, Finished, Unreadable
+from zmqtriton.supervisor.blueprint import Blueprint, Finished
 from zmqtriton.supervisor.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.failures import describe
 from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.inquiry import Inquiry, Wanted
 from zmqtriton.supervisor.owner import Loader
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton.supervisor.surroundings import Surroundings
@@ -44,23 +45,13 @@ class Loading:
         model: Loader,
         around: Surroundings,
         done: Done,
-        override: Override | None = None,
-        *,
-        is_poll: bool = False,
-        settle_s: float = 0.0,
-        again: bool = False,
+        wanted: Wanted,
     ) -> None:
         self._model = model
         self._around = around
         self._done = done
-        self._override = override
-        #: A poll does not try again what has failed and has not changed.
-        self._is_poll = is_poll
-        #: What is new is loaded when it has been the same for so long: it may be half a copy.
-        self._settle_s = settle_s
-        self._seen = ""
-        #: Members of an ensemble that have failed are tried again.
-        self._again = again
+        self._override = wanted.override
+        self._inquiry = Inquiry(model, around, wanted, self)
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: Finished | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
@@ -68,8 +59,6 @@ class Loading:
         self._environment: Environment | ZmqTritonError = SERVERS_OWN
         #: The number of the preparation that it waits for, or 0.
         self._preparing = 0
-        #: The ticket of the reading that it waits for, or 0.
-        self._reading = 0
         #: Those that do not serve yet, by version.
         self._generations: dict[int, Generation] = {}
         #: Those that stay, and get other instances.
@@ -81,99 +70,12 @@ class Loading:
         self._has_ended = False
 
     def begin(self) -> None:
-        self._around.slots.take(self, self._read)
+        self._inquiry.begin()
 
-    def _read(self) -> None:
-        # Who asks for a load says that all is there.
-        is_patient = not self._again
-        self._reading = self._around.stores.read(
-            self._model.name,
-            self._override,
-            self._have_read,
-            is_patient=is_patient,
-            is_poll=self._is_poll,
-        )
-
-    def _have_read(self, found: Blueprint | Unreadable) -> None:
-        if self._is_unsettled(found.fingerprint):
-            self._around.slots.give_back(self)
-            self._around.plan.after(self._settle_s, self._look_again)
-            return
-        # What was not there has no fingerprint.
-        is_known = self._is_poll and bool(found.fingerprint)
-        was_tried = is_known and self._model.was_tried(found.fingerprint)
-        if isinstance(found, Blueprint) and found.ensemble is not None:
-            # What it lacked may be there now.
-            self._require_members(found, found.ensemble, was_tried=was_tried)
-        elif was_tried:
-            self._end(None)
-        elif isinstance(found, Unreadable):
-            self._model.take_unreadable(found)
-            text = f"failed to load '{self._model.name}', failed to poll from model repository"
-            if found.fingerprint:
-                text += f": {found.reason}"
-            self._end(InternalError(text))
-        elif self._model.is_current(found, self._override):
-            self._model.take_current(found)
-            self._end(None)
-        else:
-            self._require_callees(found)
-
-    def _require_callees(self, blueprint: Blueprint) -> None:
-        """Those that it names are loaded first; whether they can be is not its concern."""
-        self._model.take_needs(blueprint)
-        if not blueprint.callees:
-            self._build(blueprint)
-            return
-        around = self._around
-        around.slots.give_back(self)
-        then = partial(self._callees_tried, blueprint)
-        around.load_order.require(blueprint.name, blueprint.callees, then, again=self._again)
-
-    def _callees_tried(self, blueprint: Blueprint) -> None:
-        if not self._has_ended:
-            self._around.slots.take(self, partial(self._build, blueprint))
-
-    def _is_unsettled(self, fingerprint: str) -> bool:
-        seen, self._seen = self._seen, fingerprint
-        is_new = fingerprint not in ("", seen) and not self._model.was_tried(fingerprint)
-        return is_new and self._settle_s > 0
-
-    def _look_again(self) -> None:
-        if not self._has_ended:
-            self.begin()
-
-    def _require_members(
-        self, blueprint: Blueprint, ensemble: Ensemble, *, was_tried: bool
-    ) -> None:
-        """An ensemble is loaded after what it calls, which may need the slot."""
-        around = self._around
-        around.slots.give_back(self)
-        self._model.take_needs(blueprint)
-        try:
-            around.members.check_circle(blueprint.name)
-        except ZmqTritonError as error:
-            self._combined = error
-            self._build(blueprint)
-        else:
-            then = partial(self._members_tried, blueprint, was_tried=was_tried)
-            around.members.require(ensemble, then, again=self._again)
-
-    def _members_tried(self, blueprint: Blueprint, *, was_tried: bool) -> None:
-        if self._has_ended:
-            return
-        is_same = was_tried
-        try:
-            self._combined = self._around.members.finish(blueprint)
-            is_same = self._model.is_current(blueprint, self._override)
-        except ZmqTritonError as error:
-            self._combined = error
-        if is_same:
-            self._end(None)
-        else:
-            self._build(blueprint)
-
-    def _build(self, blueprint: Blueprint) -> None:
+    def build(self, blueprint: Blueprint, combined: Finished | ZmqTritonError | None) -> None:
+        """There is something to load; for an ensemble with its configuration, or why it cannot be
+        served."""
+        self._combined = combined
         self._blueprint = blueprint
         self._model.take_tried(blueprint, self._override)
         if blueprint.completed:
@@ -212,7 +114,7 @@ class Loading:
         )
         for news in self._model.news():
             self._around.publish(news)
-        self._around.acknowledgements.ask(self._around.frontends(), lambda: self._end(error))
+        self._around.acknowledgements.ask(self._around.frontends(), lambda: self.end(error))
 
     def _prepared(self, found: Environment | ZmqTritonError) -> None:
         self._environment = found
@@ -362,7 +264,7 @@ class Loading:
     def cancel(self, why: str = UNLOADED) -> None:
         """Somebody wants the model gone: what is not swapped in yet ends now."""
         self._around.preparations.abandon(self._preparing)
-        self._around.stores.abandon(self._reading)
+        self._inquiry.cancel()
         generations, self._generations = self._generations, {}
         self._regrouping = {}
         for generation in generations.values():
@@ -370,7 +272,7 @@ class Loading:
         name = self._model.name
         numbers = sorted(generations)
         texts = "".join(f"version {n} is at UNAVAILABLE state: {why};\n" for n in numbers)
-        self._end(Unavailable(f"load failed for model '{name}': {texts or why}"))
+        self.end(Unavailable(f"load failed for model '{name}': {texts or why}"))
 
     def _end_if_complete(self) -> None:
         if self._generations or self._regrouping or self._swapping or self._has_ended:
@@ -378,7 +280,7 @@ class Loading:
         if not self._failures and self._blueprint is not None:
             self._model.take_loaded(self._blueprint)
             self._around.plan.log("I", f"successfully loaded '{self._model.name}'")
-            self._end(None)
+            self.end(None)
             return
         if isinstance(self._combined, ZmqTritonError):
             # It is the ensemble that cannot be made, whichever versions it has.
@@ -388,9 +290,10 @@ class Loading:
                 f"version {number} is at UNAVAILABLE state: {reason};\n"
                 for number, reason in sorted(self._failures.items())
             )
-        self._end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
+        self.end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
 
-    def _end(self, error: ZmqTritonError | None) -> None:
+    def end(self, error: ZmqTritonError | None) -> None:
+        """It is over: well, or with this error. Only the first end counts."""
         if self._has_ended:
             return
         self._has_ended = True

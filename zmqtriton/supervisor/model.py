@@ -14,6 +14,7 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.generation import Generation
+from zmqtriton.supervisor.inquiry import Wanted
 from zmqtriton.supervisor.loading import Done, Loading, ignore
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton.supervisor.surroundings import Surroundings
@@ -61,17 +62,18 @@ class Model:
     ) -> None:
         """`again` tries even members of an ensemble that have failed."""
         self.was_asked_for, self._is_barred = True, False
-        self._load(Loading(self, self._around, done, override, again=again))
+        self._load(Loading(self, self._around, done, Wanted(override, again=again)))
 
     def load_on_demand(self, done: Done) -> None:
         """For the sake of requests: it may be evicted."""
-        self._load(Loading(self, self._around, done, again=True))
+        self._load(Loading(self, self._around, done, Wanted(again=True)))
 
     def poll(self, settle_s: float) -> None:
         """Loads what has changed and then stayed the same for so long; what has failed and has
         not changed is not tried."""
         self.was_asked_for = True
-        self._load(Loading(self, self._around, ignore, is_poll=True, settle_s=settle_s))
+        wanted = Wanted(is_poll=True, settle_s=settle_s)
+        self._load(Loading(self, self._around, ignore, wanted))
 
     def _load(self, loading: Loading) -> None:
         self._waiting.append(loading)
@@ -85,8 +87,8 @@ class Model:
             then()
         else:
             self._is_barred = False
-            is_poll = not again
-            self._load(Loading(self, self._around, lambda _: then(), is_poll=is_poll, again=again))
+            wanted = Wanted(is_poll=not again, again=again)
+            self._load(Loading(self, self._around, lambda _: then(), wanted))
 
     def _next(self) -> None:
         if self._loading is None and self._waiting:

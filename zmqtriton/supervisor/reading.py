@@ -68,7 +68,6 @@ from zmqtriton_floor.errors import (
 #: The stub lies beside the floor; it is started by path and imported by nobody.
 STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
 
-
 #: Fields that decide which versions and how many instances there are, and nothing else.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
@@ -212,25 +211,25 @@ class Repository:
             tell=completed.append,
         )
         #: Where what is wrong stands.
-        path = scanned.config_path if override is None else None
-        refuse(locate(problem, path) for problem in agent_problems(config, self._agents))
-        versions, warnings = self._versions(config, scanned, path)
+        source = scanned.config_path if override is None else None
+        refuse(locate(problem, source) for problem in agent_problems(config, self._agents))
+        versions, warnings = self._versions(config, scanned, source)
         warnings = (*warnings, *ignored_stubs(scanned.path))
         labels = ""
         environment: Environment | Demand = SERVERS_OWN
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
-            self._check_further(config, scanned.path, path)
+            self._check_further(config, scanned.path, source)
             labels = read_labels(config, scanned.path)
             if not is_ensemble:
                 check_settings(self._python_settings)
-                refuse(locate(problem, path) for problem in parameter_problems(config))
+                refuse(locate(problem, source) for problem in parameter_problems(config))
                 environment = find_demand(
                     config, scanned.path.absolute(), may_build=self._may_build
                 )
         except ZmqTritonError as error:
             versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
-        ensemble = _ensemble(config, labels, path) if is_ensemble else None
+        ensemble = _ensemble(config, labels, source) if is_ensemble else None
         versions = {
             n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
             for n, v in versions.items()
@@ -246,7 +245,7 @@ class Repository:
             others=expected[1:],
             versions=versions,
             finished=None if ensemble or self._auto_complete else _finished(config, labels),
-            finish=partial(_finish, config, self._host, labels, path),
+            finish=partial(_finish, config, self._host, labels, source),
             warnings=(*scanned.warnings, *warnings),
             completed="".join(completed),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
@@ -255,36 +254,36 @@ class Repository:
             callees=() if ensemble else callees(config),
         )
 
-    def _check_further(self, config: Any, directory: Path, path: Path | None) -> None:
+    def _check_further(self, config: Any, directory: Path, source: Path | None) -> None:
         """What Triton looks at when it makes the model; with completion some of it comes later."""
         try:
             check_paths(config, directory)
         except ConfigError as error:
-            raise located(error, path) from None
+            raise located(error, source) from None
         check_states(config, directory)
         if not self._auto_complete:
-            check_runnable(config, self._host, path)
+            check_runnable(config, self._host, source)
 
     def _versions(
-        self, config: Any, scanned: ScannedModel, path: Path | None
+        self, config: Any, scanned: ScannedModel, source: Path | None
     ) -> tuple[dict[int, Version], tuple[str, ...]]:
         try:
             choice = choose_versions(config, scanned.versions)
         except ConfigError:
             return {}, ()
         return {
-            n: self._version(config, scanned, n, path) for n in choice.versions
+            n: self._version(config, scanned, n, source) for n in choice.versions
         }, choice.warnings
 
     def _version(
-        self, config: Any, scanned: ScannedModel, number: int, path: Path | None
+        self, config: Any, scanned: ScannedModel, number: int, source: Path | None
     ) -> Version:
         if config.HasField("ensemble_scheduling"):
             return Version("")
         try:
             file = find_model_file(config, scanned.path.absolute(), number, self._backends)
         except ConfigError as error:
-            return Version("", located(error, path).text, error.number)
+            return Version("", located(error, source).text, error.number)
         except ZmqTritonError as error:
             return Version("", error.text, error.number)
         return Version(str(file))
@@ -333,28 +332,28 @@ def _finished(config: Any, labels: str = "") -> Finished:
     return Finished(to_json(config), config.SerializeToString(), _places(config), labels)
 
 
-def _finish(config: Any, host: Host, labels: str, path: Path | None, reply: str) -> Finished:
-    return _finished(merge_completion(config, reply, host=host, path=path), labels)
+def _finish(config: Any, host: Host, labels: str, source: Path | None, reply: str) -> Finished:
+    return _finished(merge_completion(config, reply, host=host, path=source), labels)
 
 
-def _ensemble(config: Any, labels: str, path: Path | None) -> Ensemble:
+def _ensemble(config: Any, labels: str, source: Path | None) -> Ensemble:
     return Ensemble(
         tuple(member_steps(config)),
-        partial(_finish_ensemble, config, labels, path),
+        partial(_finish_ensemble, config, labels, source),
         config.ensemble_scheduling.max_inflight_requests,
-        partial(_refuse_step, path),
+        partial(_refuse_step, source),
     )
 
 
-def _refuse_step(path: Path | None, index: int, text: str) -> ConfigError:
+def _refuse_step(source: Path | None, index: int, text: str) -> ConfigError:
     field = ("ensemble_scheduling", "step", index, "model_name")
-    return ConfigError(locate(Problem(text, field), path))
+    return ConfigError(locate(Problem(text, field), source))
 
 
 def _finish_ensemble(
-    config: Any, labels: str, path: Path | None, members: Mapping[str, Finished]
+    config: Any, labels: str, source: Path | None, members: Mapping[str, Finished]
 ) -> Finished:
     protos = {name: one.proto for name, one in members.items()}
-    complete = complete_ensemble(config, protos, path=path)
+    complete = complete_ensemble(config, protos, path=source)
     found = {name: one.labels for name, one in members.items()}
     return _finished(complete, inherit_labels(config, labels, found))
