@@ -12,41 +12,41 @@ import gc
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import uvloop
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends import beginning
 from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
 
 _log = logging.getLogger(__name__)
 
 _SERVICE = "GRPCInferenceService"
-_T = TypeVar("_T")
 
 
 async def serve(gateway: Gateway) -> None:
     """From birth to stop. Raises RuntimeError where the port cannot be listened on."""
-    loop = asyncio.get_running_loop()
-    opened: asyncio.Future[None] = loop.create_future()
-    stopped: asyncio.Future[int] = loop.create_future()
-    gateway.on_open = lambda: _settle(opened, None)
-    gateway.on_stop = lambda within_ms: _settle(stopped, within_ms)
-    await gateway.start()
+    stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def stop(within_ms: int) -> None:
+        if not stopped.done():
+            stopped.set_result(within_ms)
+
+    gateway.on_stop = stop
+    if not await beginning.may_open(gateway, stopped):
+        return
     settings = gateway.settings
     logs.configure(logs.Wanted.of(settings))
-    await asyncio.wait((opened, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if stopped.done():
-        return
-    host, port = settings["grpc_address"], settings["grpc_port"]
+    host = settings["grpc_address"]
     server = _server_of(gateway)
-    port = await server.start(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    port = await server.start(beginning.address(host, settings["grpc_port"]))
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    gateway.listening(_SERVICE, f"{host}:{port}")
+    gateway.listening(_SERVICE, beginning.address(host, port))
     await server.stop(await stopped / 1000)
 
 
@@ -59,11 +59,6 @@ def _server_of(gateway: Gateway) -> Any:
     from zmqtriton_frontends.grpc_api.server import Server
 
     return Server(gateway)
-
-
-def _settle(future: asyncio.Future[_T], result: _T) -> None:
-    if not future.done():
-        future.set_result(result)
 
 
 async def run(descriptor: int) -> None:

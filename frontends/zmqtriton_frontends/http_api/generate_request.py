@@ -13,7 +13,7 @@ from zmqtriton_floor.check import Input
 from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import RequestBody, Tensor
-from zmqtriton_frontends.http_api.infer_request import MAX_NAME, MAX_PARAMETERS
+from zmqtriton_frontends.http_api.infer_request import MAX_NAME, MAX_PARAMETERS, request_id
 from zmqtriton_frontends.http_api.json_tensors import to_bytes
 
 #: The key whose value is read as if it stood at the top.
@@ -46,16 +46,7 @@ def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
             raise InvalidArgument(f"Converting keyword: '{key}': {error.text}") from None
     if len(parameters) > MAX_PARAMETERS:
         raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
-    return RequestBody(_request_id(document), parameters, [], tensors)
-
-
-def _request_id(document: dict[str, Any]) -> str:
-    request_id = document.get("id", "")
-    if type(request_id) is not str:
-        raise InvalidArgument("Unable to parse 'id': attempt to access JSON non-string as string")
-    if len(request_id) > MAX_NAME:
-        raise InvalidArgument(f"request id cannot be longer than {MAX_NAME} characters")
-    return request_id
+    return RequestBody(request_id(document), parameters, [], tensors)
 
 
 def _take(

@@ -30,7 +30,7 @@ from zmqtriton_frontends.http_api import (
 from zmqtriton_frontends.http_api.encoding import Encoded, Wanted
 from zmqtriton_frontends.http_api.infer_request import InferRequest, OutputForm
 from zmqtriton_frontends.http_api.request import MAX_BODY_BYTES, Request, too_large
-from zmqtriton_frontends.trace import ending
+from zmqtriton_frontends.trace import ending, now_ns
 from zmqtriton_frontends.traces import parent_in_headers
 
 #: Of a request, whole; a view where it lies in shared memory.
@@ -52,7 +52,7 @@ class Inference:
     async def infer(
         self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
     ) -> None:
-        begun_ns = time.monotonic_ns()
+        begun_ns = now_ns()
         # Before anything is refused: an answer to half a body would be lost with the connection.
         with await self._receive(req, resp) as body:
             try:

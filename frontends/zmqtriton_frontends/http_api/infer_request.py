@@ -52,12 +52,7 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
     """The request of a document; `tail` is None where the body was JSON alone."""
     if type(document) is not dict:
         document = {}
-    request_id = document.get("id", "")
-    if type(request_id) is not str:
-        raise _mismatch("id", "string")
-    if len(request_id) > MAX_NAME:
-        raise InvalidArgument(f"request id cannot be longer than {MAX_NAME} characters")
-
+    own_id = request_id(document)
     parameters: dict[str, Any] = {}
     options, default_binary = _DEFAULT_OPTIONS, False
     given = document.get("parameters")
@@ -73,9 +68,17 @@ def read(document: Any, tail: Tail | None) -> InferRequest:
     inputs = [_input(entry, tail) for entry in entries]
     if tail is not None:
         tail.end()
-    return InferRequest(
-        RequestBody(request_id, parameters, list(form.listed), inputs), options, form
-    )
+    return InferRequest(RequestBody(own_id, parameters, list(form.listed), inputs), options, form)
+
+
+def request_id(document: dict[str, Any]) -> str:
+    """What its client calls it. Raises InvalidArgument."""
+    given = document.get("id", "")
+    if type(given) is not str:
+        raise _mismatch("id", "string")
+    if len(given) > MAX_NAME:
+        raise InvalidArgument(f"request id cannot be longer than {MAX_NAME} characters")
+    return given
 
 
 def _mismatch(key: str, kind: str, actual: str = "") -> InvalidArgument:

@@ -24,7 +24,7 @@ from gunicorn.workers.gasgi import ASGIWorker
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.wire import Branch
-from zmqtriton_frontends import narration
+from zmqtriton_frontends import beginning, narration
 from zmqtriton_frontends.allocator import keep_freed_memory
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import app, tls
@@ -139,9 +139,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         gateway = Gateway(self._lifeline)
         gateway.on_stop = self._stop
         stopping = asyncio.ensure_future(self._stopping.wait())
-        opened = asyncio.ensure_future(_opened(gateway))
-        await asyncio.wait((opened, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not self.alive:
+        if not await beginning.may_open(gateway, stopping):
             return
         self.asgi = narration.telling(self._build(gateway))
         self.shortcut = app.shortcut(gateway)
@@ -157,7 +155,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         ]
         gc.freeze()
         for listener in self.sockets:
-            gateway.listening("HTTPService", _address(listener.getsockname()))
+            gateway.listening("HTTPService", beginning.address(*listener.getsockname()[:2]))
         while self.alive:
             self.notify()
             connections.check()
@@ -185,19 +183,6 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
             self.notify()
             connections.check()
         _log.warning("left with connections that were not done")
-
-
-async def _opened(gateway: Gateway) -> None:
-    """Returns when the gateway works and knows the models."""
-    is_open = asyncio.Event()
-    gateway.on_open = is_open.set
-    await gateway.start()
-    await is_open.wait()
-
-
-def _address(name: Any) -> str:
-    host, port = name[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def branch(arbiters: Lifeline) -> Lifeline:

@@ -11,6 +11,7 @@ import sys
 
 from zmqtriton_floor import logs, metrics_config, prctl
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_frontends import beginning
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.metrics_api import exposition, measures, own
 from zmqtriton_frontends.metrics_api.gpus import Gpus
@@ -42,10 +43,7 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     gateway.on_stop = lambda within_ms: stopped.set()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     ending = asyncio.ensure_future(stopped.wait())
-    opened = asyncio.ensure_future(_opened(gateway))
-    await asyncio.wait((opened, ending), return_when=asyncio.FIRST_COMPLETED)
-    if stopped.is_set():
-        opened.cancel()
+    if not await beginning.may_open(gateway, ending):
         return
     settings = gateway.settings
     logs.configure(logs.Wanted.of(settings))
@@ -77,8 +75,7 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
 
     page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
     await page.start(listener)
-    host, port = listener.getsockname()[:2]
-    gateway.listening("Metrics Service", f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    gateway.listening("Metrics Service", beginning.address(*listener.getsockname()[:2]))
     await ending
     await page.stop(_STOP_WITHIN_S)
     if watching is not None:
@@ -86,13 +83,6 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     if gpus is not None:
         gpus.close()
     gateway.close()
-
-
-async def _opened(gateway: Gateway) -> None:
-    is_open = asyncio.Event()
-    gateway.on_open = is_open.set
-    await gateway.start()
-    await is_open.wait()
 
 
 if __name__ == "__main__":
