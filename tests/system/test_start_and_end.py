@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -92,6 +93,14 @@ def test_with_early_liveness_a_slow_model_holds_up_no_other(tmp_path: Path) -> N
         assert 0 == server.stop()
 
 
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 @pytest.mark.row("F17")
 def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"]).start()
@@ -101,6 +110,9 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
 
         server.process.send_signal(signal.SIGTERM)
         eventually(lambda: "Timeout 29: Found" in server.log_text(), 30, "a second of waiting")
+        # Who comes now is not kept waiting until the end.
+        ports = (server.http_port, server.grpc_port)
+        eventually(lambda: all(map(is_refused, ports)), 30, "the ports are closed")
         let_go(server.journal, begun.id)
         assert 0 == server.process.wait(60)
 
@@ -136,6 +148,7 @@ def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals
 
         assert 1 == server.process.wait(50)
 
+    assert (signals == 2) == ("The second signal ends the server at once" in server.log_text())
     is_expired = "Exit timeout expired. Exiting immediately." in server.log_text()
     assert (signals == 1) == is_expired
     assert time.monotonic() - began_s < 50

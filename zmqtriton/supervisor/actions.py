@@ -144,6 +144,10 @@ class PrepareToListen(NamedTuple):
     """The frontends are about to listen on the sockets that are held for them."""
 
 
+class StopListening(NamedTuple):
+    """Clients find nobody any more, rather than one who never takes them."""
+
+
 class Log(NamedTuple):
     """One record. The level is Triton's letter: I, W, E, V."""
 
@@ -192,6 +196,7 @@ Action = (
     | OpenRegion
     | CloseRegion
     | PrepareToListen
+    | StopListening
     | Log
     | Notify
     | ChangeLog

@@ -245,6 +245,7 @@ class Core:
     def stop_requested(self) -> None:
         """The first time in order, the second time at once."""
         if self._stopping.has_begun:
+            self.plan.log("W", "The second signal ends the server at once, with all under way.")
             self._stopping.force()
         else:
             self.stop()

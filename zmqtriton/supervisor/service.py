@@ -334,6 +334,10 @@ class Service:
         if self.on_open is not None:
             self.on_open()
 
+    def _stop_listening(self, _: actions.StopListening) -> None:
+        # The kernel would go on taking connections for as long as one of us has the socket.
+        listeners.close_all({r: h for r, h in self._held.items() if r != listeners.METRICS})
+
     def _write_log(self, action: actions.Log) -> None:
         level = LEVEL_NUMBERS[action.level]
         if _log.isEnabledFor(level):
@@ -374,6 +378,7 @@ _PERFORM: dict[type[actions.Action], Callable[[Service, Any], None]] = {
     actions.OpenRegion: Service._open_region,
     actions.CloseRegion: Service._close_region,
     actions.PrepareToListen: Service._prepare_to_listen,
+    actions.StopListening: Service._stop_listening,
     actions.Log: Service._write_log,
     actions.Notify: Service._notify,
     actions.ChangeLog: Service._change_log,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Any
 
-from zmqtriton.supervisor.actions import Exit
+from zmqtriton.supervisor.actions import Exit, StopListening
 from zmqtriton.supervisor.counts import BrokerCounts
 from zmqtriton.supervisor.generation import Generation
 from zmqtriton.supervisor.introductions import Introductions
@@ -78,6 +78,7 @@ class Stopping:
 
     def _close(self) -> None:
         self.phase = Phase.CLOSING
+        self._plan.do(StopListening())
         self._peers.close(max(1, self._left_s) * 1000)
 
     def force(self, status: int = 1) -> None:
