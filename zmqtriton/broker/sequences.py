@@ -16,14 +16,13 @@ from typing import Any
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.leases import BROKER
+from zmqtriton.broker.lost_sequences import LostSequences
 from zmqtriton.broker.sequence_controls import Controls
 from zmqtriton.broker.slots import Sequence, Slots, slots_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import Correlation, Request, Work
 
-#: Of so many sequences that were lost it is known why.
-_MOST_LOST = 10_000
 #: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
 FILLERS = 1 << 62
 _NOT_EXECUTED = "a request of it was not executed: "
@@ -57,12 +56,8 @@ class Sequences:
         #: Idle since this event.
         self._left: list[Sequence] = []
         self._slots: dict[int, Slots] = {}
-        #: Why sequences are no more that may be asked for.
-        self._lost: OrderedDict[Correlation, ZmqTritonError] = OrderedDict()
-        #: What became of sequences that an earlier broker may have known, and until when they
-        #: may be asked for.
-        self._forgotten: ZmqTritonError | None = None
-        self._forgotten_until_ns = 0
+        #: Those that are no more and may be asked for.
+        self._lost = LostSequences(self._idle_ns)
 
     # ------------------------------------------------------------- requests
 
@@ -83,7 +78,7 @@ class Sequences:
 
     def forget(self, cause: ZmqTritonError, first_id: int) -> None:
         """An earlier broker may have known sequences that this one does not."""
-        self._forgotten = cause
+        self._lost.forget(cause)
         self._own_ids = itertools.count(first_id)
 
     def check(self, row: Request) -> None:
@@ -163,7 +158,7 @@ class Sequences:
             return sequence
         if not is_start:
             raise self._unknown(correlation, now_ns)
-        self._lost.pop(correlation, None)
+        self._lost.drop(correlation)
         new = self._sequences[correlation] = Sequence(correlation)
         if sequence is None:
             self._backlog[new] = None
@@ -179,20 +174,10 @@ class Sequences:
 
     def _unknown(self, correlation: Correlation, now_ns: int) -> ZmqTritonError:
         text = self._must_start(correlation)
-        cause = self._lost.get(correlation)
-        if cause is None and self._forgotten is not None:
-            self._forgotten_until_ns = self._forgotten_until_ns or now_ns + self._idle_ns
-            if now_ns < self._forgotten_until_ns:
-                cause = self._forgotten
-                self._remember(correlation, cause)
+        cause = self._lost.why(correlation, now_ns)
         if cause is None:
             return InvalidArgument(text)
         return type(cause)(f"{text}, because an earlier one was lost: {cause.text}")
-
-    def _remember(self, correlation: Correlation, cause: ZmqTritonError) -> None:
-        self._lost[correlation] = cause
-        if len(self._lost) > _MOST_LOST:
-            self._lost.popitem(last=False)
 
     def answered(self, request: Inflight) -> None:
         """It has had its final answer."""
@@ -243,7 +228,7 @@ class Sequences:
         comes later, until the sequence starts again."""
         sequence = self._sequences.get(correlation)
         if sequence is None or not sequence.is_complete:
-            self._remember(correlation, InvalidArgument(_NOT_EXECUTED + error.text))
+            self._lost.add(correlation, InvalidArgument(_NOT_EXECUTED + error.text))
         self.close(correlation)
 
     def close(self, correlation: Correlation) -> None:
@@ -261,7 +246,7 @@ class Sequences:
         sequence.waiting.clear()
         sequence.is_complete = True
         if self._sequences.get(sequence.correlation) is sequence:
-            self._remember(sequence.correlation, cause)
+            self._lost.add(sequence.correlation, cause)
         if sequence.executing is None:
             self._end(sequence)
 
@@ -393,8 +378,8 @@ class Sequences:
         while self._expiries and self._expiries[0][0] <= now_ns:
             expiry = heapq.heappop(self._expiries)
             if self._may_expire(expiry):
-                refused += expiry[2].waiting
-                sequence = expiry[2]
+                _, _, sequence = expiry
+                refused += sequence.waiting
                 self._abort(sequence, InvalidArgument("it has waited for too long"))
-                self._lost.pop(sequence.correlation, None)
+                self._lost.drop(sequence.correlation)
         return refused
