@@ -292,3 +292,26 @@ def test_a_stop_while_there_is_no_broker_waits_for_no_sequences() -> None:
     stop(world)
 
     assert 1 == len(world.to("grpc", wire.Stop))
+
+
+def test_what_a_poll_finds_after_the_stop_changes_nothing() -> None:
+    world = World(blueprint("a"), blueprint("b"), control_mode="poll", poll_s=15.0).start()
+    world.has_sequences = True
+    del world.models["a"]
+    world.models["c"] = blueprint("c")
+
+    world.core.tick(15.0)  # it asks what there is
+    stop(world)
+
+    assert [] == _retired(world)
+    assert "c" not in world.core.models
+
+
+def test_a_stop_while_repositories_are_listed_loads_nothing() -> None:
+    world = World(blueprint("a"), control_mode="none")
+    world.core.start(0.0)
+
+    stop(world)
+
+    assert 0 == world.status
+    assert not world.logged("loading: a:1")

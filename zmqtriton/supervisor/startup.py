@@ -57,6 +57,8 @@ class Startup:
         self._served.list_repository(self._load)
 
     def _load(self, found: Listing) -> None:
+        if self._served.is_stopping:
+            return
         if isinstance(found, ZmqTritonError):
             self._give_up(found.text)
             return
@@ -114,6 +116,8 @@ class Startup:
         self._plan.after(self._policy.poll_s, self._poll)
 
     def _compare(self, found: Listing) -> None:
+        if self._served.is_stopping:
+            return
         if isinstance(found, ZmqTritonError):
             self._plan.log("E", f"failed to poll the model repository: {found.text}")
             return
