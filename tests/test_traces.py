@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from zmqtriton_floor import spans, wire
+from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest, Options, prepare
+from zmqtriton_frontends.streams import StreamItem
+from zmqtriton_frontends.trace import Trace
+from zmqtriton_frontends.trace import followed as following
 from zmqtriton_frontends.traces import Parent, Traces, parent_in_headers, parent_in_metadata
 
 _GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -94,3 +100,29 @@ def test_a_context_that_is_none_has_no_effect(traceparent: str) -> None:
 def test_a_context_has_no_effect_in_tritons_mode_or_where_tracing_is_off() -> None:
     assert followed(Parent(_GIVEN), "triton").trace is None
     assert followed(Parent(_GIVEN), levels=[]).trace is None
+
+
+class _Told(spans.Sender):
+    def __init__(self) -> None:
+        super().__init__("")
+        self.all: list[dict[str, Any]] = []
+
+    def send(self, trace: str, told: dict[str, Any]) -> None:
+        self.all.append(told)
+
+
+def test_an_error_amid_a_stream_is_that_of_its_trace() -> None:
+    async def stream() -> AsyncGenerator[StreamItem, None]:
+        yield StreamItem(None, None, False)
+        yield StreamItem(None, InternalError("no more"), True)
+
+    async def read() -> None:
+        async for _ in following(stream(), Trace(sender, spans.new(), {"marks": []}), "GRPC_SEND"):
+            pass
+
+    sender = _Told()
+    asyncio.run(read())
+
+    (told,) = sender.all
+    names = ["INFER_RESPONSE_COMPLETE", "GRPC_SEND_START", "GRPC_SEND_END"]
+    assert ("no more", names) == (told["error"], [name for name, _ in told["marks"]])

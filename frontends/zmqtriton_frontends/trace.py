@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.spans import Sender
@@ -16,7 +16,15 @@ from zmqtriton_floor.spans import Sender
 now_ns = time.monotonic_ns
 _COMPLETE = "INFER_RESPONSE_COMPLETE"
 
-_T = TypeVar("_T")
+
+class _Item(Protocol):
+    """One response of a stream."""
+
+    @property
+    def error(self) -> ZmqTritonError | None: ...
+
+
+_T = TypeVar("_T", bound=_Item)
 
 
 class Trace:
@@ -80,4 +88,6 @@ async def _followed(
                 if is_first:
                     trace.mark(_COMPLETE)
                 is_first = False
+                if item.error is not None:
+                    trace.fail(item.error.text)
                 yield item

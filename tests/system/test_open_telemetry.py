@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
 
 from tests.collector import Collector, Found
 from tests.server import Server
@@ -125,6 +126,10 @@ def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
 
     infer(server, "identity_fp32", "without")
     infer(server, "identity_fp32", "over http", **_GIVEN)
+    tensor = http_client.InferInput("INPUT0", [2], "FP32")
+    tensor.set_data_from_numpy(np.array([1, 2], np.float32))
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as kept:
+        kept.infer("identity_fp32", [tensor], request_id="kept alive", headers=dict(_GIVEN))
     generated = {"id": "generated", "INPUT0": [1.0]}
     post(server, "/v2/models/identity_fp32/generate", generated, _GIVEN)
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
@@ -135,7 +140,7 @@ def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
         client.async_stream_infer("identity_fp32", [tensor], request_id="streamed")
         assert answers.get(timeout=30) is None
 
-    for request_id in ("over http", "generated", "over grpc", "streamed"):
+    for request_id in ("over http", "kept alive", "generated", "over grpc", "streamed"):
         top, model = collector.of_request(request_id)
         assert {(_TRACE, "congo=t61, rojo=00f")} == {(s.trace, s.state) for s in (top, model)}
         assert _PARENT == top.parent

@@ -71,3 +71,31 @@ def test_what_was_lost_on_its_way_is_counted() -> None:
     found.take(name(1), {"lost": 3}, 1, 0.0)
 
     assert 3 == found.lost
+
+
+def test_a_client_that_has_one_trace_for_all_its_requests_fills_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gathering, "MAX_BYTES", 100)
+    monkeypatch.setattr(gathering, "MAX_SPANS", 5)
+    found = Gathering()
+    found.take(name(1), {"model": "always open"}, 10, 0.0)
+
+    for number in range(100, 200):
+        found.take(name(number + 1000), {"parent": f"{number:016x}", "model": "m"}, 20, 0.0)
+        found.take(name(number), end(parent="b7ad6b7169203331"), 20, 0.0)
+        (trace,) = found.whole(LINGER_S)
+        assert ["m"] == [child.model for child in trace.children]
+
+    assert 0 == found.lost
+
+
+def test_what_is_told_to_be_below_itself_ends_nothing() -> None:
+    found = Gathering()
+    for span in (1, 2):
+        found.take(name(span), {"parent": f"{3 - span:016x}"}, 1, 0.0)
+    found.take(name(1), end(), 1, 0.0)
+
+    (trace,) = found.whole(LINGER_S)
+
+    assert [[]] == [child.children for child in trace.children]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +39,8 @@ class Span:
     children: list[Span] = field(default_factory=list)
     #: Of a file that has it.
     log_frequency: int = 0
+    #: Of all that was told of it.
+    bytes: int = 0
 
     @property
     def id(self) -> str:
@@ -61,11 +64,32 @@ class Span:
 
 
 class _Known:
-    """All that is known under one trace id, which several requests of one client may have."""
+    """All that is known under one trace id, which any number of requests of a client may have."""
 
     def __init__(self) -> None:
         self.spans: dict[str, Span] = {}
-        self.bytes = 0
+        #: The ids of those below a span.
+        self.below: dict[str, list[str]] = {}
+
+    def add(self, trace: str, told: dict[str, Any]) -> Span:
+        span = self.spans.setdefault(span_of(trace), Span(trace))
+        before = span.parent
+        span.add(told)
+        # What is above a client's request is no span of ours.
+        if span.parent != before and "root" not in told:
+            self.below.setdefault(span.parent, []).append(span.id)
+        return span
+
+    def take_out(self, root: str) -> Span:
+        """With all that is below."""
+        found = self.spans.pop(root)
+        todo = [found]
+        while todo:
+            span = todo.pop()
+            ids = self.below.pop(span.id, ())
+            span.children = [self.spans.pop(own) for own in ids if own in self.spans]
+            todo += span.children
+        return found
 
 
 class Gathering:
@@ -83,15 +107,13 @@ class Gathering:
     def take(self, trace: str, told: dict[str, Any], size: int, now_s: float) -> None:
         """What somebody knows of a span."""
         self.lost += told.get("lost", 0)
-        known = self._known.setdefault(trace[3:35], _Known())
         if "root" in told and not self._is_counted(told):
             return
-        span = known.spans.get(span_of(trace))
-        if span is None:
-            span = known.spans[span_of(trace)] = Span(trace)
-            self._spans += 1
-        span.add(told)
-        known.bytes += size
+        known = self._known.setdefault(trace[3:35], _Known())
+        before = len(known.spans)
+        span = known.add(trace, told)
+        self._spans += len(known.spans) - before
+        span.bytes += size
         self._bytes += size
         if "root" in told:
             span.log_frequency = told["log_frequency"]
@@ -123,28 +145,22 @@ class Gathering:
             _, _, trace, root = heapq.heappop(self._ends)
             known = self._known.get(trace)
             if known is not None and root in known.spans:
-                found.append(self._take_out(trace, known, root))
-        return found
-
-    def _take_out(self, trace: str, known: _Known, root: str) -> Span:
-        below: dict[str, list[Span]] = {}
-        for span in known.spans.values():
-            below.setdefault(span.parent, []).append(span)
-        found = known.spans.pop(root)
-        self._spans -= 1
-        todo = [found]
-        while todo:
-            span = todo.pop()
-            span.children = [s for s in below.get(span.id, ()) if known.spans.pop(s.id, None)]
-            self._spans -= len(span.children)
-            todo += span.children
-        if not known.spans:
-            self._bytes -= known.bytes
-            del self._known[trace]
+                found.append(known.take_out(root))
+                self._forget(found[-1:])
+                if not known.spans:
+                    del self._known[trace]
         return found
 
     def _drop(self, trace: str) -> None:
-        known = self._known.pop(trace)
-        self._spans -= len(known.spans)
-        self._bytes -= known.bytes
-        self.lost += len(known.spans)
+        spans = self._known.pop(trace).spans.values()
+        self._forget(spans)
+        self.lost += len(spans)
+
+    def _forget(self, spans: Iterable[Span]) -> None:
+        """These, and what was found below them."""
+        todo = list(spans)
+        while todo:
+            span = todo.pop()
+            self._spans -= 1
+            self._bytes -= span.bytes
+            todo += span.children
