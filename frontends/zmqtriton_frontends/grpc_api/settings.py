@@ -9,7 +9,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS
-from zmqtriton_frontends import tracing
+from zmqtriton_frontends import trace_settings
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.convert import parse, serialize
@@ -45,10 +45,9 @@ class Settings:
 
     async def trace(self, data: bytes, _call: Call) -> bytes:
         request = parse(_TRACE_REQUEST, data)
-        if "trace_file" in request.settings:
-            raise Unsupported("trace file location can not be updated through network protocol")
+        trace_settings.check_names(request.settings)
         changes = _trace_changes(request.settings)
-        found = await tracing.settings(self._gateway, request.model_name, changes)
+        found = await trace_settings.apply(self._gateway, request.model_name, changes)
         shown = {
             key: {"value": value if type(value) is list else [value]}
             for key, value in found.items()
@@ -76,13 +75,13 @@ def _trace_changes(settings: Any) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if "trace_level" in settings:
         names = list(settings["trace_level"].value)
-        level = tracing.level(names)
+        level = trace_settings.level(names)
         if level is not None or not names:
             changes["trace_level"] = level
-    for key in tracing.NUMBERS:
+    for key in trace_settings.NUMBERS:
         if key in settings:
             values = settings[key].value
             if len(values) > 1:
                 raise InvalidArgument(f"expect only 1 value for '{key}'")
-            changes[key] = tracing.number(key, values[0]) if values else None
+            changes[key] = trace_settings.number(key, values[0]) if values else None
     return changes

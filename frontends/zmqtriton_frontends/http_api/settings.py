@@ -11,7 +11,7 @@ import falcon.asgi
 
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import FORMS
-from zmqtriton_frontends import tracing
+from zmqtriton_frontends import trace_settings
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.http_api import documents
 from zmqtriton_frontends.http_api.request import Request
@@ -45,14 +45,13 @@ class Settings:
         resp.data = await self._log(_log_changes(await self._document(req)))
 
     async def trace(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
-        resp.data = documents.write(await tracing.settings(self._gateway, model, {}))
+        resp.data = documents.write(await trace_settings.apply(self._gateway, model, {}))
 
     async def change_trace(self, req: Request, resp: falcon.asgi.Response, model: str = "") -> None:
         document = await self._document(req)
-        if "trace_file" in document:
-            raise Unsupported("trace file location can not be updated through network protocol")
+        trace_settings.check_names(document)
         changes = _trace_changes(document)
-        resp.data = documents.write(await tracing.settings(self._gateway, model, changes))
+        resp.data = documents.write(await trace_settings.apply(self._gateway, model, changes))
 
     async def _log(self, changes: dict[str, Any]) -> bytes:
         return documents.write(await self._gateway.call("log.settings", {"changes": changes}))
@@ -89,15 +88,15 @@ def _trace_changes(document: dict[str, Any]) -> dict[str, Any]:
             _check(names, list)
             for name in names:
                 _check(name, str)
-            level = tracing.level(names)
+            level = trace_settings.level(names)
             if level is not None:
                 changes["trace_level"] = level
-    for key in tracing.NUMBERS:
+    for key in trace_settings.NUMBERS:
         if key in document:
             value = document[key]
             if value is not None:
                 _check(value, str)
-                value = tracing.number(key, value, "got:")
+                value = trace_settings.number(key, value, "got:")
             changes[key] = value
     return changes
 

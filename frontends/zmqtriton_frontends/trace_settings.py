@@ -7,10 +7,10 @@ extension itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
 from zmqtriton_frontends.gateway import Gateway
 
 #: The settings that are numbers, with their bounds.
@@ -26,13 +26,19 @@ _NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
 _MANY_DIGITS = 30
 
 
-async def settings(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """What holds after these changes, for a model or, without a name, for all."""
     if model and not _is_ready(gateway, model):
         raise InvalidArgument(f"Request for unknown model : {model}")
     arguments = {"model": model, "changes": changes}
     found: dict[str, Any] = await gateway.call("trace.settings", arguments)
     return found
+
+
+def check_names(names: Container[str]) -> None:
+    """Raises Unsupported for what operators alone decide."""
+    if "trace_file" in names:
+        raise Unsupported("trace file location can not be updated through network protocol")
 
 
 def _is_ready(gateway: Gateway, model: str) -> bool:
