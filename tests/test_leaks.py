@@ -23,7 +23,12 @@ _ORPHANING = (
 
 
 def is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """Not if it only waits for somebody to reap it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def test_a_process_left_behind_is_named_and_killed(session_mark: str) -> None:

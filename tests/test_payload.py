@@ -81,7 +81,7 @@ class World:
 
     async def see_released(self, count: int) -> list[wire.Block]:
         """What has been released when it is so much."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while len(self.released) < count and time.monotonic() < deadline:
             await asyncio.sleep(0.001)
         assert count == len(self.released)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
+from zmqtriton_frontends import streams as module
 from zmqtriton_frontends.streams import GAP_S, LATE_S, Reader, ResponseStream, StreamItem, Streams
 
 OWN, STUB = 5, 7
@@ -421,7 +422,11 @@ def test_what_comes_straight_after_the_final_response_is_not_lost(tmp_path: Path
     asyncio.run(check())
 
 
-def test_what_never_comes_is_an_error_in_time(tmp_path: Path) -> None:
+def test_what_never_comes_is_an_error_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LATE_S", 0.1)
+
     async def check() -> None:
         async with world(tmp_path) as it:
             stream = it.open()

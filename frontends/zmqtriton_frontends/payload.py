@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 #: What hear() is for.
 MESSAGES = (wire.SegmentMade, wire.SegmentGiven)
 
-#: So long the supervisor may take to answer.
-_PATIENCE_S = 1.0
+#: So long the supervisor may take to answer: milliseconds, where the machine has time for it.
+_PATIENCE_S = 5.0
 #: A release waits so long for a message to travel with, unless there are so many.
 _RELEASE_AFTER_S = 0.003
 _MAX_WAITING_RELEASES = 8

@@ -27,8 +27,9 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_frontends.references import has_references
 
-#: How long a response may be missing: after the final one has come, and before.
-LATE_S = 1.0
+#: How long a response may be missing: after the final one has come, and before. Nothing is lost
+#: between processes that live, but a machine without time keeps libzmq's threads waiting.
+LATE_S = 5.0
 GAP_S = 5.0
 #: The stub is told how far its reader is each time that this much of the window is taken.
 _STEP = wire.STREAM_WINDOW // 2

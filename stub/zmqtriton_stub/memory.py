@@ -28,8 +28,8 @@ from zmqtriton_stub.passing import Found, Passing
 if TYPE_CHECKING:
     from zmqtriton_stub.gpu_memory import OnGpus
 
-#: So long the supervisor may take to answer.
-_PATIENCE_S = 1.0
+#: So long the supervisor may take to answer: milliseconds, where the machine has time for it.
+_PATIENCE_S = 5.0
 #: Other threads may take what was just made.
 _TRIES = 8
 #: While a call is waited for, the loop's duties are looked after so often.

@@ -122,20 +122,20 @@ def test_a_long_chain_written_backwards_is_checked_at_once() -> None:
     steps = [step("m", {"I": before}, {"O": after}) for before, after in pairwise(names)]
     config = ensemble(*reversed(steps))
 
-    began = time.perf_counter()
+    began = time.process_time()
     refuse(step_problems(config))
 
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_a_step_with_many_tensors_is_no_harder_than_its_text() -> None:
     wide = {f"I{i}": f"x{i}" for i in range(3000)}
     config = ensemble(step("m", wide, {f"O{i}": f"y{i}" for i in range(3000)}))
 
-    began = time.perf_counter()
+    began = time.process_time()
     problem(config)
 
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
 
 
 def test_ensembles_that_call_each_other_are_refused() -> None:

@@ -48,9 +48,17 @@ def target(
     ids=list(TABLES),
 )
 def test_the_answers_are_tritons(target: Target, table: ModuleType) -> None:
-    complaints = [complaint(case, target.play(case)) for case in table.CASES]
+    complaints = [played(target, case) for case in table.CASES]
 
     assert [] == [text for text in complaints if text]
+
+
+def played(target: Target, case: Case) -> str:
+    """What is wrong, each time."""
+    text = complaint(case, target.play(case))
+    for _ in range(4 if case.is_timed else 0):
+        text = text and complaint(case, target.play(case))
+    return text
 
 
 def complaint(case: Case, answers: list[Any]) -> str:

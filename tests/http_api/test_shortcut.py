@@ -244,7 +244,7 @@ def test_who_does_not_read_is_not_read_of() -> None:
         _, writer = await house.party.connect()
         writer.write(request("POST", INFER, body) * count)
         seen = -1
-        while len(house.gateway.requests) != seen:
+        while not seen or len(house.gateway.requests) != seen:
             seen = len(house.gateway.requests)
             await asyncio.sleep(0.2)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,12 +50,11 @@ def test_a_scrape_asks_the_broker(server: FakeServer) -> None:
 @pytest.mark.system
 def test_it_can_be_read_until_it_is_told_to_stop(server: FakeServer) -> None:
     scrape(server)
-    began = time.monotonic()
 
     server.send_stop()
 
-    assert server.process.wait(10.0) == 0
-    assert time.monotonic() - began < 3.0
+    # A connection that is left open would keep it for longer.
+    assert server.process.wait(30.0) == 0
 
 
 @pytest.mark.system
@@ -67,4 +65,4 @@ def test_sigterm_ends_it(tmp_path: Path, is_open: bool) -> None:
             server.open("metrics")
         server.process.send_signal(signal.SIGTERM)
 
-        assert server.process.wait(10.0) in ((0,) if is_open else (0, -signal.SIGTERM))
+        assert server.process.wait(30.0) in ((0,) if is_open else (0, -signal.SIGTERM))

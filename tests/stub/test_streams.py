@@ -504,13 +504,14 @@ def test_a_frontend_that_subscribes_gets_its_responses_past_the_broker(
     tmp_path: Path, write_model: Write
 ) -> None:
     code = """
-        import threading
+        import threading, time
         class TritonPythonModel:
             def execute(self, requests):
                 sender = requests[0].get_response_sender()
                 def answer():
                     while not sender.is_cancelled():
                         sender.send(pb_utils.InferenceResponse())
+                        time.sleep(0.001)  # or a reader who is kept waiting could lose it
                     sender.send(flags=1)
                 threading.Thread(target=answer).start()
     """

@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 from zmqtriton_floor.wire import Gone
 
-#: A process that the dead one has forked keeps the connection open: its end is not waited for.
-WITHIN_NS = 100_000_000
+#: A process that the dead one has forked keeps the connection open: its end is not waited for. Long
+#: enough for libzmq's thread to get its turn on a machine that has little time.
+WITHIN_NS = 1_000_000_000
 
 
 class Departures:

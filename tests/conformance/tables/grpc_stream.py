@@ -59,6 +59,7 @@ CASES = (
         Stream([ask(SLOW_DECOUPLED, "coded_decoupled", 'id: "slow"'), GOOD]),
         "D31",
         "decoupled ones keep no turn",
+        is_timed=True,
     ),
     Case("stream_with_an_exception", Stream([RAISES, GOOD]), "D30", "goes on"),
     Case("stream_with_an_exception_last", Stream([GOOD, RAISES]), "D30", "the order"),
@@ -241,11 +242,13 @@ CASES = (
         Stream([ask(SLOW), ask("raise ValueError('no')", "coded_other")], AS_STATUS),
         "D35",
         "whether the one before is answered",
+        is_timed=True,
     ),
     Case(
         "decoupled_error_as_status_amid_a_slow_one",
         Stream([ask(SLOW), ask("raise ValueError('no')", "coded_decoupled")], AS_STATUS),
         "D35",
         "whether the one before is answered",
+        is_timed=True,
     ),
 )

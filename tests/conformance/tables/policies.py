@@ -69,44 +69,49 @@ def asks(model: str, *calls: str, in_order: bool = False) -> Http:
 
 FIRST = "later('first', 0.8)"
 
+
+def _timed(name: str, request: Http, row: str, why: str) -> Case:
+    return Case(name, request, row, why, is_timed=True)
+
+
 CASES = (
-    Case(
+    _timed(
         "waited_too_long",
         asks("limited", FIRST, "later('second', 0)"),
         "E63",
         "the default timeout of a queue passes",
     ),
-    Case(
+    _timed(
         "executed_for_longer_than_a_queue_s_timeout",
         asks("limited", FIRST),
         "E63",
         "only waiting counts",
     ),
-    Case(
+    _timed(
         "waited_for_longer_than_it_said_itself",
         asks("strict", FIRST, "later('second', 0, timeout=100000)"),
         "E64",
         "a timeout of its own, which is not allowed",
     ),
-    Case(
+    _timed(
         "waited_for_longer_than_it_may_shorten_to",
         asks("delayed", FIRST, "later('second', 0, timeout=100000)"),
         "E64",
         "late, and executed all the same",
     ),
-    Case(
+    _timed(
         "lengthened_its_timeout",
         asks("limited", FIRST, "later('second', 0, timeout=5000000)"),
         "A61",
         "a timeout of its own only shortens",
     ),
-    Case(
+    _timed(
         "set_a_timeout_where_there_is_none",
         asks("unlimited", FIRST, "later('second', 0, timeout=100000)"),
         "E64",
         "a timeout of its own where the queue has none",
     ),
-    Case(
+    _timed(
         "one_more_than_may_wait",
         asks(
             "bounded",
@@ -116,13 +121,13 @@ CASES = (
         "C48",
         "a full queue, with the id of the request",
     ),
-    Case(
+    _timed(
         "one_more_without_an_id",
         asks("bounded", "later('first', 0.6)", *["later('other', 0)"] * 3),
         "E63",
         "a full queue, and no id",
     ),
-    Case(
+    _timed(
         "late_ones_go_behind_the_others",
         asks(
             "delayed",

@@ -353,18 +353,21 @@ CASES = [
         _together("even", "[number('X', 0, 1)]", "[number('X', 0, 2)]"),
         "E61",
         "the same shape waits together",
+        is_timed=True,
     ),
     Case(
         "batch_of_two_shapes",
         _together("even", "[number('X', 0, 1)]", "[number('X', 0)]"),
         "E61",
         "two shapes do not",
+        is_timed=True,
     ),
     Case(
         "batch_of_ragged_shapes",
         _together("ragged", "[number('X', 0, 1)]", "[number('X', 0)]", "[number('X', 0, 0, 0)]"),
         "E33",
         "but where they may",
+        is_timed=True,
     ),
     Case(
         "batch_of_optional_inputs",
@@ -376,5 +379,6 @@ CASES = [
         ),
         "E30",
         "the same inputs wait together, others do not",
+        is_timed=True,
     ),
 ]
