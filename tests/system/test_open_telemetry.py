@@ -47,7 +47,7 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("telemetry") / "s"
-    models = ["identity_fp32", "traced", "tokens", "string_upper", "streamed"]
+    models = ["identity_fp32", "traced", "tokens", "string_upper", "streamed", "raising"]
     said = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
     with Server(directory, models=models, options=said) as server:
         yield server
@@ -191,6 +191,17 @@ def test_the_steps_of_a_streaming_ensemble_are_below_it(
     assert ["tokens", "string_upper", "string_upper"] == [s.name for s in steps]
     assert {"steps"} == {s.attributes["triton.request_id"] for s in steps}
     assert [["compute"]] * 3 == [[s.name for s in collector.below(step)] for step in steps]
+
+
+def test_an_error_is_the_status_of_the_request_and_of_its_model(
+    server: Server, collector: Collector
+) -> None:
+    text = infer(server, "raising", "failing")["error"]
+
+    top, model = collector.of_request("failing")
+    assert "ValueError: on purpose" in text
+    assert [text, text] == [top.error, model.error]
+    assert "INFER_RESPONSE_COMPLETE" in top.marks
 
 
 @pytest.mark.row("C96", "D11")

@@ -92,16 +92,16 @@ def test_a_clients_span_is_above_and_its_state_on_all_of_the_trace() -> None:
     assert {"congo=t61"} == {by_name[name].trace_state for name in ("InferRequest", "a", "compute")}
 
 
-def test_an_error_is_the_status_of_the_request_and_of_its_model_alone() -> None:
+def test_an_error_is_the_status_of_whatever_has_failed() -> None:
     root = trace()
-    root.error = "no" * 9000
+    (model,) = root.children
+    model.error, model.children[0].error = "below", "no" * 9000
 
     found = received(otlp.Spans().of(root, 0))
 
     failed = {made.name: made.status for made in found if made.HasField("status")}
-    assert {"InferRequest", "a"} == set(failed)
+    assert {"a": "below", "b": "no" * 2048} == {n: status.message for n, status in failed.items()}
     assert trace_pb2.Status.STATUS_CODE_ERROR == failed["a"].code
-    assert "no" * 2048 == failed["a"].message
 
 
 def test_an_ensemble_has_no_compute_and_the_id_of_its_request() -> None:

@@ -326,7 +326,7 @@ class Core:
         """What a stub or an ensemble has to say about a request, for whoever asked."""
         counters = request.generation.statistics
         if outcome.code:
-            request.has_failed = True
+            request.has_failed, request.error = True, outcome.text
         if request.miss is not None:
             self.caching.keep(source, request, outcome, body)
         if request.generation.is_decoupled or counters.times_responses:
@@ -350,6 +350,7 @@ class Core:
         generation, sequences = request.generation, request.generation.sequences
         later = sequences.break_off(request, error) if sequences is not None else []
         generation.statistics.failed(request, reason, now_ns)
+        request.error = error.text
         if request.state is RequestState.QUEUED:
             generation.leave_queue(request)
             if request.instance is not None:  # and is not to be executed again

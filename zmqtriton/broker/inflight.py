@@ -37,6 +37,7 @@ class Inflight:
         "brokered",
         "call",
         "dispatched_ns",
+        "error",
         "generation",
         "has_failed",
         "has_run",
@@ -80,6 +81,8 @@ class Inflight:
         self.brokered = 0
         #: One of its responses was an error.
         self.has_failed = False
+        #: The text of the last one of those, or of what it is refused with.
+        self.error = ""
         #: It was executed at least once, and is to be again.
         self.has_run = False
         #: An ensemble's: what it has become.

@@ -36,4 +36,6 @@ class Traces:
             "version": generation.version,
             "marks": marks,
         }
+        if request.error:
+            told["error"] = request.error
         self._sender.send(request.trace, told)

@@ -38,9 +38,6 @@ class Spans:
         found = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
         ends = [ns for span in (root, *root.children) for ns in span.marks.values()]
         found[0].end_time_unix_nano = offset_ns + max(ends)
-        for child in root.children:
-            # What has failed for the client has failed in the model that it asked.
-            child.error = root.error
         above = [(child, root, 0) for child in root.children]
         while above:
             span, parent, parents_number = above.pop()
