@@ -21,15 +21,14 @@ class Outgoing:
 
     def messages(self) -> Iterator[list[bytes]]:
         """The frames of each; empties this."""
-        requests, bodies = self.requests, self.bodies
-        rarer: tuple[tuple[Any, list[Any]], ...] = (
-            (wire.Cancel, self.cancels),
-            (wire.Consumed, self.grants),
-        )
-        self.__init__()  # type: ignore[misc]
+        requests, self.requests = self.requests, []
+        bodies, self.bodies = self.bodies, []
+        cancels, self.cancels = self.cancels, []
+        grants, self.grants = self.grants, []
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
             yield [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
+        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.Consumed, grants)
         for kind, rows in rarer:
             for i in range(0, len(rows), wire.MAX_ROWS):
                 yield [wire.encode(kind(rows[i : i + wire.MAX_ROWS]))]

@@ -57,7 +57,7 @@ def test_a_line_without_an_end_does_not_fill_the_memory(pipe: Pipe) -> None:
         pipe.write(b"x" * 10_000)
 
     assert len(pipe.output._rest) < 40_000
-    assert len(pipe.output.tail) < 20_000
+    assert len(pipe.output.last_words) < 20_000
     pipe.output.close()
 
 

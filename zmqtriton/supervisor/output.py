@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from collections import deque
-from collections.abc import Sequence
 
+from zmqtriton.supervisor.crashes import told_in
 from zmqtriton.supervisor.log_ring import Stub
 
 _log = logging.getLogger("zmqtriton.output")
@@ -23,39 +22,6 @@ _MAX_LINE_BYTES = 16384
 #: Lines in a second that get through, after a first burst of as many again.
 _LINES_PER_S = 1000
 _LAST_WORDS_BYTES = 4096
-
-
-#: Where Python writes the stacks of a process that crashes, its own way of writing them.
-_FATAL = "Fatal Python error: "
-_STACK = re.compile(r"(Current thread|Stack) .*\(most recent call first\):")
-_FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
-#: Of the frames that the model's code has called; in front of them is the one that crashed.
-_MOST_OUTER = 2
-#: Below these frames there is only what runs every model.
-_OWN = f"{os.sep}zmqtriton_stub{os.sep}"
-#: What imports it tells nothing of it.
-_IMPORT = ("<frozen importlib", f"{os.sep}importlib{os.sep}__init__.py")
-
-
-def _crash(lines: Sequence[str]) -> str:
-    """The last crash that these lines tell of, and where in the model it was; or ""."""
-    fatal = [n for n, line in enumerate(lines) if line.startswith(_FATAL)]
-    if not fatal:
-        return ""
-    told = lines[fatal[-1] :]
-    stacks = [n for n, line in enumerate(told) if _STACK.match(line)]
-    frames = []
-    for line in told[stacks[0] + 1 :] if stacks else ():
-        frame = _FRAME.match(line)
-        if frame is None or _OWN in frame[1]:
-            break
-        if not (frame[1].startswith(_IMPORT[0]) or frame[1].endswith(_IMPORT[1])):
-            frames.append("{}({}): {}".format(*frame.groups()))
-    told_of = told[0].removeprefix(_FATAL)
-    if not frames:
-        return told_of
-    shown = frames[:1] + frames[1:][-_MOST_OUTER:]
-    return "\n".join([f"{told_of}\n\nAt:", *(f"  {frame}" for frame in shown)])
 
 
 class Output:
@@ -108,18 +74,13 @@ class Output:
     @property
     def crash(self) -> str:
         """What Python wrote about its own crash."""
-        return _crash([line.strip() for line in self._last if line.strip()])
+        return told_in([line.strip() for line in self._last if line.strip()])
 
     @property
     def last_words(self) -> str:
         """What Python wrote about its own crash, else the last line that says something."""
         lines = [line.strip() for line in self._last if line.strip()]
         return self.crash or (lines[-1] if lines else "")
-
-    @property
-    def tail(self) -> str:
-        """The last lines, up to 4 KiB."""
-        return "\n".join(self._last)
 
     def _take(self, data: bytes) -> None:
         line = data[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")

@@ -207,8 +207,8 @@ class Regions:
 
 
 def _read(arguments: dict[str, Any]) -> Request:
-    request = Request(*(arguments.get(key) for key in ("name", "key", "offset", "byte_size")))  # type: ignore[arg-type]
-    name, key, offset, size = request
+    given: list[Any] = [arguments.get(key) for key in ("name", "key", "offset", "byte_size")]
+    name, key, offset, size = given
     if type(name) is not str or type(key) is not str:
         raise InvalidArgument("a shared memory region needs a name and a key")
     if not 0 < len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:
@@ -216,7 +216,7 @@ def _read(arguments: dict[str, Any]) -> Request:
     is_number = type(offset) is int and type(size) is int
     if not is_number or offset < 0 or size <= 0 or offset + size >= 2**63:
         raise InvalidArgument(f"failed to register shared memory region '{name}': invalid args")
-    return request
+    return Request(name, key, offset, size)
 
 
 def _file_name(key: str) -> str:
