@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
+from tests.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -36,13 +37,12 @@ class Around:
         self.lifeline = Lifeline(ours)
         self.gateway = Gateway(Lifeline(theirs))
         self._directory = str(directory)
-        self._context: Any = zmq.Context()
         self._router: Any = None
         self._identity = b""
 
     def listen(self, epoch: int) -> None:
         address = endpoints.requests_address(self._directory, epoch)
-        self._router = endpoints.open_router(self._context, address)
+        self._router = FakeRouter(address)
 
     def die(self) -> None:
         self._router.close()
@@ -73,7 +73,7 @@ class Around:
     async def hear(self) -> tuple[Any, list[bytes]]:
         """The next message to the broker, and its bodies."""
         await self.until(lambda: self._router.poll(0))
-        self._identity, header, *bodies = endpoints.receive(self._router)
+        self._identity, header, *bodies = self._router.receive()
         return wire.decode(header), bodies
 
     async def hear_requests(self) -> list[wire.Request]:
@@ -84,7 +84,7 @@ class Around:
         return rows
 
     def say(self, message: Any, *bodies: bytes) -> None:
-        endpoints.send(self._router, [self._identity, wire.encode(message), *bodies])
+        self._router.send([self._identity, wire.encode(message), *bodies])
 
     def answer(self, own_id: int, outputs: str = "") -> None:
         body = wire.encode_body(wire.ResponseBody({"is": outputs}, []))
@@ -111,7 +111,6 @@ class Around:
         self.lifeline.close()
         if self._router is not None:
             self._router.close()
-        self._context.term()
         # The gateway's own, which would stay for the whole session.
         zmq.Context.instance().term()
 
@@ -184,10 +183,10 @@ def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
         async with around(tmp_path) as world:
             waiting = world.infer()
             [asked] = await world.hear_requests()
-            socket = world.gateway._socket
-            world.gateway._loop.remove_reader(socket.get(zmq.FD))
+            line: Any = world.gateway._line
+            world.gateway._loop.remove_reader(line._dealer.fileno())
             world.answer(asked.id, "in time")
-            await world.until(lambda: endpoints.has_input(socket))
+            await world.until(line._dealer.has_input)
             world.die()
 
             await world.replace(2)

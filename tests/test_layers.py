@@ -150,7 +150,7 @@ LAYERS = (
     Layer(
         "zmqtriton.broker",
         (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
-        ("zmq",),
+        (),
         "can be restarted and tested without the supervisor",
     ),
     Layer(

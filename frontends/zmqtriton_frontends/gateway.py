@@ -14,14 +14,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-import zmq
-
 from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_frontends import demand
 from zmqtriton_frontends.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.line import Line
 from zmqtriton_frontends.outgoing import Outgoing
 from zmqtriton_frontends.payload import MESSAGES, Payload
 from zmqtriton_frontends.regions import NO_PLACES
@@ -41,7 +40,7 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop
         self._birth: wire.Birth
         #: None while there is no broker.
-        self._socket: Any = None
+        self._line: Line | None = None
         self._epoch = self._next_id = 0
         self._welcomed: asyncio.Future[None]
         #: What waits for a reply; None where nobody does any more.
@@ -192,29 +191,23 @@ class Gateway:
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        if self._socket is None:
+        line = self._line
+        if line is None:
             return
         self._flush_due = False
         self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
         # Before the requests: who executes them may need the room.
         for release in self.payload.take_releases():
-            endpoints.send(self._socket, [wire.encode(release)])
+            line.send([wire.encode(release)])
         for frames in self._outgoing.messages():
-            endpoints.send(self._socket, frames)
-        self._read_broker()  # a send may have consumed the descriptor's edge
-
-    def _send(self, message: Any, bodies: list[bytes]) -> None:
-        endpoints.send(self._socket, [wire.encode(message), *bodies])
-        self._loop.call_soon(self._read_broker)
+            line.send(frames)
 
     def _tell_broker(self, message: Any) -> None:
-        if self._socket is not None:
-            self._send(message, [])
+        if self._line is not None:
+            self._line.send([wire.encode(message)])
 
     def _read_broker(self) -> None:
-        socket = self._socket
-        while socket is not None and endpoints.has_input(socket):
-            header, *bodies = endpoints.receive(socket)
+        for header, *bodies in self._line.messages() if self._line is not None else ():
             try:
                 message = wire.decode(header, wire.MAX_CONTROL_BYTES)  # statistics may be long
                 self._take(message, bodies)
@@ -361,19 +354,21 @@ class Gateway:
     def _connect(self, epoch: int) -> None:
         birth = self._birth
         address = endpoints.requests_address(birth.directory, epoch)
-        self._socket = endpoints.open_dealer(zmq.Context.instance(), address)
-        self._loop.add_reader(self._socket.get(zmq.FD), self._read_broker)
-        self._send(wire.Hello(birth.serial, birth.token, epoch), [])
+        self._line = line = Line(self._loop, address, self._read_broker)
+        line.send([wire.encode(wire.Hello(birth.serial, birth.token, epoch))])
         unread = (body for stream in self._streams for body in stream.reader.left())
         for held in self.payload.change_broker(unread):
-            self._send(held, [])
+            line.send([wire.encode(held)])
+        for message, bodies in self._unanswered.again():
+            line.send([wire.encode(message), *bodies])
+        for question in self._questions.values():
+            line.send([wire.encode(question)])
 
     def _disconnect(self) -> None:
-        if self._socket is not None:
+        if self._line is not None:
             self._read_broker()  # what has come is valid
-            self._loop.remove_reader(self._socket.get(zmq.FD))
-            self._socket.close(0)
-            self._socket = None
+            self._line.close()
+            self._line = None
 
     def _change_broker(self, epoch: int) -> None:
         """The broker is dead, and this is the next one; 0: there is none yet."""
@@ -387,9 +382,5 @@ class Gateway:
         if epoch != self._epoch:
             return
         self._connect(epoch)
-        for message, bodies in self._unanswered.again():
-            self._send(message, bodies)
-        for question in self._questions.values():
-            self._send(question, [])
         self.streams.renew()
         self._flush()

@@ -1,7 +1,7 @@
-"""Where the ZeroMQ sockets are and how they are set; the only place that opens one.
+"""Where the ZeroMQ sockets are, and how those of libzmq are set; the only place that opens these.
 
 Addresses are short numbers in the runtime directory, never made of model names. A socket belongs to
-one thread at a time.
+one thread at a time. ROUTER and DEALER, through which all requests pass, are in zmtp.py.
 """
 
 from __future__ import annotations
@@ -52,25 +52,10 @@ def topic(serial: int) -> bytes:
 
 def _open(context: Any, kind: int) -> Socket:
     socket = context.socket(kind)
-    # No marks: a ROUTER at its mark drops silently. Admission and credits bound the memory.
+    # No marks: a publisher at its mark drops silently. Credits bound the memory.
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.LINGER, 0)
-    return socket
-
-
-def open_router(context: Any, address: str) -> Socket:
-    """A bound ROUTER; sending to a peer that is gone raises EHOSTUNREACH instead of losing."""
-    socket = _open(context, zmq.ROUTER)
-    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-    socket.bind(address)
-    return socket
-
-
-def open_dealer(context: Any, address: str) -> Socket:
-    """A connected DEALER; the broker tells peers apart by identities that it gives out itself."""
-    socket = _open(context, zmq.DEALER)
-    socket.connect(address)
     return socket
 
 
@@ -137,7 +122,7 @@ def take(socket: Socket) -> list[bytes] | None:
 
 
 def send(socket: Socket, frames: Sequence[bytes]) -> None:
-    """Queues one message; raises zmq.ZMQError only where a ROUTER's peer is gone."""
+    """Queues one message; raises zmq.Again at the mark of a socket that has one."""
     for frame in frames[:-1]:
         _put(socket, frame, _SNDMORE)
     _put(socket, frames[-1], _LAST)

@@ -7,6 +7,7 @@ main thread reads for itself, since it has more to look after. Knows nothing of 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import select
 import threading
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.memory import block_of
+from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.questions import Answered, Bell, Notify, Question, Waiting
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 #: What a thread has to look after while it waits: descriptors, and what to call for each.
 Duties = Dict[int, Callable[[], None]]
+_Item = Union[Question, wire.Cancel, wire.Consumed, wire.Waits]
 
 #: A reader says how far it has come in steps of this.
 _STEP = wire.STREAM_WINDOW // 2
@@ -37,7 +40,6 @@ class Asker:
 
     def __init__(
         self,
-        context: Any,
         birth: wire.Birth,
         memory: Memory,
         duties: Callable[[], Duties],
@@ -46,13 +48,12 @@ class Asker:
     ) -> None:
         """`duties` are the main thread's; `wake` makes it look at `has_orphans`. `attends` tells
         whether an event loop of the main thread does the duties anyway."""
-        self._context = context
         self._birth = birth
         self._memory = memory
         self._duties = duties
         self._wake = wake
         self._attends = attends
-        self._socket: Any = None
+        self._socket: Dealer | None = None
         self._is_closed = False
         #: The broker is dead, and the next one is not to be asked yet.
         self._is_between = False
@@ -62,7 +63,7 @@ class Asker:
         #: Holds the socket's own descriptor, which changes with the broker; this one stays.
         self._epoll = select.epoll()
         self.descriptor = self._epoll.fileno()
-        self._outgoing: deque[Union[Question, wire.Cancel, wire.Consumed, wire.Waits]] = deque()
+        self._outgoing: deque[_Item] = deque()
         self._ids = itertools.count(1)
         #: Those that lack their final reply.
         self._open: dict[int, Question] = {}
@@ -276,8 +277,7 @@ class Asker:
         """Whoever still waits gets an error."""
         with self._lock:
             self._is_closed = True
-            if self._socket is not None:
-                self._socket.close()
+            self._disconnect()
         for question in list(self._open.values()):
             question.refuse(_ENDED)
         self._open.clear()
@@ -291,10 +291,12 @@ class Asker:
                 if self._is_closed or socket is None:
                     return
                 while outgoing:
-                    self._send(outgoing.popleft())
-                # After a send too: it may have swallowed the edge of the descriptor.
-                while endpoints.has_input(socket):
-                    self._take(endpoints.receive(socket))
+                    self._send(socket, outgoing.popleft())
+                while socket.has_input():
+                    self._take(socket.receive())
+                socket.finish()
+                if not socket.is_open:
+                    self._unwatch(socket)
             finally:
                 lock.release()
             if not outgoing:
@@ -303,10 +305,9 @@ class Asker:
     def _connect(self) -> None:
         birth = self._birth
         address = endpoints.requests_address(birth.directory, birth.epoch)
-        self._socket = endpoints.open_dealer(self._context, address)
-        self._epoll.register(self._socket.fileno(), select.EPOLLIN)
-        hello = wire.Hello(birth.serial, birth.token, birth.epoch)
-        endpoints.send(self._socket, [wire.encode(hello)])
+        self._socket = socket = Dealer(address)
+        self._epoll.register(socket.fileno(), select.EPOLLIN)
+        socket.send([wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))])
         self._outgoing.clear()
         for question in list(self._open.values()):
             if question.is_sent:
@@ -319,16 +320,21 @@ class Asker:
 
     def _disconnect(self) -> None:
         if self._socket is not None:
-            self._epoll.unregister(self._socket.fileno())
+            self._unwatch(self._socket)
             self._socket.close()
             self._socket = None
 
-    def _send(self, item: Question | wire.Cancel | wire.Consumed | wire.Waits) -> None:
+    def _unwatch(self, socket: Dealer) -> None:
+        """Nothing more comes from that broker; perhaps that was known already."""
+        with contextlib.suppress(FileNotFoundError):
+            self._epoll.unregister(socket.fileno())
+
+    def _send(self, socket: Dealer, item: _Item) -> None:
         if not isinstance(item, Question):
-            endpoints.send(self._socket, [wire.encode(item)])
+            socket.send([wire.encode(item)])
         elif not item.is_sent:
             item.is_sent = True
-            endpoints.send(self._socket, [wire.encode(wire.Infer([item.row])), item.body])
+            socket.send([wire.encode(wire.Infer([item.row])), item.body])
 
     def _grant(self, question: Question, responses: int) -> None:
         grant = wire.Grant(self._birth.serial, question.row.id, responses)

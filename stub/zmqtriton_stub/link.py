@@ -18,9 +18,10 @@ from typing import Any, Callable
 
 import zmq
 
-from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor import wire
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_floor.memory import held
+from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.answered import Answered
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.responses import Answer, Pending, state_lock
@@ -29,7 +30,7 @@ from zmqtriton_stub.tallies import Tallies
 
 _RESCHEDULED = "the request was to be executed again, and that was lost with the broker"
 _UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
-#: At the end: how long libzmq may try to get rid of what was sent.
+#: At the end: how long what was sent may take to be read.
 _LINGER_MS = 1000
 
 
@@ -40,15 +41,18 @@ class Link:
         self.instance = instance
         #: True at the end: nothing can be sent any more.
         self.is_closed = False
-        #: Of this socket, and of the one for asking.
-        self.context: Any = zmq.Context()
-        self._socket: Any = None
+        self._context: Any = None
+        self._socket: Dealer | None = None
         self._lock = threading.Lock()
         #: The frames of messages, and single responses of streams, which may travel together.
         self._outgoing: deque[list[bytes] | Answer] = deque()
         self._publisher: Publisher | None = None
-        #: What to wait on: ZeroMQ's, and what wakes the loop. After either, turn().
+        #: What to wait on: the socket's, and what wakes the loop. After either, turn(). The first
+        #: is -1 where there is no broker, or none any more.
         self.descriptor = -1
+        #: Called with the first when it is to be waited on, and when it is not any longer.
+        self.watch: Callable[[int], object] = lambda descriptor: None
+        self.unwatch: Callable[[int], object] = lambda descriptor: None
         self.wake_descriptor, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         #: Batches that were not begun: their number and their requests.
         self.batches: deque[tuple[int, list[Pending]]] = deque()
@@ -75,18 +79,27 @@ class Link:
         measures = self.instance.measures
         with measures.lock, self._lock, state_lock:
             if self._socket is not None:
-                self._socket.close()
+                self._lose(self._socket)
             self.epoch = -1
             self._forget_unbegun()
-            self._socket = endpoints.open_dealer(self.context, address)
-            self.descriptor = self._socket.fileno()
+            self._socket = socket = Dealer(address)
+            if socket.is_open:
+                self.descriptor = socket.fileno()
+                self.watch(self.descriptor)
             # Before what other threads may have put into the queue by now.
-            endpoints.send(self._socket, self._introduction(hello))
+            socket.send(self._introduction(hello))
             for message in self._held():
-                endpoints.send(self._socket, [wire.encode(message)])
+                socket.send([wire.encode(message)])
             for frames in measures.introduce(self):
-                endpoints.send(self._socket, frames)
+                socket.send(frames)
         self.turn()
+
+    def _lose(self, socket: Dealer) -> None:
+        """Nothing more comes from that broker."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            self.unwatch(descriptor)
+        socket.close()
 
     def _forget_sequence(self, work: wire.Work) -> None:
         """It is over, by its END or without."""
@@ -149,7 +162,8 @@ class Link:
         """From now on frontends can get responses of streams straight from here; all but the first
         of each if the broker is to know when that leaves."""
         with self._lock:
-            self._publisher = Publisher(self.context, address, is_timed=is_timed)
+            self._context = zmq.Context()
+            self._publisher = Publisher(self._context, address, is_timed=is_timed)
 
     def close(self) -> None:
         """Ends the connection; what is sent later is dropped."""
@@ -159,7 +173,8 @@ class Link:
                 self._publisher.close(_LINGER_MS)
             if self._socket is not None:
                 self._socket.close(_LINGER_MS)
-        self.context.term()
+        if self._context is not None:
+            self._context.term()
 
     def send(self, message: list[bytes]) -> None:
         self._outgoing.append(message)
@@ -185,16 +200,19 @@ class Link:
                     outgoing.clear()
                     return
                 socket = self._socket
+                assert socket is not None
                 while outgoing:
-                    # A send may swallow the edge of the descriptor.
-                    takes = self._send_next(socket) or takes
+                    self._send_next(socket)
                 # A batch is enough for now, since the answer to it leads here again.
-                while takes and endpoints.has_input(socket):
-                    if self._take(endpoints.receive(socket)):
+                while takes and socket.has_input():
+                    if self._take(socket.receive()):
                         break
                 else:
                     if takes:
                         self._dry_ns = time.monotonic_ns()
+                socket.finish()  # the model may be about to compute for long
+                if not socket.is_open and self.descriptor >= 0:
+                    self._lose(socket)
             finally:
                 lock.release()
             if not outgoing:
@@ -203,22 +221,21 @@ class Link:
     def wait(self, timeout_ms: int) -> None:
         """Until something may have arrived; returns early or late where other threads look too."""
         poller = select.poll()
-        poller.register(self.descriptor, select.POLLIN)
+        if self.descriptor >= 0:
+            poller.register(self.descriptor, select.POLLIN)
         poller.poll(timeout_ms)
 
-    def _send_next(self, socket: Any) -> bool:
-        """Whether the broker gets some of it."""
+    def _send_next(self, socket: Dealer) -> None:
         item = self._outgoing.popleft()
         if not isinstance(item, list):
             answers = coalesce(item, self._outgoing)
             if self._publisher is not None:
                 answers = self._publisher.send(answers)
             if not answers:
-                return False
+                return
             self._lend(answers)
             item = self._results(answers)
-        endpoints.send(socket, item)
-        return True
+        socket.send(item)
 
     def _results(self, answers: list[Answer]) -> list[bytes]:
         """One message of them all, and what else the broker is to know of responses."""

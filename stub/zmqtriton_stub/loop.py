@@ -180,9 +180,7 @@ class Stub:
     def _connect(self) -> None:
         self._link = link = Link(self._instance)
         memory = self._instance.memory = self._memory
-        self._asker = Asker(
-            link.context, self._birth, memory, self._duties, link.wake, self._model.attends
-        )
+        self._asker = Asker(self._birth, memory, self._duties, link.wake, self._model.attends)
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
@@ -198,6 +196,8 @@ class Stub:
             wanted = metrics_config.of_settings(json.loads(birth.settings))
             self._link.publish(address, is_timed=wanted.has_histograms)
         self._link.glance = self._glance
+        link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)
+        link.unwatch = self._poller.unregister
         self._connect_broker()
         while self._link.epoch != self._birth.epoch:
             self._wait()
@@ -213,8 +213,6 @@ class Stub:
 
     def _connect_broker(self) -> None:
         birth, link = self._birth, self._link
-        if link.descriptor >= 0:
-            self._poller.unregister(link.descriptor)
         link.connect(
             endpoints.workers_address(birth.directory, birth.epoch),
             wire.Hello(
@@ -223,7 +221,6 @@ class Stub:
                 slots=self._model.slots,
             ),
         )
-        self._poller.register(link.descriptor, select.POLLIN)
         self._epoch = birth.epoch
 
     def _finish(self) -> None:

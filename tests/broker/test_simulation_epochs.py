@@ -166,9 +166,9 @@ class Epochs:
             return
         gone = self.untold.pop(0)
         dead, core = self.dead[gone.serial], self.broker.core
-        if core.part(gone.serial):
-            while dead.up:
-                self.broker.hear(dead, self.now)
+        core.part(gone.serial)
+        while dead.up:
+            self.broker.hear(dead, self.now)
         core.gone(gone, self.now)
         self.broker.flush()
 

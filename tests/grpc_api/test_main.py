@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zmq
 
 from tests.grpc_api.fake_gateway import SETTINGS, news
+from tests.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
@@ -40,23 +40,22 @@ def echo(body: bytes) -> bytes:
 @contextmanager
 def echoing_broker(directory: str) -> Iterator[None]:
     """Welcomes everybody and answers every inference with its own input."""
-    context = zmq.Context()
-    router = endpoints.open_router(context, endpoints.requests_address(directory, 1))
+    router = FakeRouter(endpoints.requests_address(directory, 1))
     ended = threading.Event()
 
     def run() -> None:
         while not ended.is_set():
             if not router.poll(20):
                 continue
-            peer, header, *bodies = router.recv_multipart()
+            peer, header, *bodies = router.receive()
             message = wire.decode(header)
             if isinstance(message, wire.Hello):
                 assert message == wire.Hello(5, TOKEN, 1)
-                router.send_multipart([peer, wire.encode(wire.Welcome(1))])
+                router.send([peer, wire.encode(wire.Welcome(1))])
             elif isinstance(message, wire.Infer):
                 replies = [wire.Reply(row.id, 0, "", wire.FINAL) for row in message.requests]
                 frames = [wire.encode(wire.Replies(replies)), *map(echo, bodies)]
-                router.send_multipart([peer, *frames])
+                router.send([peer, *frames])
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -65,8 +64,7 @@ def echoing_broker(directory: str) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        router.close(0)
-        context.term()
+        router.close()
 
 
 class Process:

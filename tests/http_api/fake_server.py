@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,9 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from tests.http_api.fakes import MODELS, SETTINGS
+from tests.routers import FakeRouter
 from tests.waiting import eventually
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -66,9 +66,8 @@ class FakeServer:
         self._ends = threading.Event()
 
     def __enter__(self) -> FakeServer:
-        self._context = zmq.Context()
         address = endpoints.requests_address(self._directory, 1)
-        self._router = endpoints.open_router(self._context, address)
+        self._router = FakeRouter(address)
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         self.port: int = listener.getsockname()[1]
@@ -96,8 +95,7 @@ class FakeServer:
         self._thread.join()
         for lifeline in self._lifelines:
             lifeline.close()
-        self._router.close(0)
-        self._context.term()
+        self._router.close()
 
     # ------------------------------------------------------- what a test does
 
@@ -142,19 +140,19 @@ class FakeServer:
 
     def _run(self) -> None:
         while not self._ends.is_set():
-            poller = zmq.Poller()
-            poller.register(self._router, zmq.POLLIN)
+            poller = select.poll()
+            poller.register(self._router, select.POLLIN)
             with self._lock:
                 for lifeline in self._lifelines:
                     if not lifeline.ended:
-                        poller.register(lifeline.fileno(), zmq.POLLIN)
+                        poller.register(lifeline.fileno(), select.POLLIN)
             poller.poll(20)
             with self._lock:
                 for lifeline in tuple(self._lifelines):
                     for message, descriptors in lifeline.receive():
                         self._hear(lifeline, message, descriptors)
-                while endpoints.has_input(self._router):
-                    identity, header, *bodies = endpoints.receive(self._router)
+                while self._router.poll(0):
+                    identity, header, *bodies = self._router.receive()
                     self._take(identity, wire.decode(header), bodies)
 
     def _hear(self, lifeline: Lifeline, message: Any, descriptors: list[int]) -> None:
@@ -171,12 +169,12 @@ class FakeServer:
 
     def _take(self, identity: bytes, message: Any, bodies: list[bytes]) -> None:
         if isinstance(message, wire.Hello):
-            endpoints.send(self._router, [identity, wire.encode(wire.Welcome(1))])
+            self._router.send([identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
             document = {"model_stats": self.statistics, "zmqtriton": COUNTS}
             found = json.dumps(document)
             answer = wire.Statistics(message.id, 0, "", found)
-            endpoints.send(self._router, [identity, wire.encode(answer)])
+            self._router.send([identity, wire.encode(answer)])
         elif isinstance(message, wire.Cancel):
             self.cancelled += message.ids
         elif isinstance(message, wire.Infer):
@@ -188,4 +186,4 @@ class FakeServer:
 
     def _reply(self, identity: bytes, row: wire.Reply, body: ResponseBody) -> None:
         header = wire.encode(wire.Replies([row]))
-        endpoints.send(self._router, [identity, header, wire.encode_body(body)])
+        self._router.send([identity, header, wire.encode_body(body)])

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import zmq
-
+from tests.routers import FakeRouter
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
@@ -31,7 +30,6 @@ class RunningStub:
         self.told: list[Any] = []
         #: The bodies of the last hello.
         self.answered: list[bytes] = []
-        self._context: Any = zmq.Context()
         self._epoch = epoch
         self._ids = itertools.count(1)
         self._identity = b""
@@ -62,12 +60,9 @@ class RunningStub:
         self.lifeline.close()
         self.progress.close()
         self._router.close()
-        self._context.term()
 
-    def _open(self, epoch: int) -> Any:
-        return endpoints.open_router(
-            self._context, endpoints.workers_address(str(self.directory), epoch)
-        )
+    def _open(self, epoch: int) -> FakeRouter:
+        return FakeRouter(endpoints.workers_address(str(self.directory), epoch))
 
     # ------------------------------------------------------------ supervisor
 
@@ -173,9 +168,9 @@ class RunningStub:
         self.process.send_signal(number)
 
     def _send(self, frames: list[bytes]) -> None:
-        endpoints.send(self._router, [self._identity, *frames])
+        self._router.send([self._identity, *frames])
 
     def _receive(self) -> list[bytes]:
-        assert self._router.poll(_PATIENCE_S * 1000), "nothing from the stub"
-        self._identity, *frames = endpoints.receive(self._router)
+        assert self._router.poll(int(_PATIENCE_S * 1000)), "nothing from the stub"
+        self._identity, *frames = self._router.receive()
         return frames

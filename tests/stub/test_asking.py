@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import zmq
 
+from tests.routers import FakeRouter
 from tests.waiting import eventually
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
@@ -28,17 +28,14 @@ _STUB = 9
 class Broker:
     """A ROUTER that does what the test says."""
 
-    def __init__(self, context: Any, directory: Path, epoch: int) -> None:
-        self.socket = endpoints.open_router(
-            context, endpoints.requests_address(str(directory), epoch)
-        )
+    def __init__(self, directory: Path, epoch: int) -> None:
+        self.socket = FakeRouter(endpoints.requests_address(str(directory), epoch))
         self._identity = b""
-        self._context = context
 
     def hear(self) -> tuple[Any, list[bytes]]:
         """The next message and its bodies."""
         assert self.socket.poll(10_000), "nothing was said"
-        self._identity, header, *bodies = self.socket.recv_multipart()
+        self._identity, header, *bodies = self.socket.receive()
         return wire.decode(header), bodies
 
     def hear_all(self, kind: type[Any], number: int) -> list[Any]:
@@ -53,7 +50,7 @@ class Broker:
     def reply(self, own_id: int, text: str = "", *outputs: wire.Tensor, **fields: Any) -> None:
         row = wire.Reply(own_id, 0, "", wire.FINAL, 0, _STUB)._replace(**fields)
         body = wire.encode_body(wire.ResponseBody({"text": text}, list(outputs)))
-        self.socket.send_multipart([self._identity, wire.encode(wire.Replies([row])), body])
+        self.socket.send([self._identity, wire.encode(wire.Replies([row])), body])
 
     def close(self) -> None:
         self.socket.close()
@@ -85,13 +82,11 @@ class World:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._context: Any = zmq.Context()
         self.woken: list[bool] = []
         self.duties: dict[int, Callable[[], None]] = {}
-        self.brokers = [Broker(self._context, directory, 1)]
+        self.brokers = [Broker(directory, 1)]
         self.memory = memory = FakeMemory()
         self.asker = Asker(
-            self._context,
             self._birth(1),
             cast(Any, memory),
             lambda: self.duties,
@@ -110,7 +105,7 @@ class World:
 
     def change_broker(self) -> None:
         self.broker.close()
-        self.brokers.append(Broker(self._context, self._directory, 2))
+        self.brokers.append(Broker(self._directory, 2))
         self.asker.leave()
         self.asker.follow(self._birth(2))
 
@@ -125,7 +120,6 @@ class World:
         self.asker.close()
         for broker in self.brokers:
             broker.close()
-        self._context.term()
 
 
 @pytest.fixture
@@ -241,7 +235,7 @@ def test_a_lease_that_comes_before_the_reply_is_heard_before_blocks_are_freed(
     question = world.asker.ask(_ROW, b"", [block])
     world.broker.hear_all(wire.Infer, 1)
     lease = wire.Lease([block])
-    world.broker.socket.send_multipart([world.broker._identity, wire.encode(lease)])
+    world.broker.socket.send([world.broker._identity, wire.encode(lease)])
     world.broker.reply(question.row.id)
 
     world.asker.wait(question)
@@ -254,8 +248,8 @@ def test_what_makes_no_sense_is_counted(world: World) -> None:
     world.broker.hear_all(wire.Infer, 1)
     identity = world.broker._identity
     world.broker.reply(77)
-    world.broker.socket.send_multipart([identity, b"rubbish"])
-    world.broker.socket.send_multipart([identity, wire.encode(wire.Open())])
+    world.broker.socket.send([identity, b"rubbish"])
+    world.broker.socket.send([identity, wire.encode(wire.Open())])
     world.broker.reply(question.row.id)
 
     world.asker.wait(question)

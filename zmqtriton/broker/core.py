@@ -143,13 +143,12 @@ class Core:
         self.recovery.proceed(now_ns)
         self._dispatch.proceed(now_ns)
 
-    def part(self, serial: int) -> bool:
-        """A process is dead; whether it may have sent answers that are not here yet. If so gone()
-        is for when they are."""
+    def part(self, serial: int) -> None:
+        """A process is dead, and is given nothing more; gone() is for when all that it had sent has
+        been taken."""
         instance = self.instances.get(serial)
-        if instance is not None and not instance.is_dying:
+        if instance is not None:
             instance.part()
-        return instance is not None
 
     def gone(self, message: wire.Gone, now_ns: int) -> None:
         """A process is dead: what it executed fails, what it asked for is cancelled."""

@@ -167,10 +167,6 @@ class Instance:
         """It is there and will be."""
         return self.state in _OPEN
 
-    @property
-    def is_dying(self) -> bool:
-        return self.state is InstanceState.DYING
-
     def _enter(self, event: Event) -> None:
         state = TRANSITIONS.get((self.state, event))
         if state is None:

@@ -1,7 +1,7 @@
 """The broker's process: two ROUTERs, the lifeline and the clock around `core.Core`.
 
 One thread, one poll. Whatever arrives in one turn is answered at its end, so that messages to the
-same destination travel together. The only file of the broker that knows ZeroMQ.
+same destination travel together. The only file of the broker that knows sockets.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-import zmq
-
 from zmqtriton.broker import grants
 from zmqtriton.broker.core import Core
-from zmqtriton.broker.departures import Departures
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.reports import Traffic
-from zmqtriton_floor import endpoints, logs, wire
+from zmqtriton_floor import endpoints, logs, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
@@ -46,51 +42,39 @@ def _cut(rows: list[Any]) -> list[list[Any]]:
     return [rows[i : i + wire.MAX_ROWS] for i in range(0, len(rows), wire.MAX_ROWS)]
 
 
-class _Router:
+class _Router(zmtp.Router):
     """One bound socket and who is behind its connections."""
 
-    def __init__(self, context: Any, address: str, traffic: Traffic) -> None:
-        self.socket = endpoints.open_router(context, address)
-        self.traffic = traffic
-        self.serials: dict[bytes, int] = {}
-        self.identities: dict[int, bytes] = {}
-        self.descriptor: int = self.socket.get(zmq.FD)
-        #: There may be input: its descriptor said so, or a send may have consumed the edge.
-        self.is_due = True
+    def __init__(self, address: str, epoll: select.epoll) -> None:
+        super().__init__(address, epoll)
+        self.serials: dict[zmtp.Connection, int] = {}
+        self.identities: dict[int, zmtp.Connection] = {}
 
-    def introduce(self, identity: bytes, serial: int) -> None:
-        self.serials[identity] = serial
-        self.identities[serial] = identity
+    def introduce(self, connection: zmtp.Connection, serial: int) -> None:
+        self.know(connection)
+        self.serials[connection] = serial
+        self.identities[serial] = connection
 
     def forget(self, serial: int) -> None:
-        identity = self.identities.pop(serial, None)
-        if identity is not None:
-            del self.serials[identity]
+        connection = self.identities.pop(serial, None)
+        if connection is not None:
+            del self.serials[connection]
+            self.close(connection)
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
         """Drops what is for a peer that is gone, False then: the supervisor tells of its death."""
-        identity = self.identities.get(serial)
-        if identity is None:
-            return False
-        self.is_due = True
-        try:
-            frames = [identity, wire.encode(message), *bodies]
-            endpoints.send(self.socket, frames)
-            self.traffic.sent_bytes += sum(map(len, frames))
-        except zmq.ZMQError as error:
-            if error.errno != zmq.EHOSTUNREACH:
-                raise
-            return False
-        return True
-
-    def has_all_of(self, serial: int) -> bool:
-        """Whether all that a dead peer has sent is here: libzmq takes nothing for it once it has
-        read its connection to the end, and the dead do not mind what they are asked."""
-        return not self.send(serial, wire.Abandon([]), [])
+        connection = self.identities.get(serial)
+        return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
     def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
         for some in _cut(rows):
             self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
+
+    def read_all_of(self, serial: int) -> None:
+        """What a dead peer has sent, which is all here."""
+        connection = self.identities.get(serial)
+        while connection is not None and self.read(connection):
+            pass
 
 
 class Service:
@@ -103,13 +87,11 @@ class Service:
         self._birth = wire.Birth(0, b"", "", "", 0, "{}")
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
-        self._departures = Departures()
         self._release_at_ns = 0  # when those that wait for company leave without; 0: there are none
         self._requests: _Router
         self._workers: _Router
-        self._descriptors = [lifeline.fileno()]
-        self._poller = select.poll()
-        self._poller.register(lifeline, select.POLLIN)
+        self._epoll = select.epoll()
+        self._epoll.register(lifeline, select.EPOLLIN)
 
     def run(self) -> int:
         """The exit status."""
@@ -127,72 +109,62 @@ class Service:
         return 0
 
     def _wait(self) -> None:
-        times = (self._core.next_timer_ns(), self._release_at_ns, self._departures.next_ns)
+        times = (self._core.next_timer_ns(), self._release_at_ns)
         timer_ns = min((at_ns for at_ns in times if at_ns), default=None)
-        timeout_ms = None
+        timeout_s = -1.0
         if timer_ns is not None:
             left_ns = max(0, timer_ns - time.monotonic_ns())
-            timeout_ms = left_ns // 1_000_000
-            if not timeout_ms:
+            timeout_s = left_ns // 1_000_000 / 1000
+            if not timeout_s:
                 # poll() counts in milliseconds, which is much for a batch that waits for others.
-                select.select(self._descriptors, (), (), left_ns / 1e9)
+                select.select((self._epoll,), (), (), left_ns / 1e9)
         if self._lifeline.is_backed_up:
-            self._poller.register(self._lifeline, select.POLLIN | select.POLLOUT)
-        for descriptor, _ in self._poller.poll(timeout_ms):
-            if descriptor == self._requests.descriptor:
-                self._requests.is_due = True
-            elif descriptor == self._workers.descriptor:
-                self._workers.is_due = True
+            self._epoll.modify(self._lifeline, select.EPOLLIN | select.EPOLLOUT)
+        for descriptor, events in self._epoll.poll(timeout_s):
+            for router in (self._workers, self._requests):
+                hear = router.hears.get(descriptor)
+                if hear is not None:
+                    hear(events)
+                    break
             else:
                 self._lifeline.flush()
-                self._poller.register(self._lifeline, select.POLLIN)
+                self._epoll.modify(self._lifeline, select.EPOLLIN)
                 self._read_lifeline()
 
     def _turn(self) -> None:
-        """Everything that is here, and everything that follows from it.
-
-        The sockets' descriptors are edge-triggered, and a send may consume the edge: so what was
-        sent through is asked again after the last send, until it has nothing.
-        """
+        """Everything that is here, and everything that follows from it."""
         while True:
-            if self._departures:
-                self._part()  # before the reading: its sends may consume an edge
-            took = self._read(self._workers)
-            took = self._read(self._requests) or took
+            self._read(self._workers)
+            self._read(self._requests)
             self._core.tick(time.monotonic_ns())
-            if not self._flush() and not took:
+            self._flush()
+            if not (self._workers.inbox or self._requests.inbox):
                 return
 
     # -------------------------------------------------------------- incoming
 
-    def _read(self, router: _Router) -> bool:
-        """Takes some messages; False if there was none."""
-        for taken in range(_MESSAGES_A_TURN if router.is_due else 0):
-            if not endpoints.has_input(router.socket):
-                router.is_due = False
-                return taken > 0
-            frames = endpoints.receive(router.socket)
-            router.traffic.received_bytes += sum(map(len, frames))
+    def _read(self, router: _Router) -> None:
+        """Takes some messages of those that have come."""
+        inbox = router.inbox
+        for _ in range(min(len(inbox), _MESSAGES_A_TURN)):
+            connection, frames = inbox.popleft()
             try:
-                self._take(router, frames)
+                self._take(router, connection, frames)
             except ProtocolError as error:
                 self._core.malformed += 1
                 _log.debug("dropped a message: %s", error.text)
-        return router.is_due
 
-    def _take(self, router: _Router, frames: list[bytes]) -> None:
-        if len(frames) < 2:
-            raise ProtocolError("a message without a header")
-        message = wire.decode(frames[1])
-        serial = router.serials.get(frames[0])
+    def _take(self, router: _Router, connection: zmtp.Connection, frames: list[bytes]) -> None:
+        message = wire.decode(frames[0])
+        serial = router.serials.get(connection)
         kind = type(message)
         now_ns = time.monotonic_ns()
         if serial is None:
-            self._hello(router, frames, message, now_ns)
+            self._hello(router, connection, message, frames[1:], now_ns)
         elif kind is wire.Infer and router is self._requests:
-            self._core.infer(serial, message.requests, frames[2:], now_ns)
+            self._core.infer(serial, message.requests, frames[1:], now_ns)
         elif kind is wire.Results and router is self._workers:
-            self._core.results(serial, message, frames[2:], now_ns)
+            self._core.results(serial, message, frames[1:], now_ns)
         elif kind is wire.Cancel and router is self._requests:
             self._core.cancel(serial, message.ids, now_ns)
         else:
@@ -213,11 +185,24 @@ class Service:
         elif kind is wire.Waits and router is self._requests:
             self._core.circles.hear(serial, message, now_ns)
         elif kind is wire.AskStatistics and router is self._requests:
-            self._core.ask_statistics(serial, message, time.time_ns() - now_ns, now_ns)
+            self._ask_statistics(serial, message, now_ns)
         else:
             raise ProtocolError(f"{kind.__name__} is no message for this socket")
 
-    def _hello(self, router: _Router, frames: list[bytes], message: Any, now_ns: int) -> None:
+    def _ask_statistics(self, serial: int, message: wire.AskStatistics, *now_ns: int) -> None:
+        core, routers = self._core, (self._requests, self._workers)
+        core.traffic.received_bytes = sum(router.received_bytes for router in routers)
+        core.traffic.sent_bytes = sum(router.sent_bytes for router in routers)
+        core.ask_statistics(serial, message, time.time_ns() - time.monotonic_ns(), *now_ns)
+
+    def _hello(
+        self,
+        router: _Router,
+        connection: zmtp.Connection,
+        message: Any,
+        bodies: list[bytes],
+        now_ns: int,
+    ) -> None:
         if type(message) is not wire.Hello or message.epoch != self._birth.epoch:
             raise ProtocolError("the first message was no Hello of this epoch")
         if message.serial not in self._core.peers:
@@ -225,10 +210,10 @@ class Service:
         self._core.recognise(message)
         if message.serial in router.identities:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
-        router.introduce(frames[0], message.serial)
+        router.introduce(connection, message.serial)
         router.send(message.serial, wire.Welcome(self._birth.epoch), [])
         if router is self._workers:
-            self._core.connected(message, frames[2:], now_ns)
+            self._core.connected(message, bodies, now_ns)
         else:
             self._core.peers[message.serial].has_asked_again = True
 
@@ -258,10 +243,7 @@ class Service:
         elif kind is wire.Remove:
             core.remove(message, now_ns)
         elif kind is wire.Gone:
-            if core.part(message.serial):
-                self._departures.hold(message, now_ns)
-            else:
-                self._bury(message)
+            self._bury(message)
         elif kind is wire.Sync:
             core.recovery.begin()
             self._flush()
@@ -279,7 +261,7 @@ class Service:
         elif type(message) is wire.Logging:
             logs.change(logs.Wanted.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
-            self._core.ask_statistics(_SUPERVISOR, message, time.time_ns() - time.monotonic_ns())
+            self._ask_statistics(_SUPERVISOR, message)
         else:
             raise ProtocolError(f"{type(message).__name__} is no message for the broker")
 
@@ -288,23 +270,16 @@ class Service:
         logs.configure(logs.Wanted.of(json.loads(birth.settings)))
         self._core.begin(birth.epoch, birth.settings, time.perf_counter_ns)
         self._core.answers.traces.begin(birth.directory)
-        context: Any = zmq.Context.instance()
-        where, traffic = (birth.directory, birth.epoch), self._core.traffic
-        self._requests = _Router(context, endpoints.requests_address(*where), traffic)
-        self._workers = _Router(context, endpoints.workers_address(*where), traffic)
-        for router in (self._requests, self._workers):
-            self._descriptors.append(router.descriptor)
-            self._poller.register(router.descriptor, select.POLLIN)
-
-    def _part(self) -> None:
-        """What the dead ones still sent is delivered first."""
-        for message in self._departures.take(self._workers.has_all_of, time.monotonic_ns()):
-            self._bury(message)
+        where = birth.directory, birth.epoch
+        self._requests = _Router(endpoints.requests_address(*where), self._epoll)
+        self._workers = _Router(endpoints.workers_address(*where), self._epoll)
 
     def _bury(self, message: wire.Gone) -> None:
-        self._workers.is_due = True
-        while self._read(self._workers):
-            pass
+        """What the dead one still sent is delivered first."""
+        self._core.part(message.serial)
+        self._workers.read_all_of(message.serial)
+        while self._workers.inbox:
+            self._read(self._workers)
         self._core.gone(message, time.monotonic_ns())
         self._groups.pop(message.serial, None)
         self._requests.forget(message.serial)

@@ -57,16 +57,13 @@ class TritonPythonModel:
             stub._link.__class__.send(stub._link, self._mutant(self._recorded))
 
     def _requests(self, stub, count):
-        import zmq
-
         from zmqtriton_floor import endpoints, wire
+        from zmqtriton_floor.zmtp import Dealer
 
         birth = stub._birth
-        context = zmq.Context()
-        address = endpoints.requests_address(birth.directory, birth.epoch)
-        socket = endpoints.open_dealer(context, address)
+        socket = Dealer(endpoints.requests_address(birth.directory, birth.epoch))
         hello = wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))
-        endpoints.send(socket, [hello])
+        socket.send([hello])
         body = wire.encode_body(wire.RequestBody("", {}, [], []))
         rows = [wire.Request(5, 1, "", -1, 0, 0, 0, 0, 1, 0, 0)]
         samples = [
@@ -76,12 +73,11 @@ class TritonPythonModel:
             [hello],
         ]
         for _ in range(count):
-            endpoints.send(socket, self._mutant(samples))
-            while endpoints.has_input(socket):
-                endpoints.receive(socket)
+            socket.send(self._mutant(samples))
+            while socket.has_input():
+                socket.receive()
         time.sleep(0.2)
         socket.close(1000)
-        context.term()
 
     def _lifeline(self, stub, count):
         from zmqtriton_floor import wire

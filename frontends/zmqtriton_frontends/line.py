@@ -1,0 +1,51 @@
+"""A frontend's connection to one broker, on its asyncio loop: the gateway opens one for each epoch.
+
+Sends at once what the kernel takes, and the rest when it has room; never blocks. Knows frames only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from zmqtriton_floor.zmtp import Dealer
+
+
+class Line:
+    """`on_input` is called when messages() may have some."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, address: str, on_input: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._dealer = Dealer(address)
+        self._is_writing = False
+        loop.add_reader(self._dealer.fileno(), on_input)
+
+    def send(self, frames: list[bytes]) -> None:
+        self._dealer.send(frames)
+        if self._dealer.is_blocked and not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._dealer.fileno(), self._write_on)
+
+    def _write_on(self) -> None:
+        self._dealer.flush()
+        if not self._dealer.is_blocked:
+            self._is_writing = False
+            self._loop.remove_writer(self._dealer.fileno())
+
+    def messages(self) -> Iterator[list[bytes]]:
+        """All that is here, each as its frames."""
+        dealer = self._dealer
+        while dealer.has_input():
+            yield dealer.receive()
+        if not dealer.is_open:
+            self._unwatch()  # the broker is dead, which the supervisor will tell
+
+    def _unwatch(self) -> None:
+        self._loop.remove_reader(self._dealer.fileno())
+        self._loop.remove_writer(self._dealer.fileno())
+
+    def close(self) -> None:
+        self._unwatch()
+        self._dealer.close()

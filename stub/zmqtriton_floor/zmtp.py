@@ -1,0 +1,389 @@
+"""ZeroMQ's protocol (ZMTP 3.0, NULL) on unix sockets, without a thread: a DEALER and a ROUTER.
+
+Whoever sends writes to the socket itself, and whoever waits is woken by the message; libzmq's own
+threads would be woken for each one too, on both sides. A DEALER of libzmq can connect as well.
+Opened by endpoints.py alone; knows frames, and nothing of what they mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections import deque
+from functools import partial
+from typing import Any, Callable, Sequence
+
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+_MORE, _LONG, _COMMAND = 1, 2, 4
+#: The heads of frames of up to 255 bytes, the last one of a message and the others.
+_LAST_HEADS = [bytes((0, size)) for size in range(256)]
+_MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
+
+#: Beyond these a peer is taken for one that speaks nonsense.
+MOST_BYTES = 1 << 30
+MOST_FRAMES = 1 << 13
+#: Connections of a ROUTER that nobody knows yet.
+_MOST_STRANGERS = 256
+#: What is read at a time, and what the kernel may keep for a reader that is busy.
+_PIECE = 1 << 18
+_KEPT = 1 << 20
+
+
+class _Nonsense(Exception):
+    """What came is not the protocol."""
+
+
+def _ready(kind: bytes) -> bytes:
+    properties = ((b"Socket-Type", kind), (b"Identity", b""))
+    body = b"\x05READY" + b"".join(
+        bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+        for name, value in properties
+    )
+    return bytes((_COMMAND, len(body))) + body
+
+
+def _joined(frames: Sequence[bytes]) -> bytes:
+    """A message as it is written."""
+    pieces = []
+    heads = _MORE_HEADS
+    last = len(frames) - 1
+    for number, frame in enumerate(frames):
+        if number == last:
+            heads = _LAST_HEADS
+        size = len(frame)
+        if size < 256:
+            pieces.append(heads[size])
+        else:
+            pieces.append(bytes((heads[0][0] | _LONG,)) + size.to_bytes(8, "big"))
+        pieces.append(frame)
+    return b"".join(pieces)
+
+
+class Connection:
+    """One end of a connection. What cannot be written at once waits here, in any amount."""
+
+    def __init__(self, end: socket.socket, own: bytes, other: bytes, piece: bytearray) -> None:
+        end.setblocking(False)
+        with contextlib.suppress(OSError):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _KEPT)
+        self._socket = end
+        self.descriptor = end.fileno()
+        #: False once the other side is gone: nothing more comes, and what is sent is lost.
+        self.is_open = True
+        #: Whole messages that have come.
+        self.messages: deque[list[bytes]] = deque()
+        #: Something waits until the socket is writable.
+        self.is_blocked = False
+        self._unsent: deque[memoryview] = deque()
+        self._other = other
+        self._is_greeted = self._is_ready = False
+        self._frames: list[bytes] = []
+        self._piece, self._view = piece, memoryview(piece)
+        #: What came of a frame that is not whole yet.
+        self._rest = bytearray()
+        self._write(_GREETING + _ready(own))
+
+    # --------------------------------------------------------------- sending
+
+    def send(self, frames: Sequence[bytes]) -> int:
+        """Queues one message behind what waits already; how long it is."""
+        data = _joined(frames)
+        self._write(data)
+        return len(data)
+
+    def _write(self, data: bytes) -> None:
+        if not self.is_open:
+            return
+        sent = 0
+        if not self._unsent:
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._break_off()
+                return
+        if sent < len(data):
+            self._unsent.append(memoryview(data)[sent:])
+            self.is_blocked = True
+
+    def flush(self) -> None:
+        """The socket is writable."""
+        while self._unsent:
+            data = self._unsent[0]
+            try:
+                sent = self._socket.send(data)
+            except BlockingIOError:
+                return
+            except OSError:
+                self._break_off()
+                return
+            if sent < len(data):
+                self._unsent[0] = data[sent:]
+            else:
+                self._unsent.popleft()
+        self.is_blocked = False
+
+    # ------------------------------------------------------------- receiving
+
+    def read(self) -> int:
+        """Takes in what is there, up to some size; how much that was."""
+        if not self.is_open:
+            return 0
+        try:
+            size = self._socket.recv_into(self._piece)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            size = 0
+        if not size:
+            self._break_off()
+            return 0
+        try:
+            if self._rest:
+                self._rest += self._view[:size]
+                del self._rest[: self._parse(self._rest, len(self._rest))]
+            else:
+                used = self._parse(self._view, size)
+                if used < size:
+                    self._rest += self._view[used:size]
+        except _Nonsense:
+            self._break_off()
+        return size
+
+    def _parse(self, data: Any, size: int) -> int:
+        """How much of it was whole frames."""
+        at = 0
+        if not self._is_greeted:
+            if size < len(_GREETING):
+                return 0
+            at = self._greet(bytes(data[: len(_GREETING)]))
+        while at + 2 <= size:
+            flags, begin, length = data[at], at + 2, data[at + 1]
+            if flags & _LONG:
+                begin = at + 9
+                if size < begin:
+                    break
+                length = int.from_bytes(data[at + 1 : begin], "big")
+                if length > MOST_BYTES:
+                    raise _Nonsense
+            end = begin + length
+            if size < end:
+                break
+            at = end
+            self._take(flags, bytes(data[begin:end]))
+        return at
+
+    def _greet(self, greeting: bytes) -> int:
+        theirs = greeting[0], greeting[9], greeting[12:32]
+        if theirs != (0xFF, 0x7F, _GREETING[12:32]) or greeting[10] < 3:
+            raise _Nonsense
+        self._is_greeted = True
+        return len(greeting)
+
+    def _take(self, flags: int, frame: bytes) -> None:
+        if flags & _COMMAND or not self._is_ready:
+            # Of commands there is one; others would be answers to what is not said here.
+            if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
+                raise _Nonsense
+            self._is_ready = True
+            return
+        self._frames.append(frame)
+        if not flags & _MORE:
+            self.messages.append(self._frames)
+            self._frames = []
+        elif len(self._frames) > MOST_FRAMES:
+            raise _Nonsense
+
+    def _fits(self, command: bytes) -> bool:
+        kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other
+        return command.startswith(b"\x05READY") and kind in command
+
+    # ------------------------------------------------------------------- end
+
+    def _break_off(self) -> None:
+        """Nothing more will come; the descriptor stays until close(), for whoever polls it."""
+        self.is_open = self.is_blocked = False
+        self._unsent.clear()
+
+    def close(self, within_ms: int = 0) -> None:
+        """What waits to be written has so long."""
+        deadline = time.monotonic() + within_ms / 1000
+        while self.is_blocked and time.monotonic() < deadline:
+            _await_room(self.descriptor, 10)
+            self.flush()
+        self._break_off()
+        self._socket.close()
+
+
+def _await_room(descriptor: int, timeout_ms: int) -> None:
+    poller = select.poll()
+    poller.register(descriptor, select.POLLOUT)
+    poller.poll(timeout_ms)
+
+
+def _path(address: str) -> str:
+    scheme, _, path = address.partition("://")
+    assert scheme == "ipc", address
+    return path
+
+
+class Dealer:
+    """The end of one peer of a Router, which must be bound already. Where nobody listens any more
+    it is as if the Router had died just after. It does not wait for greetings, so that what is
+    asked leaves though nobody looks for an answer; libzmq's ROUTER would not always bear that.
+
+    Its descriptor is readable when receive() may have something; when `is_open` has turned false it
+    stays so, and should not be polled any longer.
+    """
+
+    def __init__(self, address: str) -> None:
+        end = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            end.connect(_path(address))
+        self._connection = Connection(end, b"DEALER", b"ROUTER", bytearray(_PIECE))
+        self._messages = self._connection.messages
+        #: The last read took all there was, so the next one would have nothing.
+        self._is_dry = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection.is_open
+
+    @property
+    def is_blocked(self) -> bool:
+        """flush() is to be called when the descriptor is writable."""
+        return self._connection.is_blocked
+
+    def fileno(self) -> int:
+        return self._connection.descriptor
+
+    def has_input(self) -> bool:
+        """Whether receive() has something. Says no once after all was taken without asking the
+        kernel again: what came meanwhile has made the descriptor readable."""
+        while not self._messages:
+            if self._is_dry:
+                self._is_dry = False
+                return False
+            size = self._connection.read()
+            if not size:
+                return False
+            self._is_dry = size < _PIECE
+        return True
+
+    def receive(self) -> list[bytes]:
+        """All frames of one message; call it after has_input() only."""
+        return self._messages.popleft()
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Queues one message and never blocks."""
+        self._connection.send(frames)
+
+    def flush(self) -> None:
+        self._connection.flush()
+
+    def finish(self) -> None:
+        """Blocks until what was sent is with the kernel; for whoever will not look again soon.
+        The ROUTER reads at all times, and when it dies there is nothing to wait for."""
+        while self._connection.is_blocked:
+            _await_room(self._connection.descriptor, 1000)
+            self._connection.flush()
+
+    def close(self, within_ms: int = 0) -> None:
+        """What was sent and did not fit into the socket yet has so long."""
+        self._connection.close(within_ms)
+
+
+class Router:
+    """A bound ROUTER in the epoll of whoever runs it; its peers are their connections."""
+
+    def __init__(self, address: str, epoll: select.epoll) -> None:
+        path = _path(address)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(4096)
+        self._listener.setblocking(False)
+        self._epoll = epoll
+        self._piece = bytearray(_PIECE)
+        self.connections: set[Connection] = set()
+        #: Those that are not known yet, oldest first.
+        self._strangers: dict[Connection, None] = {}
+        #: What is to be called when a descriptor of the epoll is ready: with its events.
+        self.hears: dict[int, Callable[[int], None]] = {}
+        #: Messages that have come, and from whom.
+        self.inbox: deque[tuple[Connection, list[bytes]]] = deque()
+        #: In all connections.
+        self.received_bytes = self.sent_bytes = 0
+        self._watch(self._listener.fileno(), self._accept)
+
+    def _watch(self, descriptor: int, hear: Callable[[int], None]) -> None:
+        self.hears[descriptor] = hear
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _accept(self, _: int) -> None:
+        while True:
+            try:
+                end, _address = self._listener.accept()
+            except OSError:
+                return
+            if len(self._strangers) >= _MOST_STRANGERS:
+                self.close(next(iter(self._strangers)))  # whoever is expected speaks at once
+            connection = Connection(end, b"ROUTER", b"DEALER", self._piece)
+            self.connections.add(connection)
+            self._strangers[connection] = None
+            self._watch(connection.descriptor, partial(self._hear, connection))
+
+    def _hear(self, connection: Connection, events: int) -> None:
+        if events & select.EPOLLOUT:
+            connection.flush()
+            if not connection.is_blocked and connection.is_open:
+                self._epoll.modify(connection.descriptor, select.EPOLLIN)
+        if events & ~select.EPOLLOUT:
+            self.read(connection)
+
+    def read(self, connection: Connection) -> bool:
+        """Takes in what one peer has sent, up to some size; False: there was nothing."""
+        size = connection.read()
+        self.received_bytes += size
+        messages = connection.messages
+        while messages:
+            self.inbox.append((connection, messages.popleft()))
+        if not connection.is_open:
+            self.close(connection)
+        return size > 0
+
+    def know(self, connection: Connection) -> None:
+        """It may stay; of those that do not say who they are there are few."""
+        self._strangers.pop(connection, None)
+
+    def write(self, connection: Connection, frames: Sequence[bytes]) -> bool:
+        """Queues a message; False where the peer is gone."""
+        was_blocked = connection.is_blocked
+        size = connection.send(frames)
+        if not connection.is_open:
+            return False
+        self.sent_bytes += size
+        if connection.is_blocked and not was_blocked:
+            self._epoll.modify(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
+        return True
+
+    def close(self, connection: Connection) -> None:
+        """Ends a connection, if it is not over already."""
+        self._strangers.pop(connection, None)
+        if connection in self.connections:
+            self.connections.discard(connection)
+            del self.hears[connection.descriptor]
+            self._epoll.unregister(connection.descriptor)
+            connection.close()
+
+    def close_all(self) -> None:
+        """Ends all of it."""
+        for connection in list(self.connections):
+            self.close(connection)
+        self._epoll.unregister(self._listener.fileno())
+        self._listener.close()

@@ -1,0 +1,297 @@
+"""ROUTER and DEALER of our own: with each other, with libzmq, and with whoever speaks nonsense."""
+
+from __future__ import annotations
+
+import random
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.waiting import eventually
+from zmqtriton_floor import zmtp
+from zmqtriton_floor.zmtp import Connection, Dealer, Router
+
+SIZES = (0, 1, 255, 256, 70_000, 3 << 20)
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 32)
+READY = b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
+
+
+class Bound:
+    """A Router, and a look at all that has come."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = str(directory / "r")
+        self.address = f"ipc://{self.path}"
+        self.epoll = select.epoll()
+        self.router = Router(self.address, self.epoll)
+
+    def look(self) -> bool:
+        """False: there was nothing to do."""
+        ready = self.epoll.poll(0)
+        for descriptor, events in ready:
+            hear = self.router.hears.get(descriptor)
+            if hear is not None:
+                hear(events)
+        return bool(ready)
+
+    def hear(self, count: int = 1) -> list[tuple[Connection, list[bytes]]]:
+        inbox = self.router.inbox
+
+        def is_here() -> bool:
+            while self.look():
+                pass
+            return len(inbox) >= count
+
+        eventually(is_here, 10, "messages")
+        return [inbox.popleft() for _ in range(count)]
+
+    def close(self) -> None:
+        self.router.close_all()
+        self.epoll.close()
+
+
+@pytest.fixture
+def bound(tmp_path: Path) -> Iterator[Bound]:
+    bound = Bound(tmp_path)
+    yield bound
+    bound.close()
+
+
+@pytest.fixture
+def dealer(bound: Bound) -> Iterator[Dealer]:
+    dealer = Dealer(bound.address)
+    yield dealer
+    dealer.close()
+
+
+def take(dealer: Dealer, count: int = 1) -> list[list[bytes]]:
+    """The next messages."""
+    taken: list[list[bytes]] = []
+
+    def look() -> bool:
+        while len(taken) < count and dealer.has_input():
+            taken.append(dealer.receive())
+        return len(taken) == count
+
+    eventually(look, 10, "messages")
+    return taken
+
+
+def messages() -> list[list[bytes]]:
+    chance = random.Random(7)
+    frames = [chance.randbytes(size) for size in SIZES]
+    return [[frame] for frame in frames] + [frames, frames[::-1], [b""] * 5000]
+
+
+def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: Dealer) -> None:
+    sent = messages()
+    done = threading.Event()
+
+    def send() -> None:
+        for message in sent:
+            dealer.send(message)
+            dealer.finish()
+        done.set()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    heard = bound.hear(len(sent))
+    thread.join()
+
+    assert sent == [frames for _, frames in heard]
+    for connection, frames in heard:
+        assert bound.router.write(connection, frames)
+    taken: list[list[bytes]] = []
+    while len(taken) < len(sent):
+        bound.look()
+        while dealer.has_input():
+            taken.append(dealer.receive())
+    assert sent == taken
+
+
+def test_what_a_reader_does_not_take_waits_and_nothing_blocks(bound: Bound, dealer: Dealer) -> None:
+    dealer.send([b"hello"])
+    [(connection, _)] = bound.hear()
+    sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
+
+    assert all(bound.router.write(connection, message) for message in sent)
+
+    assert connection.is_blocked
+    taken: list[list[bytes]] = []
+    while len(taken) < len(sent):
+        bound.look()
+        taken += take(dealer)
+    assert sent == taken
+    assert not connection.is_blocked
+    eventually(lambda: not bound.look(), 10, "nothing to do, once all is written")
+
+
+def test_a_dealer_keeps_what_the_kernel_does_not_take(bound: Bound, dealer: Dealer) -> None:
+    sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
+    for message in sent:
+        dealer.send(message)
+    assert dealer.is_blocked
+
+    heard: list[tuple[Connection, list[bytes]]] = []
+    while len(heard) < len(sent):
+        dealer.flush()
+        heard += bound.hear()
+
+    assert sent == [frames for _, frames in heard]
+    assert not dealer.is_blocked
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64])
+def test_a_message_may_come_in_pieces(bound: Bound, piece: int) -> None:
+    data = GREETING + READY + b"\x01\x02ab" + b"\x02" + (300).to_bytes(8, "big") + b"x" * 300
+
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(bound.path)
+        for begin in range(0, len(data), piece):
+            peer.sendall(data[begin : begin + piece])
+            bound.look()
+
+        assert [[b"ab", b"x" * 300]] == [frames for _, frames in bound.hear()]
+
+
+def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
+    context: Any = zmq.Context()
+    peer = context.socket(zmq.DEALER)
+    peer.connect(bound.address)
+    sent = messages()
+
+    for message in sent:
+        peer.send_multipart(message)
+    heard = bound.hear(len(sent))
+    for connection, frames in heard:
+        bound.router.write(connection, frames)
+
+    assert sent == [frames for _, frames in heard]
+    taken: list[list[bytes]] = []
+    while len(taken) < len(sent):
+        bound.look()
+        if peer.poll(1):
+            taken.append(peer.recv_multipart())
+    assert sent == taken
+    peer.close(0)
+    context.term()
+
+
+LONG = b"\x02" + (zmtp.MOST_BYTES + 1).to_bytes(8, "big")
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"GET / HTTP/1.1\r\n" * 5,
+        b"\xff" + bytes(8) + b"\x7f\x01" + bytes(53),
+        GREETING.replace(b"NULL", b"ABCD") + READY,
+        GREETING + b"\0\5hello",
+        GREETING + READY.replace(b"DEALER", b"ROUTER"),
+        GREETING + READY + READY,
+        GREETING + READY + LONG,
+        GREETING + READY + b"\1\0" * (zmtp.MOST_FRAMES + 2),
+    ],
+)
+def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
+    bound: Bound, dealer: Dealer, nonsense: bytes
+) -> None:
+    dealer.send([b"before"])
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(bound.path)
+        peer.sendall(nonsense)
+        peer.settimeout(10)
+
+        def is_cut_off() -> bool:
+            bound.look()
+            return len(bound.router.connections) == 1
+
+        assert [b"before"] == bound.hear()[0][1]
+        eventually(is_cut_off, 10, "the end of the connection")
+
+    dealer.send([b"after"])
+    assert [b"after"] == bound.hear()[0][1]
+
+
+def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
+    chance = random.Random(11)
+    whole = GREETING + READY + b"\1\3abc\0\3def" * 20
+    for _ in range(300):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 5)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(bound.path)
+            peer.sendall(data)
+            bound.look()
+            bound.look()
+
+    bound.router.inbox.clear()
+    dealer.send([b"still here"])
+    assert [b"still here"] == bound.hear()[-1][1]
+    eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the ends")
+
+
+def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) -> None:
+    dealer = Dealer(bound.address)
+    dealer.send([b"hello"])
+    [(connection, _)] = bound.hear()
+    dealer.send([b"last words"])
+    dealer.close()
+
+    assert bound.router.read(connection)
+    assert not bound.router.read(connection)
+
+    assert [b"last words"] == bound.router.inbox.popleft()[1]
+    assert not bound.router.write(connection, [b"too late"])
+    assert set() == bound.router.connections
+
+
+def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(bound: Bound) -> None:
+    dealer = Dealer(bound.address)
+    dealer.send([b"hello"])
+    [(connection, _)] = bound.hear()
+    bound.router.write(connection, [b"last words"])
+    bound.router.close(connection)
+
+    assert [[b"last words"]] == take(dealer)
+    assert not dealer.has_input()
+    assert not dealer.has_input()
+    assert not dealer.is_open
+    dealer.send([b"too late"])
+    dealer.close()
+
+
+def test_a_dealer_whom_nobody_hears_is_as_one_whose_router_has_died(tmp_path: Path) -> None:
+    dealer = Dealer(f"ipc://{tmp_path}/nobody")
+
+    dealer.send([b"hello"])
+    dealer.finish()
+
+    assert (False, False) == (dealer.is_open, dealer.has_input())
+    dealer.close()
+
+
+def test_of_those_that_are_not_known_the_oldest_have_to_go(
+    bound: Bound, dealer: Dealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zmtp, "_MOST_STRANGERS", 3)
+    dealer.send([b"hello"])
+    [(connection, _)] = bound.hear()
+    bound.router.know(connection)
+
+    strangers = [Dealer(bound.address) for _ in range(5)]
+    eventually(lambda: not bound.look(), 10, "all are accepted")
+
+    assert 1 + 3 == len(bound.router.connections)
+    assert bound.router.write(connection, [b"you may stay"])
+    strangers[-1].send([b"the newest may, too"])
+    assert [b"the newest may, too"] == bound.hear()[0][1]
+    for stranger in strangers:
+        stranger.close()
