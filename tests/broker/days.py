@@ -361,16 +361,15 @@ class Day:
 
     def end(self) -> None:
         """Everything that can be executed is; the rest goes with its model."""
-        for number in range(10_000):
+        looks = 0
+        while looks < 20:
             busy = self.busy()
-            if not busy:
-                if number > 50:
-                    break
-                self.world.tick(_IDLE_NS)
-                continue
-            self.execute_on(self.random.choice(busy), False)
-            self.world.tick(5_000)
+            looks = 0 if busy else looks + 1
+            if busy:
+                self.execute_on(self.random.choice(busy), False)
+            self.world.tick(5_000 if busy else _IDLE_NS)
             self.promises.check()
+        self.promises.check_sequences()
         for generation in list(self.world.core.generations):
             self.world.core.remove(wire.Remove(generation.number, "the end"), self.world.now)
         self.world.take()

@@ -321,6 +321,14 @@ class Promises:
 
     # ------------------------------------------------------- at the end
 
+    def check_sequences(self) -> None:
+        """Nothing was asked for long."""
+        for generation in self._world.core.generations:
+            sequences = generation.sequences
+            if sequences is not None and not sequences.is_iterative:
+                waiting = {request.row.correlation for request in sequences.waiting()}
+                assert sequences.count == len(waiting), "an idle sequence is still open"
+
     def check_end(self) -> None:
         core = self._world.core
         assert {} == self.open
