@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from zmqtriton_frontends.belief import Belief
 from zmqtriton_frontends.gathered import Gathered
 from zmqtriton_frontends.grpc_api import straight
 from zmqtriton_frontends.grpc_api.framing import Assembly, Unfinished, prefix
@@ -76,7 +77,7 @@ DATA = random.Random(1).randbytes(SIZE)
 def test_a_message_ends_up_in_the_arena() -> None:
     async def scenario() -> None:
         arena = Arena()
-        body = StraightBody(arena, SIZE)
+        body = StraightBody(arena, SIZE, Belief())
 
         feed(body, DATA)
         whole = body.whole()
@@ -92,7 +93,7 @@ def test_a_message_ends_up_in_the_arena() -> None:
 def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
     async def scenario() -> None:
         arena = Arena(is_there=False)
-        body = StraightBody(arena, SIZE)
+        body = StraightBody(arena, SIZE, Belief())
         feed(body, DATA[:100_000])
         assert not body.room()
 
@@ -113,7 +114,7 @@ def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
 def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) -> None:
     async def scenario() -> None:
         arena = Arena(is_there=False, has_any=has_any)
-        body = StraightBody(arena, SIZE)
+        body = StraightBody(arena, SIZE, Belief())
         feed(body, DATA)
 
         whole = body.whole()
@@ -129,7 +130,7 @@ def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) 
 def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
     async def scenario() -> None:
         arena, size = Arena(), 64 << 20
-        body = StraightBody(arena, size)
+        body = StraightBody(arena, size, Belief(size - 1))
         feed(body, bytes((size >> 4) - 1))
         assert [] == arena.asked
 
@@ -142,12 +143,33 @@ def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
     run(scenario)
 
 
+def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() -> None:
+    async def scenario() -> None:
+        arena, size, belief = Arena(), 2 << 20, Belief(5 << 20)
+        bodies = [StraightBody(arena, size, belief) for _ in range(3)]
+        for body in bodies:
+            feed(body, bytes(5000))
+        assert 2 == len(arena.asked)
+
+        bodies[0].drop()
+        feed(bodies[1], bytes(size - 5000))
+        bodies[1].whole().free()
+        feed(bodies[2], bytes(1))
+
+        assert 3 == len(arena.asked)
+        bodies[2].drop()
+        assert {} == arena.lent
+        assert 5 << 20 == belief.take(5 << 20)
+
+    run(scenario)
+
+
 def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(straight, "_PATIENCE_S", 0.01)
 
     async def scenario() -> None:
         arena = Arena()
-        body = StraightBody(arena, SIZE)
+        body = StraightBody(arena, SIZE, Belief())
         feed(body, DATA[:100_000])
         assert 1 == len(arena.lent)
 
@@ -165,7 +187,7 @@ def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatc
 def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
     async def scenario() -> None:
         arena = Arena(is_there=is_there)
-        body = StraightBody(arena, SIZE)
+        body = StraightBody(arena, SIZE, Belief())
         feed(body, DATA[:100_000])
 
         body.drop()
@@ -180,20 +202,20 @@ def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     async def scenario() -> None:
         arena = Arena()
-        assembly = Assembly(Unfinished(), straight_into(arena), 1000)
+        assembly = Assembly(Unfinished(), straight_into(arena, Belief()), 1000)
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:
             whole = prefix(size, is_compressed=is_compressed) + DATA[:size]
             assert [(is_compressed, DATA[:size])] == assembly.feed(memoryview(whole))
         assert [] == arena.asked
 
-        found = assembly.feed(memoryview(prefix(1001) + DATA[:500]))
-        assert 501 == len(assembly.room())
-        assembly.room()[:] = DATA[500:1001]
-        found += assembly.filled(501)
+        found = assembly.feed(memoryview(prefix(10_001) + DATA[:5000]))
+        assert 5001 == len(assembly.room())
+        assembly.room()[:] = DATA[5000:10_001]
+        found += assembly.filled(5001)
 
         ((_, gathered),) = found
-        assert DATA[:1001] == bytes(gathered.data)
+        assert DATA[:10_001] == bytes(gathered.data)
         assert not assembly.room()
 
     run(scenario)

@@ -361,6 +361,21 @@ def test_a_client_gets_room_for_what_it_has_sent_and_not_more() -> None:
     assert 200 * 16_000 == len(stream.data)
 
 
+def test_a_message_that_fits_into_the_room_there_is_needs_no_more_of_it() -> None:
+    talk = Talk()
+    stream = talk.open(1)
+    sizes = [WINDOW_BYTES // 16] * 15
+
+    for done, size in enumerate(sizes, 1):
+        stream.expected = sum(sizes[done:])
+        talk.send(h2.frame(h2.DATA, 0, 1, bytes(size)))
+        if stream.expected:
+            assert [] == talk.frames()
+
+    more = struct.pack(">I", sum(sizes))
+    assert [Frame(frames.WINDOW_UPDATE, 0, 1, more)] == talk.frames()
+
+
 def test_a_stream_that_wants_no_more_gives_no_room_until_it_does() -> None:
     talk = Talk()
     stream = talk.open(1)
@@ -433,6 +448,28 @@ def test_a_stream_that_is_gone_wants_nothing() -> None:
 
 
 # -------------------------------------------------------------------------- fuzz
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_frame_means_the_same_whole_and_in_pieces(seed: int) -> None:
+    rng = random.Random(seed)
+    sent = []
+    for _ in range(60):
+        number, flags = rng.choice((1, 3, 5)), rng.choice((*[0] * 20, *[8] * 5, 1))
+        number = 7 if rng.random() < 0.01 else number  # of no stream
+        data = rng.randbytes(rng.choice((0 if rng.random() < 0.1 else 10, 9, 16_384, 70_000)))
+        sent.append(h2.frame(h2.DATA, flags, number, bytes([flags & rng.randrange(12)]) + data))
+        sent.append(h2.frame(h2.PING, 0, 0, rng.randbytes(8)))
+    whole, cut = b"".join(sent), rng.randrange(1, 40_000)
+    heard = []
+    for size in (len(whole), 64_000, cut):
+        talk = Talk(pings=PingRules(strikes=0))
+        streams = [talk.open(number) for number in (1, 3, 5)]
+        for at in range(0, len(whole), size):
+            talk.send(whole[at : at + size])
+        heard.append((talk.frames(), [(s.data, s.events, s.credit) for s in streams]))
+
+    assert heard[0] == heard[1] == heard[2]
 
 
 def test_no_bytes_break_the_machine() -> None:

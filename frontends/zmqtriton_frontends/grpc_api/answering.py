@@ -18,6 +18,7 @@ from zmqtriton_floor.errors import (
     Unavailable,
     ZmqTritonError,
 )
+from zmqtriton_frontends.belief import Belief
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.framing import Unfinished
@@ -51,6 +52,7 @@ class Answering:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
+        self.belief = Belief()
         self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self.active = 0

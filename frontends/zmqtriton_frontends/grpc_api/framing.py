@@ -165,6 +165,10 @@ class Assembly:
         """What is complete now, each with whether it is compressed. Raises TooLargeError and
         InternalError; then nothing more may be fed."""
         size = len(data)
+        if self._body is not None and size < self.left:
+            self._count(size)
+            self._body.add(data)
+            return []
         if self._body is None and not self._head and size >= PREFIX_BYTES:
             compressed, announced = _PREFIX.unpack_from(data)
             is_whole = announced == size - PREFIX_BYTES <= self._large_bytes

@@ -145,7 +145,8 @@ class NativeCall(Stream):
         self._want()
 
     def _want(self) -> None:
-        self.window_target = max(WINDOW_BYTES, min(self._assembly.left, _LARGE_WINDOW_BYTES))
+        self.expected = left = self._assembly.left
+        self.window_target = max(WINDOW_BYTES, min(left, _LARGE_WINDOW_BYTES))
 
     def on_message(self, is_compressed: bool, message: Message) -> None:
         """One message of the client's."""

@@ -34,8 +34,10 @@ _LEAVE_S = 1.0
 _CLOSE_S = 5.0
 #: Ages differ by so much of themselves, lest all clients come back at once.
 _AGE_SPREAD = 0.1
-#: Less is not received into a place of its own.
-_WORTH_BYTES = 4096
+#: Less is not received into a place of its own: copying it costs less than one more turn.
+_WORTH_BYTES = 128 * 1024
+#: Enough for the header of a frame, and not much of what follows it.
+_HEADER_BYTES = 4096
 _KEEPALIVE = b"keepaliv"
 
 
@@ -48,7 +50,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         #: Of the socket; -1 where what is written has to be encrypted.
         self._descriptor = -1
         self._is_receiving = False
-        #: What is received goes where a stream wants it; or did, the last time.
+        #: What is received goes where a stream wants it; or did, and may again.
         self._is_filling = False
         self._was_filling = False
         self._flush_due = False
@@ -82,17 +84,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_filling = len(room) >= _WORTH_BYTES
         if self._is_filling:
             return room
-        # Amid large messages as little as possible is read that would have to be copied.
-        return self._server.buffer[: _WORTH_BYTES if self._was_filling else None]
+        # Where large messages come as little as possible is read that would have to be copied.
+        return self._server.buffer[: _HEADER_BYTES if self._was_filling else None]
 
     def buffer_updated(self, size: int) -> None:
         self._was_heard = True
         self._is_receiving = True
         if self._is_filling:
+            self._was_filling = True
             self._http2.filled(size)
         else:
             self._http2.receive(self._server.buffer[:size])
-        self._was_filling = self._is_filling
+            if size == _HEADER_BYTES:  # and more is there, of something else
+                self._was_filling = False
         self._is_receiving = False
         self._flush()
 

@@ -65,8 +65,9 @@ class UnaryCall(OneRequest):
     def _new_assembly(self) -> Assembly:
         if self.rpc.category != INFERENCE:
             return super()._new_assembly()
-        large = straight_into(self._answering.gateway.payload)
-        return Assembly(self._answering.unfinished, large, MIN_BYTES)
+        answering = self._answering
+        large = straight_into(answering.gateway.payload, answering.belief)
+        return Assembly(answering.unfinished, large, MIN_BYTES)
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
         if type(message) is Gathered:

@@ -46,7 +46,7 @@ def split_raw(data: bytes) -> tuple[bytes, list[memoryview]] | None:
     return None
 
 
-def tensors_at(beginning: bytes | bytearray) -> int:
+def tensors_at(beginning: bytes | bytearray | memoryview) -> int:
     """Where the first raw tensor begins, by the beginning of a message; 0: not there."""
     position, end = 0, len(beginning)
     for _ in range(_MAX_FIELDS):
@@ -66,7 +66,7 @@ def tensors_at(beginning: bytes | bytearray) -> int:
     return 0
 
 
-def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """The integer and what follows it; beyond the end where there is none."""
     value = shift = 0
     for byte in data[position : position + 10]:

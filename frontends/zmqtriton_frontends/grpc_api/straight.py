@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from zmqtriton_floor.memory import INLINE_BYTES
+from zmqtriton_frontends.belief import Belief
 from zmqtriton_frontends.grpc_api.raw import tensors_at
 from zmqtriton_frontends.payload import Gathered
 
@@ -19,8 +20,10 @@ from zmqtriton_frontends.payload import Gathered
 MIN_BYTES = INLINE_BYTES
 #: Room for so much is given to anybody who announces it.
 _BELIEVED_BYTES = 1 << 20
-#: Who announces more has to have sent this part of it.
+#: Who announces more has to have sent this part of it, unless few do that.
 _PART = 16
+#: Where the tensors begin shows by then, if it ever does.
+_HEAD_BYTES = 4096
 #: A message that takes longer is gathered in memory that nobody else may need.
 _PATIENCE_S = 3.0
 
@@ -40,9 +43,12 @@ class Rooms(Protocol):
 class StraightBody:
     """One message, from its prefix to its last byte."""
 
-    def __init__(self, rooms: Rooms, size: int) -> None:
+    def __init__(self, rooms: Rooms, size: int, belief: Belief) -> None:
         self._rooms = rooms
         self._size = size
+        self._belief = belief
+        #: What of that is to be given back.
+        self._believed = 0
         self._loop = asyncio.get_running_loop()
         #: What came before there was room, or where there is none.
         self._early = bytearray()
@@ -53,20 +59,31 @@ class StraightBody:
         self._is_dropped = False
 
     def add(self, part: memoryview) -> None:
+        if self._room is None and not self._has_asked:
+            if self._early:
+                self._early += part
+                part = _NOTHING
+            self._consider(self._early or part)
         if self._room is not None:
             self._room.data[self._position : self._position + len(part)] = part
             self._position += len(part)
-            return
-        self._early += part
-        if not self._has_asked and self._size <= max(_BELIEVED_BYTES, len(self._early) * _PART):
-            self._ask(tensors_at(self._early))
+        else:
+            self._early += part
 
-    def _ask(self, at: int) -> None:
+    def _consider(self, come: bytearray | memoryview) -> None:
+        """Asks for room, once that may be."""
+        size, at = len(come), tensors_at(come)
+        if not at and size < min(_HEAD_BYTES, self._size):
+            return
+        if self._size > max(_BELIEVED_BYTES, size * _PART):
+            self._believed = self._belief.take(self._size)
+            if not self._believed:
+                return
         self._has_asked = True
         room = self._rooms.reserve_now(self._size, at)
         if room is not None:
             self._move(room)
-        elif len(self._early) < self._size:
+        elif size < self._size:
             reserving = self._loop.create_task(self._rooms.reserve(self._size, at))
             reserving.add_done_callback(self._reserved)
 
@@ -110,7 +127,8 @@ class StraightBody:
         self._timer = self._loop.call_later(_PATIENCE_S, self._give_up)
 
     def _give_up(self) -> None:
-        room, self._room, self._timer = self._room, None, None
+        self._stop_waiting()
+        room, self._room = self._room, None
         if room is not None:
             self._early += room.data[: self._position]
             room.free()
@@ -119,8 +137,10 @@ class StraightBody:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        believed, self._believed = self._believed, 0
+        self._belief.give_back(believed)
 
 
-def straight_into(rooms: Rooms) -> Callable[[int], StraightBody]:
+def straight_into(rooms: Rooms, belief: Belief) -> Callable[[int], StraightBody]:
     """What makes the body of a message of some size."""
-    return lambda size: StraightBody(rooms, size)
+    return lambda size: StraightBody(rooms, size, belief)

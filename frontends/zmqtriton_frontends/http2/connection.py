@@ -133,6 +133,27 @@ class Connection(Sending):
 
     # --------------------------------------------------------------------- data
 
+    def take_whole(self, number: int, flags: int, data: memoryview) -> None:
+        stream, size = self.streams.get(number), len(data)
+        left = self._credit - size
+        if (
+            stream is None
+            or stream.was_ended
+            or not 0 < size <= stream.credit
+            or left < CONNECTION_WINDOW_BYTES // 2
+        ):
+            self.begin_data(number, flags, size, size)
+            self.take_data(data)
+            self.end_data()
+            return
+        self._credit = left
+        stream.credit -= size
+        stream.on_data(data)
+        if not flags & frames.END_STREAM:
+            self.give_credit(stream)
+        elif stream.is_open:
+            self._end_of(stream)
+
     def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
         stream = self.streams.get(number)
         if stream is None:
@@ -170,6 +191,8 @@ class Connection(Sending):
 
     def give_credit(self, stream: Stream) -> None:
         """Lets the client send more on it, if that is wanted and worth a frame."""
+        if 0 < stream.expected <= stream.credit:
+            return
         if stream.is_holding or stream.was_ended or not stream.is_open:
             return
         missing = stream.window_target - stream.credit

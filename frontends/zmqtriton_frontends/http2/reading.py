@@ -32,6 +32,9 @@ class ConnectionFault(Exception):
 class Taker(Protocol):
     """Hears of what has come; raises ConnectionFault."""
 
+    def take_whole(self, number: int, flags: int, data: memoryview) -> None:
+        """A DATA frame without padding that has come whole; else the following three are called."""
+
     def begin_data(self, number: int, flags: int, size: int, wanted: int) -> None:
         """A DATA frame of this size, with so many bytes that are not padding."""
 
@@ -111,14 +114,14 @@ class Reading:
             high, low, kind, flags, number = unpack(data, position)
             size, number = high << 8 | low, number & frames.LAST_STREAM
             if kind == frames.DATA and not self._block_stream:
-                padding = -1
-                if flags & frames.PADDED:
-                    if end - position == _HEADER_BYTES:
-                        self._keep(data[position:], _HEADER_BYTES + 1)
-                        return
-                    padding = data[position + _HEADER_BYTES]
-                self._begin_data(number, flags, size, padding)
-                position = self._read_data(data, position + _HEADER_BYTES + (padding >= 0))
+                stop = position + _HEADER_BYTES + size
+                if stop <= end and size <= FRAME_BYTES and not flags & frames.PADDED:
+                    self._taker.take_whole(number, flags, data[position + _HEADER_BYTES : stop])
+                    position = stop
+                    continue
+                position = self._begin_data(data, position, number, flags, size)
+                if position < 0:
+                    return
                 continue
             is_of_headers = kind in (frames.HEADERS, frames.CONTINUATION)
             if size > (MAX_LIST_BYTES if is_of_headers else frames.DEFAULT_FRAME_SIZE):
@@ -142,15 +145,26 @@ class Reading:
 
     # --------------------------------------------------------------------- data
 
-    def _begin_data(self, number: int, flags: int, size: int, padding: int) -> None:
+    def _begin_data(
+        self, data: memoryview, position: int, number: int, flags: int, size: int
+    ) -> int:
+        """As _read_data(), of a frame that begins at the position; -1: nothing can be said yet."""
         if size > FRAME_BYTES:
             raise ConnectionFault(frames.FRAME_SIZE_ERROR, "the frame is too large")
+        padding, start = -1, position + _HEADER_BYTES
+        if flags & frames.PADDED:
+            if start == len(data):
+                self._keep(data[position:], _HEADER_BYTES + 1)
+                return -1
+            padding = data[start]
+            start += 1
         if padding >= size:
             raise ConnectionFault(frames.PROTOCOL_ERROR, "more padding than there is")
         wanted = size - 1 - padding  # where there is none it is -1
         self._taker.begin_data(number, flags, size, wanted)
         self._is_in_data = True
         self._data_left, self._padding_left = wanted, max(0, padding)
+        return self._read_data(data, start)
 
     def _read_data(self, data: memoryview, position: int) -> int:
         """Where what has come of the frame ends."""

@@ -17,7 +17,7 @@ _MOST_READY = 1 << 20
 #: What a stream may send before it is another one's turn.
 _TURN_BYTES = 256 * 1024
 #: Larger pieces are sent from where they lie.
-_COPIED_BYTES = 16 * 1024
+_COPIED_BYTES = 4 * 1024
 #: Larger answers are not put together.
 _JOINED_BYTES = 64 * 1024
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from zmqtriton_frontends.http2.connection import Connection
 
-#: What a client may send on a stream before it hears from us.
-WINDOW_BYTES = 256 * 1024
+#: What a client may send on a stream before it hears from us. What fits costs no round trip, and
+#: gRPC's own library sends it as one frame.
+WINDOW_BYTES = 1 << 20
 
 _NOWHERE = memoryview(b"")
 
@@ -24,6 +25,7 @@ class Stream:
     __slots__ = (
         "connection",
         "credit",
+        "expected",
         "has_ended",
         "has_turn",
         "id",
@@ -44,6 +46,8 @@ class Stream:
         self.window = connection.first_window
         #: What the client may send, and what that is to be raised to.
         self.credit = self.window_target = WINDOW_BYTES
+        #: What the client has announced and not sent; 0: who knows.
+        self.expected = 0
         #: Set where nothing more is wanted for now: the credit is not raised.
         self.is_holding = False
         #: The client has said all that it will.
