@@ -30,6 +30,8 @@ _REASONS = {
     errno.ECONNREFUSED: "the server has ended",
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
+#: A server answers most things from memory; a load may take as long as the model does.
+QUICK_S = 10.0
 #: Which server it is, is answered from memory; one that is stopped never does.
 _IDENTIFIED_S = 2.0
 

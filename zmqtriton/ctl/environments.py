@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zmqtriton.ctl.client import NoServer, connect
+from zmqtriton.ctl.client import QUICK_S, NoServer, connect
+from zmqtriton.ctl.failing import REFUSED, told
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.environments.ahead import Asked
     from zmqtriton.environments.cache import Cache
-
-_FAILED = 1
-_QUICK_S = 10.0
 
 
 @click.group()
@@ -60,16 +58,13 @@ def prepare(
     from zmqtriton.environments.cache import Cache
 
     failed = 0
-    try:
+    with told():
         cache = Cache(context.meta["cache"])
         for place in list(_places(context, what)):
             found = ahead.read(place, may_build=build_environments, config_name=model_config_name)
             failed += sum(not _prepare(asked, cache) for asked in found)
-    except ZmqTritonError as error:
-        click.echo(f"error: {error.text}", err=True)
-        sys.exit(_FAILED)
     if failed:
-        sys.exit(_FAILED)
+        sys.exit(REFUSED)
 
 
 def _prepare(asked: Asked, cache: Cache) -> bool:
@@ -104,7 +99,7 @@ def _places(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
         return
     try:
         with connect(context.find_root().obj) as client:
-            found = client.call("status", timeout_s=_QUICK_S)
+            found = client.call("status", timeout_s=QUICK_S)
     except NoServer as error:
         wanted = ", ".join(names) or "the models"
         raise NotFound(f"{wanted}: no such directory, and {error}") from error
@@ -124,11 +119,8 @@ def list_entries(context: click.Context) -> None:
     """Show what has been unpacked and built, and of what."""
     from zmqtriton.environments.cache import Cache
 
-    try:
+    with told():
         entries = Cache(context.meta["cache"]).entries()
-    except ZmqTritonError as error:
-        click.echo(f"error: {error.text}", err=True)
-        sys.exit(_FAILED)
     for entry in entries:
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.made_s))
         click.echo(f"{entry.kind:8}  {made}  {entry.source}\n          {entry.tree}")
@@ -140,9 +132,6 @@ def clean(context: click.Context) -> None:
     """Remove them all; models that need them make them anew."""
     from zmqtriton.environments.cache import Cache
 
-    try:
+    with told():
         removed = Cache(context.meta["cache"]).clean()
-    except ZmqTritonError as error:
-        click.echo(f"error: {error.text}", err=True)
-        sys.exit(_FAILED)
     click.echo(f"removed {removed}")

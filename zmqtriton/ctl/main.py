@@ -16,19 +16,15 @@ from typing import Any
 import click
 
 from zmqtriton.ctl import log_settings, repositories
-from zmqtriton.ctl.client import Client, Identity, NoServer, Wanted, connect
+from zmqtriton.ctl.client import QUICK_S, Client, Identity, Wanted, connect
 from zmqtriton.ctl.environments import env
+from zmqtriton.ctl.failing import told
 from zmqtriton.ctl.servers import servers
 from zmqtriton.ctl.status import model_row, print_status
 from zmqtriton.ctl.tables import show
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.logs import line as format_line
-
-_REFUSED = 1
-_NO_SERVER = 2
-#: A server answers these from memory; a load may take as long as the model does.
-_QUICK_S = 10.0
 
 #: How often a server is asked for new lines.
 _FOLLOW_EVERY_S = 0.3
@@ -59,18 +55,11 @@ def _ask(
     context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
 ) -> Any:
     """What the server answers; ends the program where it says no, or nothing."""
-    try:
-        with connect(context.obj, to_change=to_change) as client:
-            if client.others:
-                told = f"{client.others + 1} servers run; this is {client.describe()}"
-                click.echo(f"{told}. Others by --server, see `zmqtriton-ctl servers`.", err=True)
-            return question(client)
-    except NoServer as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(_NO_SERVER)
-    except ZmqTritonError as error:
-        click.echo(f"error: {error.text}", err=True)
-        sys.exit(_REFUSED)
+    with told(), connect(context.obj, to_change=to_change) as client:
+        if client.others:
+            which = f"{client.others + 1} servers run; this is {client.describe()}"
+            click.echo(f"{which}. Others by --server, see `zmqtriton-ctl servers`.", err=True)
+        return question(client)
 
 
 @cli.command()
@@ -91,8 +80,8 @@ def status(context: click.Context, as_json: bool) -> None:
 
 def _read_status(client: Client, as_json: bool) -> tuple[Identity, dict[str, Any], list[Any]]:
     """The index too, where people read it."""
-    found = client.call("status", timeout_s=_QUICK_S)
-    index = [] if as_json else client.call("index", {"ready": False}, timeout_s=_QUICK_S)
+    found = client.call("status", timeout_s=QUICK_S)
+    index = [] if as_json else client.call("index", {"ready": False}, timeout_s=QUICK_S)
     return Identity.of(found), found, index
 
 
@@ -103,7 +92,7 @@ def _read_status(client: Client, as_json: bool) -> tuple[Identity, dict[str, Any
 def models(context: click.Context, as_json: bool, ready: bool) -> None:
     """List the models of the repositories and their states."""
     entries = _ask(
-        context, lambda client: client.call("index", {"ready": ready}, timeout_s=_QUICK_S)
+        context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_S)
     )
     if as_json:
         click.echo(json.dumps(entries, indent=2))
@@ -180,7 +169,7 @@ def _read_logs(
     after = 0
     while True:
         asked = {"model": model, "after": after, "lines": lines}
-        found = client.call("logs", asked, timeout_s=_QUICK_S)
+        found = client.call("logs", asked, timeout_s=QUICK_S)
         if found["lost"]:
             click.echo(f"... {found['lost']} lines were lost", err=True)
         for line in found["lines"]:
@@ -205,7 +194,7 @@ def _write_json(line: dict[str, Any]) -> None:
 def _change_log(context: click.Context, changes: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = _ask(
         context,
-        lambda client: client.call("log.settings", {"changes": changes}, _QUICK_S),
+        lambda client: client.call("log.settings", {"changes": changes}, QUICK_S),
         to_change=bool(changes),
     )
     return found
@@ -214,7 +203,7 @@ def _change_log(context: click.Context, changes: dict[str, Any]) -> dict[str, An
 def _change_repositories(context: click.Context, what: str, path: str) -> list[str]:
     verb = f"repository.{what}"
     paths: list[str] = _ask(
-        context, lambda client: client.call(verb, {"path": path}, _QUICK_S), to_change=True
+        context, lambda client: client.call(verb, {"path": path}, QUICK_S), to_change=True
     )
     return paths
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import click
 
 from zmqtriton.ctl.client import Client, NoServer, Wanted, connect_all
+from zmqtriton.ctl.failing import told
 from zmqtriton.ctl.tables import duration, show
 
-_NO_SERVER = 2
 _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 
 
@@ -22,11 +21,8 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 @click.pass_context
 def servers(context: click.Context, as_json: bool) -> None:
     """List the servers that run here, the newest first."""
-    try:
+    with told():
         clients = connect_all(Wanted(context.obj.directory))
-    except NoServer as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(_NO_SERVER)
     if as_json:
         click.echo(json.dumps([_document(client) for client in clients], indent=2))
     else:
