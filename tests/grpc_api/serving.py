@@ -24,16 +24,17 @@ T = TypeVar("T")
 class Serving:
     """A server that runs; the gateway must be touched on its loop only."""
 
-    def __init__(self, gateway: FakeGateway) -> None:
+    def __init__(self, gateway: FakeGateway, host: str = "127.0.0.1") -> None:
         self.gateway = gateway
         self.address = ""
+        self._host = host
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._server: Server | NativeServer
 
     async def _start(self) -> None:
         self._server = SERVERS[chosen](self.gateway)
-        port = await self._server.start("127.0.0.1:0")
+        port = await self._server.start(f"{self._host}:0")
         self.address = f"127.0.0.1:{port}"
 
     def start(self) -> None:
@@ -71,8 +72,8 @@ class Serving:
 
 
 @contextmanager
-def serving(gateway: FakeGateway) -> Iterator[Serving]:
-    server = Serving(gateway)
+def serving(gateway: FakeGateway, host: str = "127.0.0.1") -> Iterator[Serving]:
+    server = Serving(gateway, host)
     server.start()
     try:
         yield server

@@ -7,6 +7,7 @@ same ones.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import Any, NamedTuple
 
@@ -43,6 +44,19 @@ class Times(NamedTuple):
     grace_s: float
 
 
+def _place(host: str, port: int) -> dict[str, Any]:
+    """Several processes serve one port; that nobody else does is the supervisor's business."""
+    if host != "::":
+        return {"host": host, "port": port, "reuse_port": True}
+    # All addresses are those of IPv4 too, as for HTTP; asyncio would leave them out.
+    bound = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((host, port))
+    return {"sock": bound}
+
+
 class NativeServer:
     """One listening port. Its RPCs end with a status, whatever a handler does."""
 
@@ -66,12 +80,8 @@ class NativeServer:
         try:
             self._listening = await asyncio.get_running_loop().create_server(
                 self._connected,
-                host.strip("[]"),
-                int(port),
+                **_place(host.strip("[]"), int(port)),
                 backlog=_BACKLOG,
-                # Several processes serve one port; that nobody else does is the supervisor's
-                # business.
-                reuse_port=True,
                 ssl=self._encryption.context if self._encryption else None,
                 ssl_handshake_timeout=_HANDSHAKE_S if self._encryption else None,
             )
