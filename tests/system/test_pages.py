@@ -75,6 +75,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Ser
         write_model(source, "refusing", REFUSING),
         write_model(source, "bound", BOUND.format(file=str(bond))),
         write_model(source, NAMED, BOUND.format(file=str(bond))),
+        # From nine models on there is a filter.
+        write_model(source, "team1_customer_churn_predictor_v1", "import nothing_of_this_name"),
+        write_model(source, "team2_customer_churn_predictor_v2", "import nothing_of_this_name"),
     ]
     options = [
         *("--model-control-mode=explicit", "--load-model=*"),
@@ -97,7 +100,7 @@ def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
     chromium.look(1280, 900)
     chromium.open("about:blank")
     chromium.open(f"{server.url}/")
-    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 7")
+    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 9")
 
     yield chromium
 
@@ -125,6 +128,47 @@ def reason(model: str) -> str:
     return f"{row(model)}.nextSibling.innerText"
 
 
+def shown(browser: Browser) -> list[str]:
+    """Names of the models that a person sees."""
+    names: list[str] = browser.value(
+        "[...document.querySelectorAll('#rows tr:not(.reason)')].filter((tr) => !tr.hidden)"
+        ".map((tr) => tr.querySelector('a').textContent)"
+    )
+    return names
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Churn", ["team1_customer_churn_predictor_v1", "team2_customer_churn_predictor_v2"]),
+        (
+            "unavail",
+            [
+                "refusing",
+                "team1_customer_churn_predictor_v1",
+                "team2_customer_churn_predictor_v2",
+            ],
+        ),
+        ("add_", ["add_sub"]),
+        ("nobody", []),
+    ],
+)
+def test_models_are_found_by_name_and_by_state(
+    browser: Browser, text: str, expected: list[str]
+) -> None:
+    browser.fill("#filter", text)
+
+    assert expected == shown(browser)
+
+
+def test_a_long_name_is_broken_between_its_words(browser: Browser) -> None:
+    name = f"{row('team1_customer_churn_predictor_v1')}.querySelector('a')"
+
+    assert "team1_<wbr>customer_<wbr>churn_<wbr>predictor_<wbr>v1" == browser.value(
+        f"{name}.innerHTML"
+    )
+
+
 def choose(browser: Browser, model: str) -> None:
     browser.value(f"{row(model)}.querySelector('a').click()")
     browser.wait_for(f"document.querySelector('#try-title').innerText === {'Try ' + model!r}")
@@ -149,7 +193,7 @@ def test_models_are_shown_with_their_states_and_instances(browser: Browser) -> N
     assert "READY" == browser.value(state("add_sub"))
     assert "v1" in browser.value(f"{row('add_sub')}.innerText")
     assert "UNAVAILABLE" == browser.value(state("refusing"))
-    assert "6 ready · 1 failed" == browser.text("#summary")
+    assert "6 ready · 3 failed" == browser.text("#summary")
     assert "ready" == browser.text("#ready")
 
 

@@ -113,9 +113,15 @@ function kindOf(state, reason, stateless) {
 
 const keyOf = ({ name, version }) => `${encodeURIComponent(name)}/${encodeURIComponent(version ?? "")}`;
 
+/** A long name goes on in the next line between its words. */
+function breakable(name) {
+  const parts = name.split(/(?<=[_.-])/);
+  return parts.flatMap((part, number) => number ? [element("wbr"), part] : [part]);
+}
+
 function newRow(model) {
   const cell = (className = "") => element("td", { class: className });
-  const link = element("a", { href: `#${keyOf(model)}` }, model.name);
+  const link = element("a", { href: `#${keyOf(model)}` }, ...breakable(model.name));
   const row = {
     model, link,
     version: element("span", { class: "muted" }),
@@ -190,8 +196,10 @@ function learnConfig(row) {
   return configs.get(key);
 }
 
-function summaryOf({ good, busy, bad, off }) {
-  const parts = [[good, "ready"], [busy, "changing"], [bad, "failed"], [off, "not loaded"]];
+const WORDS = { good: "ready", busy: "changing", bad: "failed", off: "not loaded" };
+
+function summaryOf(kinds) {
+  const parts = Object.entries(WORDS).map(([kind, word]) => [kinds[kind], word]);
   return parts.filter(([number]) => number).map(([number, word]) => `${number} ${word}`).join(" · ");
 }
 
@@ -212,7 +220,8 @@ function showEmpty(number, refused) {
 function applyFilter() {
   const wanted = byId("filter-box").hidden ? "" : byId("filter").value.toLowerCase();
   for (const row of rows.values()) {
-    const isShown = row.model.name.toLowerCase().includes(wanted);
+    const told = [row.model.name, row.model.state ?? "", WORDS[row.kind] ?? ""];
+    const isShown = told.some((text) => text.toLowerCase().includes(wanted));
     row.line.hidden = !isShown;
     row.reason.hidden = !isShown || !row.model.reason;
   }
