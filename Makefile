@@ -33,6 +33,7 @@ TRITON ?= start_triton.sh
 
 conformance-record: .venv/test.stamp
 	$(bin)/python -m tests.conformance.record $(ARGS) $(TRITON)
+	$(bin)/python -m tests.conformance.spans $(TRITON)
 	$(bin)/python -m tests.conformance.record --ours
 
 clean:

@@ -9,12 +9,15 @@ It reads messages with OpenTelemetry's own classes, of which the server knows no
 
 from __future__ import annotations
 
+import base64
+import json
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
 
 from tests.server import free_ports
@@ -125,11 +128,14 @@ class Collector:
 
     def _take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         self.messages += 1
-        if path != "/v1/traces" or headers["content-type"] != "application/x-protobuf":
+        form = headers["content-type"]
+        if path != "/v1/traces" or form not in ("application/x-protobuf", "application/json"):
             return 404, b""
         if self.status != 200:
             return self.status, b""
-        for of_resource in service.ExportTraceServiceRequest.FromString(body).resource_spans:
+        read = service.ExportTraceServiceRequest.FromString
+        message = read(body) if form == "application/x-protobuf" else _of_json(body)
+        for of_resource in message.resource_spans:
             resource = _read(of_resource.resource.attributes)
             for of_scope in of_resource.scope_spans:
                 self._received += [_found(span, resource, headers) for span in of_scope.spans]
@@ -138,6 +144,17 @@ class Collector:
             answer.partial_success.rejected_spans = self.rejected
             answer.partial_success.error_message = "no more room"
         return 200, answer.SerializeToString()
+
+
+def _of_json(body: bytes) -> Any:
+    """As real Triton sends it; ids are in hexadecimal there, unlike bytes elsewhere in JSON."""
+    document = json.loads(body)
+    for of_resource in document["resourceSpans"]:
+        for of_scope in of_resource["scopeSpans"]:
+            for span in of_scope["spans"]:
+                for key in {"traceId", "spanId", "parentSpanId"} & span.keys():
+                    span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
+    return json_format.ParseDict(document, service.ExportTraceServiceRequest())
 
 
 def _found(span: Any, resource: dict[str, Any], headers: Mapping[str, str]) -> Found:

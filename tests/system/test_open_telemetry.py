@@ -17,6 +17,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from tests.collector import Collector, Found
+from tests.conformance import spans
 from tests.server import Server
 from tests.waiting import eventually
 
@@ -47,9 +48,8 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("telemetry") / "s"
-    models = ["identity_fp32", "traced", "tokens", "string_upper", "streamed", "raising"]
-    said = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
-    with Server(directory, models=models, options=said) as server:
+    told = options(collector, 50, "resource=service.version=1=2", "resource=place=here")
+    with Server(directory, models=spans.USED, options=told) as server:
         yield server
 
 
@@ -78,10 +78,24 @@ def infer(server: Server, model: str, request_id: str, **headers: str) -> Any:
     return post(server, f"/v2/models/{model}/infer", asked, headers)[1]
 
 
+def said(answer: Any) -> str:
+    """The context that a model has."""
+    (text,) = (o["data"][0] for o in answer["outputs"] if o["name"] == "CONTEXT")
+    assert isinstance(text, str)
+    return text
+
+
 def of_client(client: grpc_client.InferenceServerClient, request_id: str) -> None:
     tensor = grpc_client.InferInput("INPUT0", [2], "FP32")
     tensor.set_data_from_numpy(np.array([1, 2], np.float32))
     client.infer("identity_fp32", [tensor], request_id=request_id, headers=_GIVEN)
+
+
+@pytest.mark.row("I21")
+def test_a_collector_gets_what_triton_sends_it(server: Server, collector: Collector) -> None:
+    spans.play(server.url, server.grpc_address)
+
+    assert json.loads(spans.RECORDED.read_text("utf-8")) == spans.trees(collector)
 
 
 @pytest.mark.row("I21", "--trace-config")
@@ -160,8 +174,8 @@ def test_a_model_has_the_context_of_its_span_and_what_it_asks_is_below(
         "traceparent": f"00-{_TRACE}-{model.id}-01",
         "tracestate": "congo=t61, rojo=00f",
     }
-    assert context == json.loads(answer["parameters"]["context"])
-    assert ["traceparent"] == list(json.loads(without["parameters"]["context"]))
+    assert context == json.loads(said(answer))
+    assert ["traceparent"] == list(json.loads(said(without)))
     compute, below = collector.below(model)
     assert ("compute", "identity_fp32") == (compute.name, below.name)
     assert "asked" == below.attributes["triton.request_id"]
@@ -170,7 +184,7 @@ def test_a_model_has_the_context_of_its_span_and_what_it_asks_is_below(
     assert ["compute"] == [s.name for s in collector.below(below)]
 
     post(server, "/v2/trace/setting", {"trace_level": ["OFF"]})
-    assert "None" == infer(server, "traced", "not traced", **_GIVEN)["parameters"]["context"]
+    assert "None" == said(infer(server, "traced", "not traced", **_GIVEN))
 
 
 @pytest.mark.row("I21")
@@ -251,8 +265,8 @@ def test_without_a_collector_requests_are_answered_and_spans_wait_for_it(
 
 @pytest.mark.row("I21")
 def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Collector) -> None:
-    said = options(collector, 3_600_000)
-    with Server(tmp_path / "s", models=["identity_fp32"], options=said) as server:
+    told = options(collector, 3_600_000)
+    with Server(tmp_path / "s", models=["identity_fp32"], options=told) as server:
         infer(server, "identity_fp32", "one of the last")
         assert [] == named(collector, "one of the last")
 

@@ -66,7 +66,7 @@ class Found:
     def __init__(self) -> None:
         self.header: dict[str, Any] = {}
         self.marks: dict[str, int] = {}
-        self.tensors: dict[str, dict[str, str]] = {}
+        self.tensors: dict[tuple[str, str], dict[str, str]] = {}
 
 
 def spans(path: Path) -> dict[int, Found]:
@@ -79,7 +79,7 @@ def spans(path: Path) -> dict[int, Found]:
         for mark in each.get("timestamps", []):
             span.marks[mark["name"]] = mark["ns"]
         if "activity" in each:
-            span.tensors[each["activity"]] = each["tensor"]
+            span.tensors[each["activity"], each["tensor"]["name"]] = each["tensor"]
     return found
 
 
@@ -141,10 +141,13 @@ def test_what_a_model_asks_with_its_trace_is_below_it(server: Server) -> None:
     assert [set(_INSIDE)] == [set(s.marks) for s in below]
     shown = {"data": "1,2.5", "shape": "2", "dtype": "FP32"}
     assert {
-        "TENSOR_QUEUE_INPUT": {"name": "INPUT0", **shown},
-        "TENSOR_BACKEND_OUTPUT": {"name": "OUTPUT0", **shown},
+        ("TENSOR_QUEUE_INPUT", "INPUT0"): {"name": "INPUT0", **shown},
+        ("TENSOR_BACKEND_OUTPUT", "OUTPUT0"): {"name": "OUTPUT0", **shown},
+        ("TENSOR_BACKEND_OUTPUT", "CONTEXT"): {
+            **{"name": "CONTEXT", "data": "None", "shape": "1", "dtype": "BYTES"}
+        },
     } == parent.tensors
-    assert "None" == answer["parameters"]["context"]
+    assert ["None"] == answer["outputs"][1]["data"]
 
 
 @pytest.mark.row("C96", "--trace-config")

@@ -1,8 +1,9 @@
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """OUTPUT0 is INPUT0; the parameter "context" is that of its trace."""
+    """OUTPUT0 is INPUT0, CONTEXT that of its trace."""
 
     def execute(self, requests):
         return [self._answer(request) for request in requests]
@@ -17,5 +18,6 @@ class TritonPythonModel:
                 inputs=[tensor],
                 **named,
             ).exec()
-        context = request.trace().get_context()
-        return pb_utils.InferenceResponse(answer.output_tensors(), None, {"context": str(context)})
+        context = np.array([str(request.trace().get_context()).encode()], dtype=object)
+        told = pb_utils.Tensor("CONTEXT", context)
+        return pb_utils.InferenceResponse([*answer.output_tensors(), told])
