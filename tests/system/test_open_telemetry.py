@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
+import signal
 import time
 import urllib.error
 import urllib.request
@@ -261,6 +263,16 @@ def test_without_a_collector_requests_are_answered_and_spans_wait_for_it(
         collector.of_request(request_id)
     eventually(lambda: "again; 0 spans were lost" in server.log_text() or None, 30)
     assert 1 == server.log_text().count("traces cannot be exported")
+
+
+def test_who_exports_may_die_and_is_started_again(server: Server, collector: Collector) -> None:
+    (dead,) = server.pids()["tracer"]
+    os.kill(dead, signal.SIGKILL)
+
+    infer(server, "identity_fp32", "while nobody exports")
+    eventually(lambda: server.pids().get("tracer", [dead]) != [dead], 30, "another one")
+
+    collector.of_request("while nobody exports")
 
 
 @pytest.mark.row("I21")

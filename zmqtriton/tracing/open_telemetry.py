@@ -71,6 +71,9 @@ class OpenTelemetry:
                 self._have_failed(batch, failure)
                 if self._end_s < float("inf"):
                     return
+            except Exception:  # noqa: BLE001 - an edge: nobody else exports what comes after
+                self._backlog.lose(len(batch))
+                _log.exception("%d spans of traces could not be exported", len(batch))
             else:
                 self._have_sent()
             self._under_way = 0
