@@ -53,6 +53,8 @@ def _prepare(instance: str) -> None:
             # Or what was printed last is lost in a crash.
             reconfigure(line_buffering=True)
     faulthandler.enable()
+    # Whoever asks where it is; it is told without a turn of Python, so also where one hangs.
+    faulthandler.register(signal.SIGURG)
 
 
 def _ignore(number: int, frame: Any) -> None:

@@ -118,6 +118,23 @@ def test_a_load_that_fails_says_why(server: Server, ctl: Ctl) -> None:
     assert "'nothing'" in refused.stderr
 
 
+def test_stubs_tell_where_they_are_and_go_on(server: Server, ctl: Ctl) -> None:
+    pids = server.stubs("add_sub")
+
+    shown, refused = ctl.run("stacks", "add_sub"), ctl.run("stacks", "raising")
+
+    assert (0, "") == (shown.returncode, shown.stderr)
+    first, second, *frames = shown.stdout.splitlines()
+    assert f"add_sub_0_0, pid {pids[0]}:" == first
+    assert "(most recent call first):" in second
+    assert any(re.match(r' +File ".*loop\.py", line \d+ in ', frame) for frame in frames)
+    assert pids == server.stubs("add_sub")
+    assert (1, "error: no process of model 'raising' runs\n") == (
+        refused.returncode,
+        refused.stderr,
+    )
+
+
 def test_no_server_is_said_with_the_place_and_the_reason(tmp_path: Path) -> None:
     missing = Ctl(tmp_path / "nowhere").run("status")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl import log_settings, repositories
+from zmqtriton.ctl import log_settings, repositories, stacks
 from zmqtriton.ctl.client import QUICK_S, Client, Identity, Wanted, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.failing import told
@@ -211,6 +211,7 @@ def _change_repositories(context: click.Context, what: str, path: str) -> list[s
 cli.add_command(env)
 cli.add_command(log_settings.command(_change_log))
 cli.add_command(servers)
+cli.add_command(stacks.command(_ask))
 cli.add_command(repositories.commands(_change_repositories))
 
 

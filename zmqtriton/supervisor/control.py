@@ -66,6 +66,9 @@ class Served(Protocol):
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process."""
 
+    def ask_stacks(self, model: str) -> list[dict[str, Any]]:
+        """The stubs of a model that are asked to write where they are."""
+
     def serving_config(self, model: str, version: int) -> dict[str, Any]:
         """Of the version that serves, with -1 of the highest; empty where none does."""
 
@@ -279,6 +282,7 @@ _AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
         map(is_cached, inside(served.serving_config, _name(given), _version(given)))
     ),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
+    "stacks": lambda served, given: served.ask_stacks(_name(given)),
     "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
     "trace.settings": lambda served, given: served.trace_settings.handle(
         _name(given), _changes(given)

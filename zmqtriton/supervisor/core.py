@@ -36,6 +36,7 @@ from zmqtriton.supervisor.preparations import Preparations
 from zmqtriton.supervisor.readiness import Readiness
 from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.repositories import Repositories
+from zmqtriton.supervisor.stacks import ask_stacks
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
@@ -343,6 +344,10 @@ class Core:
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process, and what the broker has counted."""
         self._counts.ask(lambda found: done({**self._describe(), **found}))
+
+    def ask_stacks(self, model: str) -> list[dict[str, Any]]:
+        """Of its stubs; each writes to its output where it is."""
+        return ask_stacks(self.plan, self.generations.values(), model)
 
     def _probe_broker(self, then: Callable[[], None]) -> None:
         if self._introductions.broker:

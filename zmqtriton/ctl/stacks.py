@@ -1,0 +1,74 @@
+"""`zmqtriton-ctl stacks`: where the processes of a model are right now."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from zmqtriton.ctl.client import Client
+from zmqtriton_floor.errors import NotFound
+
+#: How Python writes them.
+_LINE = re.compile(r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)")
+_WITHIN_S = 3.0
+_LOOK_EVERY_S = 0.1
+#: Who has written nothing more for so long has written all.
+_QUIET_S = 0.3
+_QUICK_S = 10.0
+_ALL_LINES = 1 << 30
+
+#: Runs a question to the server, and ends the program where it says no.
+Ask = Callable[[click.Context, Callable[[Client], Any]], Any]
+
+
+def command(ask: Ask) -> click.Command:
+    """The command."""
+
+    @click.command()
+    @click.argument("model")
+    @click.pass_context
+    def stacks(context: click.Context, model: str) -> None:
+        """Show what each process of MODEL is doing now: the Python stacks of its threads.
+
+        Nothing is interrupted, and a process that hangs shows where.
+        """
+        ask(context, lambda client: _show(client, model))
+
+    return stacks
+
+
+def _show(client: Client, model: str) -> None:
+    after = client.call("logs", {"model": "", "lines": 1}, _QUICK_S)["last"]
+    asked = client.call("stacks", {"model": model}, _QUICK_S)
+    if not asked:
+        raise NotFound(f"no process of model '{model}' runs")
+    written = _wait(client, model, after, {stub["pid"] for stub in asked})
+    for number, stub in enumerate(asked):
+        click.echo(f"{'' if not number else chr(10)}{stub['instance']}, pid {stub['pid']}:")
+        lines = [line["text"] for line in written if line["pid"] == stub["pid"]]
+        for text in lines or ["(it did not answer; it may be stopped, or still starting)"]:
+            click.echo(f"  {text}")
+
+
+def _wait(client: Client, model: str, after: int, pids: set[int]) -> list[dict[str, Any]]:
+    """The lines of stacks that these processes have written."""
+    deadline_s = time.monotonic() + _WITHIN_S
+    found: list[dict[str, Any]] = []
+    changed_s = time.monotonic()
+    while time.monotonic() < deadline_s:
+        asked = {"model": model, "after": after, "lines": _ALL_LINES}
+        answer = client.call("logs", asked, _QUICK_S)
+        lines = [
+            line for line in answer["lines"] if line["pid"] in pids and _LINE.match(line["text"])
+        ]
+        if len(lines) != len(found):
+            changed_s, found = time.monotonic(), lines
+        has_all = {line["pid"] for line in found} == pids
+        if has_all and time.monotonic() - changed_s > _QUIET_S:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    return found
