@@ -23,6 +23,7 @@ from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.line import Line
 from zmqtriton_frontends.outgoing import Outgoing
 from zmqtriton_frontends.payload import MESSAGES, Payload
+from zmqtriton_frontends.references import Placed, read_response
 from zmqtriton_frontends.regions import NO_PLACES
 from zmqtriton_frontends.replies import Reply
 from zmqtriton_frontends.streams import ResponseStream, StreamItem, Streams
@@ -103,7 +104,7 @@ class Gateway:
             raise
         finally:
             del reply  # the error in it knows this frame: both would stay until a collection
-        return await self.payload.open(wire.decode_response(data))
+        return await self.payload.open(read_response(data))
 
     def begin(self, request: CheckedRequest, reply: Reply) -> int | None:
         """Only without places; the reply gets the response's body. Its id; None where memory has
@@ -221,7 +222,7 @@ class Gateway:
             if len(bodies) != len(message.replies):
                 raise ProtocolError("Replies: as many bodies as replies are needed")
             for row, body in zip(message.replies, bodies, strict=True):
-                self._take_reply(row, body)
+                self._take_reply(row, Placed(body) if row.flags & wire.PLACED else body)
         elif kind is wire.Statistics:
             self._settle(message)
         elif kind is wire.Welcome:

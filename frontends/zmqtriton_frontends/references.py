@@ -6,6 +6,7 @@ Asked by the payload and by those who decide whether it is needed at all. Opens 
 from __future__ import annotations
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.memory import INLINE_BYTES, block_of
 from zmqtriton_floor.wire import Block, Reference, RequestBody, ResponseBody
 
@@ -17,6 +18,20 @@ def is_large(body: RequestBody) -> bool:
 
 def has_references(response: ResponseBody) -> bool:
     return any(type(tensor.data) is Reference for tensor in response.outputs)
+
+
+class Placed(bytes):
+    """The body of a response whose references the broker has checked."""
+
+    __slots__ = ()
+
+
+def read_response(body: bytes) -> ResponseBody:
+    """Raises ProtocolError where it is none, or refers to memory and nobody has checked that."""
+    response = wire.decode_response(body)
+    if type(body) is not Placed and has_references(response):
+        raise ProtocolError("the response refers to memory that it may not")
+    return response
 
 
 def references_of(response: ResponseBody) -> list[Reference]:

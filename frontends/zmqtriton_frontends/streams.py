@@ -25,7 +25,7 @@ from zmqtriton_floor.errors import (
     ZmqTritonError,
     from_number,
 )
-from zmqtriton_frontends.references import has_references
+from zmqtriton_frontends.references import has_references, read_response
 
 #: How long a response may be missing: after the final one has come, and before. Nothing is lost
 #: between processes that live, but a machine without time keeps libzmq's threads waiting.
@@ -200,7 +200,7 @@ class ResponseStream:
         if not body:
             return StreamItem(None, None, is_final)
         try:
-            return StreamItem(wire.decode_response(body), None, is_final)
+            return StreamItem(read_response(body), None, is_final)
         except ProtocolError as error:
             return StreamItem(None, error, is_final)
 

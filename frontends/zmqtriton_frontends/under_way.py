@@ -12,11 +12,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from zmqtriton_floor import wire
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.kserve import CheckedRequest
-from zmqtriton_frontends.references import has_references
+from zmqtriton_frontends.references import has_references, read_response
 from zmqtriton_frontends.regions import NO_PLACES, Claim
 from zmqtriton_frontends.trace import Trace
 
@@ -76,7 +75,7 @@ class UnderWay:
 
     def set_result(self, body: bytes, /) -> None:
         try:
-            response = wire.decode_response(body)
+            response = read_response(body)
             if has_references(response):
                 payload = self._gateway.payload
                 opened = payload.open_now(response)

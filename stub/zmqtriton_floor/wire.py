@@ -38,8 +38,7 @@ from zmqtriton_floor.errors import ProtocolError
 VERSION = 1
 
 #: A header above this is refused unread, but on lifelines and in what the broker tells frontends.
-MAX_HEADER_BYTES = 1 << 20
-MAX_CONTROL_BYTES = 256 << 20
+MAX_HEADER_BYTES, MAX_CONTROL_BYTES = 1 << 20, 256 << 20
 MAX_ROWS = 4096  # in one header; a sender with more splits them
 MAX_DOCUMENT = 1 << 26  # characters
 
@@ -78,6 +77,7 @@ NOT_READY = 128  # set by the broker: it fills an empty slot; inputs without dat
 OVER = 256  # set by the broker: that sequence is over; alone in its batch, which is not executed
 HASHED = 512  # set by the broker: references to large outputs are to have digests
 TRACE_TENSORS = 1024  # its trace, if it has one, shows its tensors too
+PLACED = 2048  # of a model's request, and of replies: without it no tensor may be a Reference
 STREAM_WINDOW = 256  # responses of one request that may be under way; the final one may come on top
 FINAL = 1  # a flag of an outcome and of a reply
 
@@ -92,7 +92,7 @@ class Request(NamedTuple):
     generation: Count  # which loading of a model it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
-    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS, ON_GPU
+    flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS, ON_GPU, PLACED
     priority: Count  # 0: the model's default
     timeout_us: Count  # in the queue; 0: the model's default
     deadline_ns: Count  # CLOCK_MONOTONIC, the same on the whole machine; 0: none

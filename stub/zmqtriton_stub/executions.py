@@ -23,6 +23,7 @@ from zmqtriton_stub import narration
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.link import Link
 from zmqtriton_stub.model import Model, Responses
+from zmqtriton_stub.passing import check_placed
 from zmqtriton_stub.pb_errors import TritonModelException, describe
 from zmqtriton_stub.pb_types import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
@@ -279,6 +280,8 @@ def _requests(
         try:
             body = wire.decode_request(pending.body)
             if instance.memory is not None:
+                if pending.work.flags & wire.UNCHECKED:
+                    check_placed(body.inputs, pending.work.flags)
                 inputs, pending.blocks = instance.memory.open(
                     body.inputs, is_leased=False, takes_gpu=instance.takes_gpu
                 )

@@ -11,8 +11,9 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, List, Tuple
 
+from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.memory import block_of
-from zmqtriton_floor.wire import Block, Reference
+from zmqtriton_floor.wire import PLACED, Block, Reference, Tensor
 
 if TYPE_CHECKING:
     from zmqtriton_floor.mappings import Mappings
@@ -22,6 +23,12 @@ PASSED_BYTES = 256 << 10
 
 #: The reference, and the block that has to be named along with it.
 Found = Tuple[Reference, List[Block]]
+
+
+def check_placed(rows: List[Tensor], flags: int) -> None:
+    """Raises ProtocolError where tensors lie in memory and the broker has not checked in which."""
+    if not flags & PLACED and any(type(row.data) is Reference for row in rows):
+        raise ProtocolError("a tensor in memory that it may not be in")
 
 
 class Passing:

@@ -14,6 +14,7 @@ from zmqtriton_floor.check import batch_key
 from zmqtriton_floor.datatypes import BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
 from zmqtriton_stub import gpu, instance
+from zmqtriton_stub.passing import check_placed
 from zmqtriton_stub.pb_errors import ErrorCode, TritonError, TritonModelException
 from zmqtriton_stub.pb_tensor import packed
 from zmqtriton_stub.pb_tensor import received as received_tensor
@@ -159,6 +160,8 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
             inputs, blocks = memory.place(
                 inputs, lambda data: passing.to_model(data, held, borrowed), placing
             )
+            if any(type(tensor.data) is wire.Reference for tensor in inputs):
+                row = row._replace(flags=row.flags | wire.PLACED)
         body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
         if placing & wire.HASHED and memory is not None and memory.keys is not None:
             row = row._replace(cache_key=memory.keys.of_placed(body))
@@ -250,6 +253,7 @@ def _response(answered: Answered, preferred: PreferredMemory | None) -> Inferenc
     try:
         parameters, outputs = wire.decode_response(body)
         if memory is not None:
+            check_placed(outputs, row.flags)
             outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=True)
         if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
             outputs = [_on_gpu(row, preferred.device_id) for row in outputs]

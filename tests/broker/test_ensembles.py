@@ -13,7 +13,8 @@ from zmqtriton.broker import ensembles, grants
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
 
-F, OWNER = 1, 77
+#: The owner of memory is the stub of the first model.
+F, OWNER = 1, 2
 
 
 def chain(**more: Any) -> Pipeline:
@@ -378,10 +379,11 @@ def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
     world.ask(1)
     world.answer("first", tensor("O"))
 
-    world.answer("second", tensor("O", LARGE), blocks=[BLOCK])
+    own = BLOCK._replace(owner=world.serials["second"])
+    world.answer("second", tensor("O", LARGE._replace(owner=own.owner)), blocks=[own])
 
     assert {} == world.released
-    assert [BLOCK] == world.core.blocks.leases.release(F, [BLOCK])
+    assert [own] == world.core.blocks.leases.release(F, [own])
 
 
 def test_a_block_of_an_ensemble_within_is_held_until_the_steps_after_it_are_answered() -> None:

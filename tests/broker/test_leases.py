@@ -62,6 +62,12 @@ def world() -> World:
     return world
 
 
+def _given(block: Block) -> bytes:
+    """The body of a request with a tensor in this block."""
+    tensor = wire.Tensor("I", 11, [25_000], wire.Reference(*block, 0, 100_000))
+    return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
+
+
 def _answer(world: World, *blocks: Block) -> None:
     work = world.works[S].pop(0)
     outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, list(blocks))
@@ -100,7 +106,7 @@ def test_an_answer_to_the_dead_is_released_at_once(world: World) -> None:
 
 def test_a_block_that_is_passed_on_is_leased_once_more(world: World) -> None:
     other = Block(S2, 5, 5)
-    world.infer(F, request(1))
+    world.infer(F, request(1), body=_given(other))
 
     _answer(world, A, other)
 
@@ -111,13 +117,14 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
     world: World,
 ) -> None:
     other = Block(F, 5, 5)
+    world.infer(F, request(1), body=_given(other))
     told: list[tuple[int, Any]] = []
 
     def send(owner: int, message: Any, bodies: list[bytes]) -> bool:
         told.append((owner, message))
         return owner == S
 
-    world.core.blocks.lend(F, [A, other], send)
+    world.core.blocks.lend(world.core.instances[S], [A, other], send)
 
     assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == told
     # Whoever has no such connection hears of it on the other one.

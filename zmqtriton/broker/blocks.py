@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 
 from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.provenance import Provenance
 from zmqtriton.broker.runs import block_of
-from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import Block, Lease, Outcome, Tensor, decode_request
+from zmqtriton_floor.errors import InternalError, ProtocolError
+from zmqtriton_floor.wire import (
+    PLACED,
+    RESENT,
+    Block,
+    Lease,
+    Outcome,
+    Request,
+    Tensor,
+    decode_request,
+)
+
+_FORGED = InternalError("the model refers to memory that it was not given")
 
 
 class Blocks:
@@ -17,9 +30,39 @@ class Blocks:
 
     def __init__(self, outbox: Outbox, living: Container[int]) -> None:
         self.leases = Leases()
+        self._provenance = Provenance(self.leases)
+        #: What stubs have said of memory that they cannot know of.
+        self.forged = 0
+        #: After the first one: an earlier broker knew of leases that this one is only told of.
+        self.epoch = 1
         self._outbox = outbox
         #: Serials of the processes that are there.
         self._living = living
+
+    def take(
+        self, source: int, request: Inflight, outcome: Outcome, body: bytes
+    ) -> tuple[Outcome, bytes]:
+        """A stub's outcome as whoever asked may have it: with the flag PLACED where it refers to
+        memory, an error where it refers to what the stub was never given."""
+        if not outcome.blocks:
+            return outcome._replace(flags=outcome.flags & ~PLACED), body
+        # What an earlier broker knew this one has to believe.
+        is_old = request.row.flags & RESENT
+        if is_old or self._provenance.may_answer(source, request, outcome.blocks, body):
+            self.give(source, outcome)
+            return outcome._replace(flags=outcome.flags | PLACED), body
+        self.forged += 1
+        self.discard(source, outcome)
+        return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""
+
+    def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
+        """Raises an error where a stub gives a model what it was never given itself."""
+        is_old = row.flags & RESENT and self.epoch > 1
+        if asker is None or not row.flags & PLACED or is_old:
+            return
+        if not self._provenance.may_ask(asker.serial, [*asker.open.values()], body):
+            self.forged += 1
+            raise InternalError(_FORGED.text)
 
     def give(self, source: int, outcome: Outcome) -> None:
         """An outcome is on its way from a stub to whoever asked, or to the broker itself."""
@@ -40,15 +83,20 @@ class Blocks:
         self.leases.lease(holder, known)
 
     def lend(
-        self, holder: int, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
+        self, holder: Instance, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
     ) -> None:
         """The same before the holder answers the request that they came with. `send` goes the way
         of the answer: by another the owner might hear of this after it has taken them back."""
+        if self.epoch == 1:
+            kept = [*holder.open.values()]
+            if not self._provenance.has(holder.serial, kept, blocks):
+                self.forged += 1
+                return
         for block in blocks:
             if block.owner in self._living and send(block.owner, Lease([block]), []):
-                self.leases.lease(holder, [block])
+                self.leases.lease(holder.serial, [block])
             else:
-                self.borrow(holder, [block])
+                self.borrow(holder.serial, [block])
 
     def discard(self, source: int, outcome: Outcome) -> None:
         """Nobody gets an outcome that a stub has sent."""

@@ -79,11 +79,12 @@ class Caching:
     def _send(self, request: Inflight, entry: Entry, now_ns: int) -> None:
         core = self._core
         core.answers.finish(request)
+        flags = wire.FINAL | wire.PLACED if entry.blocks else wire.FINAL
         if request.call is not None:
-            outcome = wire.Outcome(*request.route, 0, "", wire.FINAL, 0, entry.blocks)
+            outcome = wire.Outcome(*request.route, 0, "", flags, 0, entry.blocks)
             core.ensembles.take(request, outcome, entry.body, now_ns)
         else:
-            core.answers.reply(request, wire.Reply(request.row.id, 0, "", wire.FINAL), entry.body)
+            core.answers.reply(request, wire.Reply(request.row.id, 0, "", flags), entry.body)
 
     def _key(self, request: Inflight) -> Key | None:
         if request.call is None:

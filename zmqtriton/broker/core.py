@@ -71,7 +71,7 @@ class Core:
         self.generations.begin(settings, clock)
         self.caching.begin(settings, clock)
         self._dispatch.number_from(epoch << 40)
-        self._sequencing.epoch = epoch
+        self._sequencing.epoch = self.blocks.epoch = epoch
         for part in (self.rates, self.limits, self.demands):
             part.begin(settings)
 
@@ -205,6 +205,7 @@ class Core:
                 generation = self.generations.find(row)
                 is_client = peer.role != "stub" and not row.flags & wire.RESENT
                 self._sequencing.check_room(generation, row, is_client)
+                self.blocks.check_question(row, body, self.instances.get(serial))
             except ZmqTritonError as error:
                 if not self.demands.hold(serial, row, body, error, now_ns):
                     self.answers.deny(serial, row.id, error)
@@ -315,8 +316,8 @@ class Core:
     def take_outcome(
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        if outcome.blocks:
-            self.blocks.give(source, outcome)
+        if outcome.blocks or outcome.flags & wire.PLACED:
+            outcome, body = self.blocks.take(source, request, outcome, body)
         self.respond(source, request, outcome, body, now_ns)
 
     def respond(

@@ -192,6 +192,8 @@ class Ensembles:
         run, step = call.run, call.step
         try:
             response = wire.decode_response(body)
+            if not outcome.flags & wire.PLACED and _refers(response.outputs):
+                raise ProtocolError("a response that refers to memory that it may not")
         except ProtocolError as error:
             self._release(outcome.blocks)
             self._fail(run, error, now_ns)
@@ -295,6 +297,7 @@ class Ensembles:
             "sequence_end": bool(told & wire.SEQUENCE_END),
         }
         body = wire.encode_body(wire.ResponseBody(parameters, tensors))
+        flags |= wire.PLACED if _refers(tensors) else 0
         outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
         run.sent += 1
         wave.is_sent = True
@@ -303,6 +306,10 @@ class Ensembles:
     def _release(self, blocks: list[wire.Block]) -> None:
         if blocks:
             self._core.blocks.release(BROKER, blocks)
+
+
+def _refers(tensors: list[wire.Tensor]) -> bool:
+    return any(type(tensor.data) is wire.Reference for tensor in tensors)
 
 
 def _named(run: Run, error: ZmqTritonError) -> ZmqTritonError:
@@ -342,6 +349,7 @@ def _request(
     flags, correlation = _sequence(run, wave, step.reads)
     priority, timeout_us = asked.priority, asked.timeout_us
     flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
+    flags |= wire.PLACED if _refers(tensors) else 0
     deadline_ns = 0  # the run's own ends its steps
     row = wire.Request(
         *(own_id, generation.number, "", -1, flags, priority, timeout_us, deadline_ns),

@@ -29,6 +29,10 @@ class Leases:
                 held = self._held[holder] = Counter()
             held[block] += 1
 
+    def has(self, holder: int, block: Block) -> bool:
+        held = self._held.get(holder)
+        return held is not None and held.get(block, 0) > 0
+
     def release(self, holder: int, blocks: Iterable[Block]) -> list[Block]:
         """Those that the holder really had; the others were freed already, or never its own."""
         held = self._held.get(holder)

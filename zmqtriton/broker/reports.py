@@ -36,7 +36,10 @@ def report(
         entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
         entry["zmqtriton"]["last_arrival_ns"] = last_ns
         entry["zmqtriton"] |= _occupancy(generation, now_ns)
-    own: dict[str, Any] = {"malformed": core.malformed, "leases": core.blocks.leases.count}
+    own: dict[str, Any] = {
+        "malformed": core.malformed + core.blocks.forged,
+        "leases": core.blocks.leases.count,
+    }
     own |= vars(core.traffic) | core.caching.report() | {"resources": core.rates.report()}
     own |= {"refused": core.limits.refused, "unanswered": core.limits.unanswered}
     document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}

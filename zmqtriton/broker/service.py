@@ -174,8 +174,8 @@ class Service:
         kind = type(message)
         if kind is wire.Release:
             self._core.blocks.release(serial, message.blocks)
-        elif kind is wire.Lease and router is self._workers:
-            self._core.blocks.lend(serial, message.blocks, self._requests.send)
+        elif kind is wire.Lease and (instance := self._core.instances.get(serial)):
+            self._core.blocks.lend(instance, message.blocks, self._requests.send)
         elif kind is wire.Held:
             self._core.recovery.hold(serial, message)
         elif kind is wire.Call and router is self._workers:

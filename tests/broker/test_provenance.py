@@ -1,0 +1,162 @@
+"""What stubs say of memory: their own and what they were given is believed, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.world import World, request
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.wire import Block, Reference
+
+F, S, S2 = 1, 2, 3
+#: Where an input lies, in the memory of whoever asks.
+GIVEN = Reference(F, 1, 7, 8192, 100_000)
+OWN = Reference(S, 1, 1, 0, 100_000)
+#: Each is another's: one field differs from what was given, or reaches beyond it.
+FORGED = {
+    "owner": GIVEN._replace(owner=S2),
+    "segment": GIVEN._replace(segment=2),
+    "block": GIVEN._replace(block=8),
+    "before": GIVEN._replace(offset=8191),
+    "behind": GIVEN._replace(offset=8193),
+    "length": GIVEN._replace(size=100_001),
+    "wraps": GIVEN._replace(offset=2**63 - 1, size=2**63 - 1),
+}
+
+
+def _block(reference: Reference) -> Block:
+    return Block(*reference[:3])
+
+
+def _tensor(reference: Any) -> wire.Tensor:
+    return wire.Tensor("T", 11, [25_000], reference)
+
+
+def _asked(*references: Any) -> bytes:
+    return wire.encode_body(wire.RequestBody("", {}, [], list(map(_tensor, references))))
+
+
+def _answered(*references: Any) -> bytes:
+    return wire.encode_body(wire.ResponseBody({}, list(map(_tensor, references))))
+
+
+@pytest.fixture
+def world() -> World:
+    """S executes a request with GIVEN; S2 runs another model."""
+    world = World()
+    world.serve()
+    world.core.serve(wire.Serve(2, "other", 1, '{"name": "other"}'))
+    world.frontend(F)
+    world.stub(S)
+    world.stub(S2, 2)
+    world.infer(F, request(1), body=_asked(GIVEN))
+    return world
+
+
+def _answer(world: World, body: bytes, *blocks: Block, flags: int = wire.FINAL) -> wire.Reply:
+    [work] = world.works.pop(S)
+    outcome = wire.Outcome(work.peer, work.id, 0, "", flags, 0, list(blocks))
+    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
+    world.core.results(S, results, [body], world.now)
+    world.take()
+    [reply] = world.replies[work.peer, work.id]
+    return reply
+
+
+def _ask(world: World, *references: Reference, flags: int = wire.PLACED, own_id: int = 5) -> bool:
+    """Whether such a question is passed on."""
+    row = request(own_id, 0, model="other", version=-1, flags=flags)
+    world.infer(S, row, body=_asked(*references))
+    return not world.finals(S, own_id)
+
+
+@pytest.mark.parametrize("reference", [OWN, GIVEN, GIVEN._replace(offset=8200, size=64)])
+def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
+    world: World, reference: Reference
+) -> None:
+    reply = _answer(world, _answered(reference), _block(reference))
+
+    assert (0, wire.FINAL | wire.PLACED) == (reply.code, reply.flags)
+    assert [_block(reference)] == world.core.blocks.leases.release(F, [_block(reference)])
+
+
+@pytest.mark.parametrize("field", FORGED)
+def test_a_response_that_refers_to_what_was_not_given_is_an_error(world: World, field: str) -> None:
+    forged = FORGED[field]
+
+    reply = _answer(world, _answered(forged), _block(forged))
+
+    assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
+    assert "the model refers to memory that it was not given" == reply.text
+    assert [b""] == world.reply_bodies[F, 1]
+    assert ({}, 0) == (world.lent, world.core.blocks.leases.count)
+    assert 1 == world.core.blocks.forged
+
+
+def test_a_response_may_not_refer_to_what_it_does_not_name(world: World) -> None:
+    reply = _answer(world, _answered(OWN, GIVEN), _block(OWN))
+
+    assert InternalError.number == reply.code
+    # What is its own nobody reads any more.
+    assert {S: [_block(OWN)]} == world.released
+
+
+def test_that_its_references_were_checked_no_stub_can_say(world: World) -> None:
+    reply = _answer(world, _answered(FORGED["owner"]), flags=wire.FINAL | wire.PLACED)
+
+    assert wire.FINAL == reply.flags
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"", _answered([1, 2, 3])])
+def test_a_body_that_is_none_is_an_error_or_empty(world: World, body: bytes) -> None:
+    reply = _answer(world, body, _block(FORGED["block"]))
+
+    assert InternalError.number == reply.code
+
+
+def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: World) -> None:
+    answered = Reference(S2, 1, 1, 0, 100_000)
+    assert _ask(world, OWN, GIVEN)
+    world.core.blocks.leases.lease(S, [_block(answered)])
+
+    assert _ask(world, answered, own_id=6)
+
+
+@pytest.mark.parametrize("field", FORGED)
+def test_a_question_that_refers_to_what_was_not_given_is_refused(world: World, field: str) -> None:
+    assert not _ask(world, FORGED[field])
+
+    assert "the model refers to memory that it was not given" == world.finals(S, 5)[0].text
+
+
+def test_a_question_that_names_no_memory_is_passed_on_as_such(world: World) -> None:
+    # Its executing stub refuses references then.
+    row = request(5, 0, model="other", version=-1)
+    world.infer(S, row, body=_asked(FORGED["owner"]))
+
+    [work] = world.works[S2]
+    assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.PLACED)
+
+
+@pytest.mark.parametrize("field", ["owner", "segment", "block"])
+def test_what_was_not_given_cannot_be_leased(world: World, field: str) -> None:
+    told: list[Any] = []
+
+    def send(*message: Any) -> bool:
+        told.append(message)
+        return True
+
+    world.core.blocks.lend(world.core.instances[S], [_block(FORGED[field])], send)
+
+    assert ([], 0) == (told, world.core.blocks.leases.count)
+
+
+def test_what_an_earlier_broker_knew_is_believed(world: World) -> None:
+    world.core.begin(2)
+    world.infer(F, request(2, flags=wire.RESENT), body=_asked())
+
+    assert _ask(world, FORGED["block"], flags=wire.PLACED | wire.RESENT)
+    assert 0 == world.core.blocks.forged
