@@ -49,7 +49,7 @@ def test_an_orphan_in_its_own_session_is_found(session_mark: str) -> None:
     found = leaks.leaks(before, session_mark, within_s=0)
 
     assert [str(orphan)] == [line.split()[1].rstrip(":") for line in found]
-    eventually(lambda: not is_alive(orphan), 10)
+    eventually(lambda: not is_alive(orphan), 30)
 
 
 def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
@@ -61,7 +61,7 @@ def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
         assert parent.stdin is not None
         parent.stdin.write(b"\n")
         parent.stdin.flush()
-        eventually(lambda: len(leaks.marked_processes(session_mark)) > len(before.processes), 10)
+        eventually(lambda: len(leaks.marked_processes(session_mark)) > len(before.processes), 30)
 
         found = leaks.leaks(before, session_mark, within_s=0)
 

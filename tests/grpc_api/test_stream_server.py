@@ -82,7 +82,7 @@ def test_a_client_that_cancels_has_its_requests_cancelled(server: Serving) -> No
         stream.get()
         stream.call.cancel()
 
-        eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 5.0)
+        eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 30)
 
 
 def test_a_client_that_goes_away_has_its_requests_cancelled(server: Serving) -> None:
@@ -91,7 +91,7 @@ def test_a_client_that_goes_away_has_its_requests_cancelled(server: Serving) -> 
         stream.send("d", "b")
         stream.get()
 
-    eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 5.0)
+    eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 30)
 
 
 @pytest.mark.row("D35")

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from zmqtriton.supervisor import output as module
 from zmqtriton.supervisor.log_ring import Stub
 from zmqtriton.supervisor.output import Output
 
@@ -42,7 +45,12 @@ def test_each_line_is_a_record_with_the_instances_name(
     assert caplog.records[0].__dict__["origin"][:2] == (42, "m_0_0")
 
 
-def test_a_flood_is_cut_and_counted(pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flood_is_cut_and_counted(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.monotonic()
+    # All within one moment, however long the machine takes.
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s))
     for _ in range(100):
         pipe.write(b"x\n" * 200)
     pipe.output.close()
