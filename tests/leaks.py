@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 VARIABLE = "ZT_TEST_ID"
 #: Time for what was told to stop; a process that is being reaped counts until then.
-_GRACE_S = 10.0
+_GRACE_S = 30.0
 #: Modules that a test imports for the first time may keep one open.
 _DESCRIPTOR_TOLERANCE = 2
 

@@ -82,7 +82,7 @@ class Server:
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
         python: str | Path = sys.executable,
-        ready_within_s: float = 60.0,
+        ready_within_s: float = 120.0,
     ) -> None:
         """models are names in tests/models or directories; options win over the usual ones."""
         self.directory = directory
