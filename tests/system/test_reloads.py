@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -72,8 +73,17 @@ def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Serv
     times = 30
     reloads.load_and_unload(server, times)
 
-    after = reloads.sample(server)
-    for role, held in before.items():
-        assert after[role].descriptors <= held.descriptors + 2, role
-        assert after[role].mappings <= held.mappings + 10, role
-        assert after[role].pss_kib - held.pss_kib < times * MOST_KIB_PER_LOAD, role
+    def grown() -> list[str]:
+        after = reloads.sample(server)
+        return [
+            f"{role}: {held}, then {after[role]}"
+            for role, held in before.items()
+            if after[role].descriptors > held.descriptors + 2
+            or after[role].mappings > held.mappings + 10
+            or after[role].pss_kib - held.pss_kib >= times * MOST_KIB_PER_LOAD
+        ]
+
+    # What the supervisor has of a stub it gives up a moment after the stub has ended.
+    with suppress(AssertionError):
+        eventually(lambda: not grown(), 20)
+    assert [] == grown()
