@@ -42,6 +42,18 @@ def analyze() -> str:
     return tool
 
 
+def test_haproxy_accepts_its_configuration() -> None:
+    tool = shutil.which("haproxy") or "/usr/sbin/haproxy"
+    if not Path(tool).exists():
+        missing("haproxy")
+
+    done = subprocess.run(
+        [tool, "-c", "-f", ROOT / "deploy" / "haproxy.cfg"], capture_output=True, text=True
+    )
+
+    assert 0 == done.returncode, done.stderr
+
+
 def test_requests_under_way_have_the_time_that_the_server_gives_them() -> None:
     assert seconds("TimeoutStopSec") > Options().exit_timeout_secs + 5
 
