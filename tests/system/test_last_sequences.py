@@ -133,7 +133,8 @@ def test_sequences_that_are_open_end_in_order_and_all_else_is_refused(server: Se
             server.status(path) for path in ("/v2/health/live", "/v2/models/long/ready")
         ]
         assert not calls.is_server_ready()
-        assert "Model 'long' (version 1) has 4 in-flight inferences" in server.log_text()
+        said = "Model 'long' (version 1) has 4 in-flight inferences"
+        eventually(lambda: said in server.log_text(), 20, "who has them")
 
         assert [3] * 4 == [ask(n, _END) for n, ask in enumerate(clients, start=1)]
         assert 0 == _exit_code(server)
