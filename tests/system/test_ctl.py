@@ -121,7 +121,13 @@ def test_a_load_that_fails_says_why(server: Server, ctl: Ctl) -> None:
 def test_stubs_tell_where_they_are_and_go_on(server: Server, ctl: Ctl) -> None:
     pids = server.stubs("add_sub")
 
-    shown, refused = ctl.run("stacks", "add_sub"), ctl.run("stacks", "raising")
+    def told() -> subprocess.CompletedProcess[str] | None:
+        """It waits for some seconds only."""
+        shown = ctl.run("stacks", "add_sub")
+        return shown if "loop.py" in shown.stdout or shown.returncode else None
+
+    shown = eventually(told, 60, "the stacks")
+    refused = ctl.run("stacks", "raising")
 
     assert (0, "") == (shown.returncode, shown.stderr)
     first, second, *frames = shown.stdout.splitlines()

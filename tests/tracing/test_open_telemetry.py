@@ -43,28 +43,6 @@ def numbers(collector: Collector) -> list[int]:
     return [int(span.trace, 16) for span in collector.spans()]
 
 
-def test_the_clocks_are_compared_in_an_undisturbed_moment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Clocks:
-        """The first look takes a second, as where the machine does something else."""
-
-        def __init__(self) -> None:
-            self.now_ns, self.looks = 5_000_000_000, 0
-
-        def monotonic_ns(self) -> int:
-            self.looks += 1
-            self.now_ns += 1_000_000_000 if self.looks == 1 else 100
-            return self.now_ns - (1_000_000_000 if self.looks == 1 else 0)
-
-        def time_ns(self) -> int:
-            return self.now_ns + 1_000_000_000_000_000
-
-    monkeypatch.setattr(open_telemetry, "time", Clocks())
-
-    assert 0 <= open_telemetry.wall_offset_ns() - 1_000_000_000_000_000 < 1000
-
-
 def test_spans_are_sent_in_messages_of_the_wanted_size(collector: Collector) -> None:
     exporter = OpenTelemetry(to(collector.url, most_sent=2, delay_s=3600))
     for number in (1, 2, 3):

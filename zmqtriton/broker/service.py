@@ -20,7 +20,7 @@ from typing import Any
 from zmqtriton.broker import grants
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton_floor import endpoints, logs, wire, zmtp
+from zmqtriton_floor import endpoints, logs, wall_clock, wire, zmtp
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.progress import Progress
@@ -193,7 +193,7 @@ class Service:
         core, routers = self._core, (self._requests, self._workers)
         core.traffic.received_bytes = sum(router.received_bytes for router in routers)
         core.traffic.sent_bytes = sum(router.sent_bytes for router in routers)
-        core.ask_statistics(serial, message, time.time_ns() - time.monotonic_ns(), *now_ns)
+        core.ask_statistics(serial, message, wall_clock.offset_ns(), *now_ns)
 
     def _hello(
         self,

@@ -17,6 +17,7 @@ from zmqtriton.tracing.backlog import Backlog
 from zmqtriton.tracing.destination import Destination
 from zmqtriton.tracing.gathering import Span
 from zmqtriton.tracing.posting import Post, PostError
+from zmqtriton_floor import wall_clock
 
 _log = logging.getLogger(__name__)
 
@@ -25,18 +26,6 @@ _ANSWER_WITHIN_S = 10.0
 _PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
 #: What is lost though there is no outage is told so often.
 _TELL_EVERY_S = 60.0
-
-
-def wall_offset_ns() -> int:
-    """What the clock on the wall says beyond that of the marks."""
-    found = []
-    # Between two looks the machine may do something else for long; of several one is undisturbed.
-    for _ in range(4):
-        before_ns = time.monotonic_ns()
-        wall_ns = time.time_ns()
-        after_ns = time.monotonic_ns()
-        found.append((after_ns - before_ns, wall_ns - before_ns))
-    return min(found)[1]
 
 
 class OpenTelemetry:
@@ -60,7 +49,7 @@ class OpenTelemetry:
 
     def keep(self, trace: Span) -> None:
         """Raises TypeError or ValueError for what cannot be sent."""
-        self._backlog.put(self._spans.of(trace, wall_offset_ns()))
+        self._backlog.put(self._spans.of(trace, wall_clock.offset_ns()))
 
     def close(self, within_s: float) -> None:
         """Sends what waits, as far as there is time."""
