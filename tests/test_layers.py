@@ -199,7 +199,7 @@ LAYERS = (
 HANDS = frozenset(
     "births children control_socket gpus host_policies listeners log_ring memory_gauge output "
     "policy probe_lines processes reading region_files runtime_directory secrets segments "
-    "service storage_directory tables traces".split()
+    "sending service storage_directory tables traces".split()
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
 

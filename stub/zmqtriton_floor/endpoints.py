@@ -29,9 +29,9 @@ def requests_address(directory: str, epoch: int) -> str:
     return "ipc://" + os.path.join(directory, f"requests-{epoch}")
 
 
-def workers_address(directory: str, epoch: int) -> str:
+def stubs_address(directory: str, epoch: int) -> str:
     """The broker's ROUTER for stubs."""
-    return "ipc://" + os.path.join(directory, f"workers-{epoch}")
+    return "ipc://" + os.path.join(directory, f"stubs-{epoch}")
 
 
 def stream_path(directory: str, serial: int) -> str:

@@ -214,7 +214,7 @@ class Stub:
     def _connect_broker(self) -> None:
         birth, link = self._birth, self._link
         link.connect(
-            endpoints.workers_address(birth.directory, birth.epoch),
+            endpoints.stubs_address(birth.directory, birth.epoch),
             wire.Hello(
                 *(birth.serial, birth.token, birth.epoch),
                 is_executing=self._executions.running,

@@ -62,7 +62,7 @@ class RunningStub:
         self._router.close()
 
     def _open(self, epoch: int) -> FakeRouter:
-        return FakeRouter(endpoints.workers_address(str(self.directory), epoch))
+        return FakeRouter(endpoints.stubs_address(str(self.directory), epoch))
 
     # ------------------------------------------------------------ supervisor
 

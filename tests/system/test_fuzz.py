@@ -63,7 +63,7 @@ def _malformed(server: Server, place: str) -> int:
 
 @pytest.mark.parametrize(
     ("door", "place"),
-    [("workers", "broker"), ("requests", "broker"), ("lifeline", "supervisor")],
+    [("stubs", "broker"), ("requests", "broker"), ("lifeline", "supervisor")],
 )
 def test_broken_messages_are_counted_and_change_nothing(
     server: Server, door: str, place: str

@@ -22,7 +22,7 @@ _LOCK = "lock"
 _DRAFT = "draft"
 #: What a server makes in here, sockets apart.
 _OURS = frozenset((_LOCK, _DRAFT, os.path.basename(staging.folder(""))))
-_OUR_SOCKETS = ("requests-", "workers-", "stream-")
+_OUR_SOCKETS = ("requests-", "stubs-", "stream-")
 #: Of a path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
 
@@ -47,7 +47,7 @@ class RuntimeDirectory:
 
     def forget_broker(self) -> None:
         """Removes the sockets of a broker that is dead."""
-        for pattern in ("requests-*", "workers-*"):
+        for pattern in ("requests-*", "stubs-*"):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
 

@@ -52,7 +52,7 @@ class TritonPythonModel:
     def _nothing(self, stub, count):
         """Only records."""
 
-    def _workers(self, stub, count):
+    def _stubs(self, stub, count):
         for _ in range(count):
             stub._link.__class__.send(stub._link, self._mutant(self._recorded))
 

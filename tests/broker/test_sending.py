@@ -1,0 +1,91 @@
+"""What the broker's sockets get to send, and in which order; no socket is opened."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from zmqtriton.broker import sending as module
+from zmqtriton.broker.core import Core
+from zmqtriton.broker.sending import Sending
+from zmqtriton_floor import wire
+
+OWNER, OTHER = 7, 8
+BLOCK = wire.Block(OWNER, 1, 1)
+WORK = (wire.Work(1, 3, 5, 0, 0, 0, 0), b"body")
+REPLY = (wire.Reply(5, 0, "", wire.FINAL), b"body")
+
+
+class Sent:
+    """Stands for both sockets; everybody is behind the first one that is asked."""
+
+    def __init__(self) -> None:
+        self.by_serial = {OWNER: b"7", OTHER: b"8"}
+        self.messages: list[tuple[int, str]] = []
+
+    def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
+        self.messages.append((serial, type(message).__name__))
+
+    def send_rows(self, serial: int, kind: Any, rows: Any) -> None:
+        self.messages.append((serial, kind.__name__))
+
+
+class World:
+    def __init__(self) -> None:
+        routers: Any = Sent()
+        lifeline: Any = None  # nothing is for the supervisor
+        core = Core()
+        self.outbox = core.outbox
+        self.sending = Sending(core, lifeline, routers, routers)
+        self._routers: Sent = routers
+
+    def flush(self) -> list[tuple[int, str]]:
+        """What went out."""
+        self._routers.messages = []
+        self.sending.flush()
+        return self._routers.messages
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_a_release_waits_for_something_else_that_goes_to_the_owner(world: World) -> None:
+    world.outbox.releases[OWNER] = [BLOCK]
+
+    assert [] == world.flush()
+    world.outbox.works[OTHER] = [WORK]
+    assert [(OTHER, "Execute")] == world.flush()
+    world.outbox.works[OWNER] = [WORK]
+
+    assert [(OWNER, "Release"), (OWNER, "Execute")] == world.flush()
+    assert 0 == world.sending.release_at_ns
+
+
+def test_a_release_goes_along_with_a_reply_too(world: World) -> None:
+    world.outbox.releases[OWNER], world.outbox.replies[OWNER] = [BLOCK], [REPLY]
+
+    assert [(OWNER, "Release"), (OWNER, "Replies")] == world.flush()
+
+
+def test_a_release_does_not_wait_for_long(world: World) -> None:
+    world.outbox.releases[OWNER] = [BLOCK]
+    world.flush()
+    now_ns = time.monotonic_ns()
+    assert now_ns < world.sending.release_at_ns <= now_ns + module._RELEASE_WITHIN_NS
+
+    world.sending.release_at_ns = 1
+
+    assert [(OWNER, "Release")] == world.flush()
+    assert {} == world.outbox.releases
+
+
+def test_a_lease_never_waits_and_goes_before_releases(world: World) -> None:
+    outbox = world.outbox
+    outbox.releases[OWNER], outbox.leases[OWNER] = [BLOCK], [BLOCK]
+    outbox.replies[OWNER] = [REPLY]
+
+    assert ["Lease", "Release", "Replies"] == [kind for _, kind in world.flush()]

@@ -1,0 +1,50 @@
+"""One of the broker's two ROUTERs: who is behind its connections, and messages of many rows."""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+from zmqtriton_floor import wire, zmtp
+
+
+def cut(rows: list[Any]) -> list[list[Any]]:
+    """In pieces of what one header may carry."""
+    if len(rows) <= wire.MAX_ROWS:
+        return [rows]
+    return [rows[i : i + wire.MAX_ROWS] for i in range(0, len(rows), wire.MAX_ROWS)]
+
+
+class Router(zmtp.Router):
+    """One bound socket and who is behind its connections."""
+
+    def __init__(self, address: str, epoll: select.epoll) -> None:
+        super().__init__(address, epoll)
+        self.serials: dict[zmtp.Connection, int] = {}
+        self.by_serial: dict[int, zmtp.Connection] = {}
+
+    def introduce(self, connection: zmtp.Connection, serial: int) -> None:
+        self.know(connection)
+        self.serials[connection] = serial
+        self.by_serial[serial] = connection
+
+    def forget(self, serial: int) -> None:
+        connection = self.by_serial.pop(serial, None)
+        if connection is not None:
+            del self.serials[connection]
+            self.close(connection)
+
+    def send(self, serial: int, message: Any, bodies: list[bytes]) -> bool:
+        """Drops what is for a peer that is gone, False then: the supervisor tells of its death."""
+        connection = self.by_serial.get(serial)
+        return connection is not None and self.write(connection, [wire.encode(message), *bodies])
+
+    def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
+        for some in cut(rows):
+            self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
+
+    def read_all_of(self, serial: int) -> None:
+        """What a dead peer has sent, which is all here."""
+        connection = self.by_serial.get(serial)
+        while connection is not None and self.read(connection):
+            pass

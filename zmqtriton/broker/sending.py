@@ -1,0 +1,109 @@
+"""What the core decided becomes messages: what goes first, and what waits for company.
+
+Called by the service at the end of each turn, so that what is for the same destination travels
+together. Knows the routers and the lifeline; decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from zmqtriton.broker.core import Core
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.router import Router, cut
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline
+
+_log = logging.getLogger(__name__)
+
+#: A serial number that no process has.
+SUPERVISOR = 0
+#: A release waits so long for a message that goes to the same owner anyway, and need not wake it.
+_RELEASE_WITHIN_NS = 5_000_000
+
+
+class Sending:
+    """`requests` leads to frontends and to models that ask, `stubs` to those that execute."""
+
+    def __init__(self, core: Core, lifeline: Lifeline, requests: Router, stubs: Router) -> None:
+        self._core = core
+        self._lifeline = lifeline
+        self._requests = requests
+        self._stubs = stubs
+        #: When releases that wait for company leave without; 0: there are none.
+        self.release_at_ns = 0
+
+    def flush(self) -> None:
+        """Sends what the core decided."""
+        outbox = self._core.outbox
+        while outbox.warnings:
+            _log.warning("%s", outbox.warnings.pop(0))
+        while outbox.supervisor:
+            self._lifeline.send(outbox.supervisor.pop(0))
+        if outbox.has_blocks:
+            self._flush_blocks(outbox)
+        if outbox.works or outbox.abandons or outbox.grants or outbox.answers:
+            self._flush_stubs(outbox)
+        if outbox.replies or outbox.asides:
+            self._flush_requests(outbox)
+
+    def _flush_blocks(self, outbox: Outbox) -> None:
+        """Before anything else, so that who is to write or to forget knows it. What is for owners
+        that have yet to say hello waits."""
+        for owner in [owner for owner in outbox.leases if self._can_reach(owner)]:
+            self._send_blocks(owner, wire.Lease, outbox.leases.pop(owner))
+        now_ns = time.monotonic_ns()
+        waiting = due = [owner for owner in outbox.releases if self._can_reach(owner)]
+        if not self.release_at_ns or now_ns < self.release_at_ns:
+            met = outbox.works.keys() | outbox.replies.keys()
+            due = [owner for owner in waiting if owner in met]
+        for owner in due:
+            self._send_blocks(owner, wire.Release, outbox.releases.pop(owner))
+        if len(due) == len(waiting):
+            self.release_at_ns = 0
+        elif not self.release_at_ns:
+            self.release_at_ns = now_ns + _RELEASE_WITHIN_NS
+        settled, outbox.settled = outbox.settled, []
+        for owner in settled:
+            self._router_to(owner).send(owner, wire.Settled(), [])
+
+    def _router_to(self, owner: int) -> Router:
+        """Where it hears of its blocks."""
+        peer = self._core.peers.get(owner)
+        return self._stubs if peer is not None and peer.role == "stub" else self._requests
+
+    def _can_reach(self, owner: int) -> bool:
+        """Whether it has said hello; what is for the dead need not wait either."""
+        return owner not in self._core.peers or owner in self._router_to(owner).by_serial
+
+    def _send_blocks(self, owner: int, kind: Any, blocks: list[wire.Block]) -> None:
+        for piece in cut(blocks):
+            self._router_to(owner).send(owner, kind(piece), [])
+
+    def _flush_stubs(self, outbox: Outbox) -> None:
+        works, outbox.works = outbox.works, {}
+        for serial, rows in works.items():
+            self._stubs.send_rows(serial, wire.Execute, rows)
+        abandons, outbox.abandons = outbox.abandons, {}
+        for serial, routes in abandons.items():
+            for some in cut(routes):
+                self._stubs.send(serial, wire.Abandon(some), [])
+        consumed, outbox.grants = outbox.grants, {}
+        for serial, allowed in consumed.items():
+            for some in cut(allowed):
+                self._stubs.send(serial, wire.Consumed(some), [])
+        while outbox.answers:
+            self._stubs.send(*outbox.answers.pop(0), [])
+
+    def _flush_requests(self, outbox: Outbox) -> None:
+        replies, outbox.replies = outbox.replies, {}
+        for serial, answers in replies.items():
+            self._requests.send_rows(serial, wire.Replies, answers)
+        while outbox.asides:
+            serial, answer = outbox.asides.pop(0)
+            if serial == SUPERVISOR:
+                self._lifeline.send(answer)
+            else:
+                self._requests.send(serial, answer, [])
