@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from zmqtriton.supervisor import gpus
-from zmqtriton.supervisor.gpus import Gpu, NvmlError, nvml_gpus, visible_gpus
+from zmqtriton.supervisor.gpus import Gpu, NvmlError, nvml_gpus, used_share, visible_gpus
 
 THREE = [Gpu("GPU-aa11", 7.0), Gpu("GPU-ab22", 9.0), Gpu("GPU-cc33", 5.2)]
 
@@ -45,6 +45,26 @@ def test_gpus_that_are_too_old_are_left_out_and_the_others_keep_their_numbers() 
     assert (1, 2) == visible_gpus(6.0, environment, lambda: THREE)
 
 
+def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
+    asked: list[str] = []
+
+    def ask(uuid: str) -> tuple[int, int]:
+        asked.append(uuid)
+        return 30, 120
+
+    shares = [used_share(n, {"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: THREE, ask) for n in (0, 1, 2)]
+
+    assert [0.25, 0.25, None] == shares
+    assert ["GPU-cc33", "GPU-aa11"] == asked
+
+
+def test_what_is_in_use_is_unknown_where_the_library_fails() -> None:
+    def fail(uuid: str) -> tuple[int, int]:
+        raise NvmlError("nvmlDeviceGetMemoryInfo returned 3")
+
+    assert None is used_share(0, {}, lambda: THREE, fail)
+
+
 @pytest.mark.parametrize("error", [OSError("no library"), NvmlError("nvmlInit_v2 returned 9")])
 def test_without_a_driver_there_are_none(error: Exception) -> None:
     def fail() -> Sequence[Gpu]:
@@ -72,3 +92,6 @@ def test_a_gpu_is_found_by_its_uuid() -> None:
     assert first.uuid.startswith("GPU-")
     assert first.capability >= 5.0
     assert (0,) == visible_gpus(environment={"CUDA_VISIBLE_DEVICES": first.uuid})
+    share = used_share(0, {"CUDA_VISIBLE_DEVICES": first.uuid})
+    assert share is not None
+    assert 0 < share < 1

@@ -56,10 +56,11 @@ class World:
     """A server. `stubs` says per model what its stubs do: LOADS, HANGS, or why they fail."""
 
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
-        """Beside `settings` it is how the supervisor is told to work."""
+        """Beside `settings` and `used_share` it is how the supervisor is told to work."""
         policy.setdefault("roles", ROLES)
         settings = policy.pop("settings", "{}")
-        server = Server("/run/x", settings, lambda: b"0123456789abcdef")
+        used_share = policy.pop("used_share", lambda gpu: None)
+        server = Server("/run/x", settings, lambda: b"0123456789abcdef", used_share=used_share)
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
         self.stubs: dict[str, str] = {}

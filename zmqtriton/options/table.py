@@ -367,8 +367,6 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.other("gpu:fraction", read.pair(read.integer, read.number, ":"))(
             "model-load-gpu-limit",
             "Share of a GPU's memory in use above which nothing more is loaded.",
-            _PENDING,
-            why="what GPUs have in use is not asked",
         ),
     ),
     "DEPRECATED": (

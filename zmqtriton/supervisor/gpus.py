@@ -1,4 +1,5 @@
-"""Which GPUs models may use, as CUDA would number them; asked once, when the server starts.
+"""Which GPUs models may use, as CUDA would number them; asked once, when the server starts. And
+what of their memory is in use, where the operator limits that.
 
 NVIDIA's management library tells, called by ctypes: it comes with the driver, needs no package, and
 takes no memory of a GPU. Without it, or without a GPU that it may see, there are none.
@@ -43,6 +44,24 @@ def visible_gpus(
         return ()
     chosen = _choose(found, environment.get("CUDA_VISIBLE_DEVICES"))
     return tuple(i for i, gpu in enumerate(chosen) if gpu.capability >= min_capability)
+
+
+def used_share(
+    number: int,
+    environment: Mapping[str, str] = os.environ,
+    find: Callable[[], Sequence[Gpu]] | None = None,
+    ask: Callable[[str], tuple[int, int]] | None = None,
+) -> float | None:
+    """What part of the memory of the GPU with that number is in use; None where nobody tells."""
+    try:
+        chosen = _choose((find or nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES"))
+        if not 0 <= number < len(chosen):
+            return None
+        used, total = (ask or _nvml_memory)(chosen[number].uuid)
+    except (OSError, NvmlError) as error:
+        _log.warning("what GPU %d has in use is not known: %s", number, error)
+        return None
+    return used / total if total else None
 
 
 def _choose(found: Sequence[Gpu], visible: str | None) -> list[Gpu]:
@@ -90,6 +109,23 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     get = nvml.nvmlDeviceGetCudaComputeCapability
     _call(get, device, ctypes.byref(major), ctypes.byref(minor))
     return Gpu(uuid.value.decode("ascii", "replace"), major.value + minor.value / 10)
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+def _nvml_memory(uuid: str) -> tuple[int, int]:
+    """Bytes in use, and in all."""
+    nvml = ctypes.CDLL(_LIBRARY)
+    _call(nvml.nvmlInit_v2)
+    try:
+        device, memory = ctypes.c_void_p(), _Memory()
+        _call(nvml.nvmlDeviceGetHandleByUUID, uuid.encode(), ctypes.byref(device))
+        _call(nvml.nvmlDeviceGetMemoryInfo, device, ctypes.byref(memory))
+        return memory.total - memory.free, memory.total
+    finally:
+        nvml.nvmlShutdown()
 
 
 def _call(function: Any, *arguments: Any) -> None:

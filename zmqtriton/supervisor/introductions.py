@@ -31,6 +31,8 @@ class Server(NamedTuple):
     new_token: Callable[[], bytes]
     #: What is told to one role alone, over the settings.
     private: Mapping[str, Mapping[str, Any]] = {}
+    #: What part of a GPU's memory is in use; None: nobody knows.
+    used_share: Callable[[int], float | None] = lambda gpu: None
 
 
 class Introductions:
@@ -42,6 +44,7 @@ class Introductions:
         self._acknowledgements = acknowledgements
         self._replay = Replay()
         self.resources = Resources(json.loads(server.settings))
+        self.resources.gpus.used_share = server.used_share
         #: Counts the brokers.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}

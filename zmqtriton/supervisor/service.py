@@ -38,7 +38,7 @@ from zmqtriton.supervisor.births import Order
 from zmqtriton.supervisor.children import Children
 from zmqtriton.supervisor.control_socket import ControlSocket
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.gpus import visible_gpus
+from zmqtriton.supervisor.gpus import used_share, visible_gpus
 from zmqtriton.supervisor.host_policies import cores_of
 from zmqtriton.supervisor.introductions import Server
 from zmqtriton.supervisor.listeners import PortError
@@ -111,7 +111,9 @@ class Service:
         self._regions = RegionFiles()
         settings, private = secrets.split(self._settings())
         server = Server(
-            *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)), private
+            *(str(directory.path), json.dumps(settings), lambda: os.urandom(_TOKEN_BYTES)),
+            private,
+            used_share,
         )
         self._notifier = systemd.notifier(os.environ, os.getpid())
         rules = dataclasses.replace(
