@@ -33,7 +33,7 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def talk(port: int, data: bytes, patience_s: float = 20.0, *, is_half_closed: bool = False) -> Talk:
+def talk(port: int, data: bytes, patience_s: float = 60.0, *, is_half_closed: bool = False) -> Talk:
     """Sends all and reads until the server closes, or nothing more has come for that long."""
     received: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port)) as connection:

@@ -182,7 +182,7 @@ class Server:
     def status(self, path: str) -> int:
         """The HTTP status of a GET; 0 if nobody answers."""
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             with error:

@@ -8,10 +8,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+#: The limits are there for what never comes. Whatever a test thinks that something takes, the
+#: machine may be busy with something else.
+_LEAST_S = 60.0
+
 
 def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
-    """The first true value of predicate; an AssertionError if there is none in that time."""
-    deadline = time.monotonic() + within_s
+    """The first true value of predicate; an AssertionError if there is none in that time, or in a
+    minute. With 0 there is one look."""
+    deadline = time.monotonic() + (max(within_s, _LEAST_S) if within_s else 0.0)
     pause = 0.005
     while True:
         value = predicate()

@@ -65,7 +65,7 @@ class TlsServer(Server):
     def status(self, path: str) -> int:
         try:
             with urllib.request.urlopen(
-                f"{self.url}{path}", timeout=5, context=self.context
+                f"{self.url}{path}", timeout=30, context=self.context
             ) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
