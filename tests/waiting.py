@@ -16,7 +16,8 @@ _LEAST_S = 60.0
 def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
     """The first true value of predicate; an AssertionError if there is none in that time, or in a
     minute. With 0 there is one look."""
-    deadline = time.monotonic() + (max(within_s, _LEAST_S) if within_s else 0.0)
+    within_s = max(within_s, _LEAST_S) if within_s else within_s
+    deadline = time.monotonic() + within_s
     pause = 0.005
     while True:
         value = predicate()
