@@ -22,6 +22,16 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.system
 
 _STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+_ENSEMBLE = """
+platform: "ensemble"
+max_batch_size: 4
+input [ { name: "VALUE" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "SUM" data_type: TYPE_INT32 dims: [ 1 ] } ]
+ensemble_scheduling { step [ {
+  model_name: "long" model_version: -1
+  input_map { key: "VALUE" value: "VALUE" } output_map { key: "SUM" value: "SUM" }
+} ] }
+"""
 #: Asks as one sequence or another, with flags; its sum, or the error.
 Ask = Callable[[int, int], int | str]
 
@@ -30,7 +40,10 @@ Ask = Callable[[int, int], int | str]
 def server(tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path / "s", models=["sequences", "add_sub"])
     _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 300000"))
-    _vary(server, "long", ("microseconds: 5000000", "microseconds: 600000000"))
+    more_slots = "max_batch_size: 4", "max_batch_size: 8"
+    _vary(server, "long", ("microseconds: 5000000", "microseconds: 600000000"), more_slots)
+    (server.repository / "around" / "1").mkdir(parents=True)
+    (server.repository / "around" / "config.pbtxt").write_text(_ENSEMBLE)
     with server:
         yield server
 
@@ -47,10 +60,10 @@ def _exit_code(server: Server) -> int:
     return server.process.wait(60)
 
 
-def _over_http(client: httpclient.InferenceServerClient) -> Ask:
+def _over_http(client: httpclient.InferenceServerClient, model: str = "long") -> Ask:
     def ask(sequence: int, flags: int) -> int | str:
         try:
-            return _ask(client, "long", sequence, flags).sum
+            return _ask(client, model, sequence, flags).sum
         except InferenceServerException as error:
             return f"{error.status()} {error.message()}"
 
@@ -116,16 +129,16 @@ def test_sequences_that_are_open_end_in_order_and_all_else_is_refused(server: Se
     with kept, calls, streams:
         clients: list[Ask] = [
             *(_over_http(kept), _anew_over_http(server)),
-            *(_over_grpc(calls), _on_a_stream(streams)),
+            *(_over_http(kept, "around"), _over_grpc(calls), _on_a_stream(streams)),
         ]
-        assert [1] * 4 == [ask(n, _START) for n, ask in enumerate(clients, start=1)]
+        assert [1] * 5 == [ask(n, _START) for n, ask in enumerate(clients, start=1)]
         _ask(kept, "hasty", 1, _START)  # and nobody ends it
 
         _stop(server)
 
-        assert [2] * 4 == [ask(n, 0) for n, ask in enumerate(clients, start=1)]
+        assert [2] * 5 == [ask(n, 0) for n, ask in enumerate(clients, start=1)]
         refusals = [str(ask(9, _START)) for ask in clients]
-        told = [f"503 {_STOPPING}"] * 2 + [f"StatusCode.UNAVAILABLE {_STOPPING}", _STOPPING]
+        told = [f"503 {_STOPPING}"] * 3 + [f"StatusCode.UNAVAILABLE {_STOPPING}", _STOPPING]
         assert told == refusals
         assert f"503 {_STOPPING}" == _plain(kept)
         assert ("400", _must_start(9, "long")) == _error(kept, "long", 9)
@@ -133,10 +146,10 @@ def test_sequences_that_are_open_end_in_order_and_all_else_is_refused(server: Se
             server.status(path) for path in ("/v2/health/live", "/v2/models/long/ready")
         ]
         assert not calls.is_server_ready()
-        said = "Model 'long' (version 1) has 4 in-flight inferences"
+        said = "Model 'long' (version 1) has 5 in-flight inferences"
         eventually(lambda: said in server.log_text(), 20, "who has them")
 
-        assert [3] * 4 == [ask(n, _END) for n, ask in enumerate(clients, start=1)]
+        assert [3] * 5 == [ask(n, _END) for n, ask in enumerate(clients, start=1)]
         assert 0 == _exit_code(server)
 
 
