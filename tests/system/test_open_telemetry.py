@@ -268,11 +268,12 @@ def test_without_a_collector_requests_are_answered_and_spans_wait_for_it(
 def test_who_exports_may_die_and_is_started_again(server: Server, collector: Collector) -> None:
     (dead,) = server.pids()["tracer"]
     os.kill(dead, signal.SIGKILL)
-
-    infer(server, "identity_fp32", "while nobody exports")
+    assert "error" not in infer(server, "identity_fp32", "while nobody exports")
     eventually(lambda: server.pids().get("tracer", [dead]) != [dead], 30, "another one")
 
-    collector.of_request("while nobody exports")
+    infer(server, "identity_fp32", "to the next one")
+
+    collector.of_request("to the next one")
 
 
 @pytest.mark.row("I21")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.tracing import gathering
-from zmqtriton.tracing.gathering import LINGER_S, Gathering
+from zmqtriton.tracing.gathering import LINGER_S, MOST_LINGER_S, Gathering
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -46,13 +46,30 @@ def test_two_requests_of_one_client_under_the_same_trace_are_two() -> None:
     assert [("1", 1), ("2", 1)] == [(s.model, len(s.children)) for s in whole]
 
 
+def test_what_a_trace_is_known_to_lack_is_waited_for_but_not_for_ever() -> None:
+    found = Gathering()
+    found.take(name(1), end(), 1, 0.0)
+    found.take(name(4), end(), 1, 0.0)
+    assert [] == found.whole(LINGER_S)  # the broker has told nothing yet
+
+    for span, above in ((2, 1), (3, 2), (5, 4)):
+        found.take(name(span), {"parent": f"{above:016x}", "executed": span != 2}, 1, 0.4)
+    assert [] == found.whole(2 * LINGER_S)  # nor has the stub of either
+
+    found.take(name(3), {"marks": [["COMPUTE_START", 1], ["COMPUTE_END", 2]]}, 1, 1.0)
+    assert [f"{1:016x}"] == [trace.id for trace in found.whole(1.0)]
+    assert [] == found.whole(MOST_LINGER_S - 0.1)
+    assert [f"{4:016x}"] == [trace.id for trace in found.whole(MOST_LINGER_S)]
+    assert None is found.next_s()
+
+
 def test_no_more_are_whole_than_are_wanted_whoever_has_chosen_them() -> None:
     found = Gathering()
 
     for span in range(1, 5):
         found.take(name(span), end(count=2), 1, 0.0)
 
-    assert 2 == len(found.whole(LINGER_S))
+    assert 2 == len(found.whole(MOST_LINGER_S))
 
 
 def test_what_nobody_ends_goes_when_room_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:

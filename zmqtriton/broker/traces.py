@@ -34,6 +34,7 @@ class Traces:
             "is_root": is_client,
             "model": generation.model,
             "version": generation.version,
+            "executed": request.instance is not None,
             "marks": marks,
         }
         if request.error:

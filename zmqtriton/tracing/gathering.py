@@ -1,7 +1,8 @@
 """Puts traces together from what several processes have seen of them. Does no I/O.
 
 A trace is whole a moment after its frontend has said that its request is answered, for others may
-still be telling of it. What nobody ever ends, since a frontend has died, goes when room is needed.
+still be telling of it; later where it shows that something is missing. What nobody ever ends, since
+a frontend has died, goes when room is needed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 
 from zmqtriton_floor.spans import span_of
 
-#: So long after its end more may come of a trace.
+#: So long after its end more may come of a trace, and so long what it lacks is waited for.
 LINGER_S = 0.3
+MOST_LINGER_S = 5.0
 #: Of spans that wait for their trace to be whole, in all.
 MAX_SPANS = 50_000
 MAX_BYTES = 64 << 20
@@ -37,7 +39,10 @@ class Span:
     tensors: list[dict[str, Any]] = field(default_factory=list)
     #: Requests that were made while it was executed, or its steps.
     children: list[Span] = field(default_factory=list)
-    #: Of a file that has it.
+    #: A stub has had it, and will tell when it began and ended.
+    was_executed: bool = False
+    #: Of a client's request: how long it may lack something, and of a file that has it.
+    until_s: float = 0.0
     log_frequency: int = 0
     #: Of all that was told of it.
     bytes: int = 0
@@ -56,6 +61,7 @@ class Span:
         self.version = told.get("version", self.version)
         self.request_id = told.get("request_id", self.request_id)
         self.error = told.get("error", self.error)
+        self.was_executed = told.get("executed", self.was_executed)
         # A request that is executed in several steps was given to its model first, and left last.
         for name, ns in told.get("marks", ()):
             is_start = name.endswith("_START") and name in self.marks
@@ -79,6 +85,22 @@ class _Known:
         if span.parent != before and "root" not in told:
             self.below.setdefault(span.parent, []).append(span.id)
         return span
+
+    def is_complete(self, root: str) -> bool:
+        """As far as what is known of it tells: a client's request has reached the broker, and each
+        that was executed has its times."""
+        todo = list(self.below.get(root, ()))
+        seen = {root}  # a model may tell of circles
+        while todo:
+            own = todo.pop()
+            span = self.spans.get(own)
+            if span is None or own in seen:
+                continue
+            seen.add(own)
+            if span.was_executed and "COMPUTE_END" not in span.marks:
+                return False
+            todo += self.below.get(own, ())
+        return len(seen) > 1
 
     def take_out(self, root: str) -> Span:
         """With all that is below."""
@@ -117,10 +139,13 @@ class Gathering:
         self._bytes += size
         if "root" in told:
             span.log_frequency = told["log_frequency"]
-            end = (now_s + LINGER_S, next(self._order), trace[3:35], span.id)
-            heapq.heappush(self._ends, end)
+            span.until_s = now_s + MOST_LINGER_S
+            self._look_at(now_s + LINGER_S, trace[3:35], span.id)
         while self._spans > MAX_SPANS or self._bytes > MAX_BYTES:
             self._drop(next(iter(self._known)))
+
+    def _look_at(self, time_s: float, trace: str, root: str) -> None:
+        heapq.heappush(self._ends, (time_s, next(self._order), trace, root))
 
     def _is_counted(self, told: dict[str, Any]) -> bool:
         """Whether as many are wanted; each frontend alone knows of its own only."""
@@ -135,7 +160,7 @@ class Gathering:
         return True
 
     def next_s(self) -> float | None:
-        """When whole() has something."""
+        """When whole() may have something."""
         return self._ends[0][0] if self._ends else None
 
     def whole(self, now_s: float) -> list[Span]:
@@ -145,6 +170,10 @@ class Gathering:
             _, _, trace, root = heapq.heappop(self._ends)
             known = self._known.get(trace)
             if known is not None and root in known.spans:
+                until_s = known.spans[root].until_s
+                if now_s < until_s and not known.is_complete(root):
+                    self._look_at(min(now_s + LINGER_S, until_s), trace, root)
+                    continue
                 found.append(known.take_out(root))
                 self._forget(found[-1:])
                 if not known.spans:
