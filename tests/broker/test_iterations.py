@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.test_sequences import S2, F, S, Sequences, _config, _must_start, _stateful
+from tests.broker.sequences import S2, F, S, Sequences, must_start, sequence_config, stateful
 from tests.broker.world import Page
 from zmqtriton.broker.sequences import FILLERS
 from zmqtriton_floor import wire
@@ -19,7 +19,7 @@ _OLDEST: dict[str, Any] = {"direct": None, "oldest": {"max_candidate_sequences":
 
 
 def _iterative(slots: int = 4, **batching: Any) -> dict[str, Any]:
-    return _config(slots=slots, iterative_sequence=True, **batching)
+    return sequence_config(slots=slots, iterative_sequence=True, **batching)
 
 
 def _batch(world: Sequences, serial: int = S) -> list[wire.Work]:
@@ -116,7 +116,7 @@ def test_a_client_that_names_a_sequence_must_start_it(flags: int) -> None:
 
     own_id = world.send(7, flags)
 
-    assert (InvalidArgument.number, _must_start(7)) == world.error(own_id)
+    assert (InvalidArgument.number, must_start(7)) == world.error(own_id)
 
 
 def test_more_than_one_inference_in_a_request_is_refused() -> None:
@@ -236,7 +236,7 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
 
 
 def test_states_of_such_requests_need_no_word_when_they_are_over() -> None:
-    world = Sequences(_stateful(iterative_sequence=True))
+    world = Sequences(stateful(iterative_sequence=True))
     world.send(0)
 
     _return(world, _batch(world), 1)

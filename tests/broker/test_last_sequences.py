@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.ensembles import ensemble, step
-from tests.broker.test_sequences import _IDLE_NS, BODY, S2, F, S, Sequences, _config
+from tests.broker.sequences import BODY, IDLE_NS, S2, F, S, Sequences, sequence_config
 from tests.broker.world import request
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
@@ -28,14 +28,14 @@ class Stopping(Sequences):
 
 def _begun(**batching: Any) -> Stopping:
     """Sequence 5 has begun, and nothing of it is under way."""
-    world = Stopping(_config(**batching))
+    world = Stopping(sequence_config(**batching))
     world.send(5, START)
     world.finish(S)
     return world
 
 
 def test_where_no_sequence_is_open_none_is_waited_for() -> None:
-    world = Stopping(_config())
+    world = Stopping(sequence_config())
     world.send(5, START | END)
 
     world.stop()
@@ -62,7 +62,7 @@ def test_an_open_sequence_goes_on_until_its_end_has_come() -> None:
 def test_an_idle_sequence_is_waited_for_no_longer_than_it_may_be_idle() -> None:
     world = _begun()
     world.stop()
-    world.tick(_IDLE_NS - 1)
+    world.tick(IDLE_NS - 1)
     assert 0 == world.said_over()
 
     world.tick(1)
@@ -94,7 +94,7 @@ def test_one_that_is_lost_with_its_stub_is_not_waited_for() -> None:
 
 
 def test_a_broker_that_takes_over_knows_of_none() -> None:
-    world = Stopping(_config(), epoch=2)
+    world = Stopping(sequence_config(), epoch=2)
 
     world.stop()
 
@@ -103,7 +103,7 @@ def test_a_broker_that_takes_over_knows_of_none() -> None:
 
 def test_one_of_a_model_that_was_loaded_anew_is_waited_for() -> None:
     world = _begun()
-    world.serve(2, config=_config())
+    world.serve(2, config=sequence_config())
     world.stub(S2, generation=2)
     world.core.retire(wire.Retire(1))
     world.stop()
@@ -115,7 +115,7 @@ def test_one_of_a_model_that_was_loaded_anew_is_waited_for() -> None:
 
 
 def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
-    world = Stopping(_config(), S)
+    world = Stopping(sequence_config(), S)
     world.serve(2, config={"name": "m"})
     world.stub(S2, generation=2)
 
@@ -127,7 +127,7 @@ def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
 
 
 def test_a_sequence_behind_an_ensemble_is_the_client_s() -> None:
-    world = Stopping(_config())
+    world = Stopping(sequence_config())
     config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
     world.core.serve(wire.Serve(2, "e", 1, json.dumps(config)))
     body = wire.encode_body(wire.RequestBody("", {}, [], [wire.Tensor("x", 8, [1, 2], bytes(8))]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.broker.test_sequences import _IDLE_NS, F, S, Sequences, _config
+from tests.broker.sequences import IDLE_NS, F, S, Sequences, sequence_config
 from zmqtriton.broker.sequences import FILLERS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
@@ -31,7 +31,7 @@ def _kept(world: Sequences) -> int:
 
 
 def test_each_gets_its_slot_when_those_before_it_have_been_idle() -> None:
-    world = Sequences(_config(slots=4))
+    world = Sequences(sequence_config(slots=4))
     ids = _flood(world, 2000)
     answered = 0
 
@@ -39,19 +39,19 @@ def test_each_gets_its_slot_when_those_before_it_have_been_idle() -> None:
         began = [work for work in world.finish(S) if work.id < FILLERS]
         assert 1 <= len(began) <= 4
         answered += len(began)
-        world.tick(_IDLE_NS + 1)
+        world.tick(IDLE_NS + 1)
 
     assert all(not final.code for own_id in ids for final in world.finals(F, own_id))
     assert 0 == _kept(world)
 
 
 def test_nothing_is_kept_of_those_whose_clients_leave() -> None:
-    world = Sequences(_config(slots=4))
+    world = Sequences(sequence_config(slots=4))
     ids = _flood(world)
 
     world.cancel(F, *ids)
     world.finish(S)
-    world.tick(_IDLE_NS + 1)
+    world.tick(IDLE_NS + 1)
 
     assert 0 == _kept(world)
     later = world.send(1, START)
@@ -59,7 +59,7 @@ def test_nothing_is_kept_of_those_whose_clients_leave() -> None:
 
 
 def test_those_that_wait_too_long_are_refused_and_nothing_is_kept() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     ids = [world.send(number, START, timeout_us=1000) for number in range(1, MANY + 1)]
 
     world.tick(2_000_000)
@@ -68,12 +68,12 @@ def test_those_that_wait_too_long_are_refused_and_nothing_is_kept() -> None:
     assert MANY - 1 == len(refused)
     assert {Unavailable.number} == {world.error(own_id)[0] for own_id in refused}
     world.finish(S)
-    world.tick(_IDLE_NS + 1)
+    world.tick(IDLE_NS + 1)
     assert 0 == _kept(world)
 
 
 def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() -> None:
-    config = {**_config(), "parameters": {"max_requests": {"string_value": "100"}}}
+    config = {**sequence_config(), "parameters": {"max_requests": {"string_value": "100"}}}
     world = Sequences(config)
 
     ids = _flood(world)
@@ -91,7 +91,7 @@ def test_beyond_the_bound_of_the_model_they_are_refused_at_once_and_counted() ->
 
 
 def test_of_those_that_are_lost_only_so_many_are_remembered() -> None:
-    world = Sequences(_config(slots=1))
+    world = Sequences(sequence_config(slots=1))
     ids = _flood(world)
 
     world.cancel(F, *ids[1:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.test_sequences import _IDLE_NS, S2, S, Sequences, _config, _must_start
+from tests.broker.sequences import IDLE_NS, S2, S, Sequences, must_start, sequence_config
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END as END
@@ -17,10 +17,10 @@ def _is_drained(world: Sequences, generation: int = 1) -> bool:
 
 def _reloaded() -> Sequences:
     """Sequence 5 has begun at S, and then the model was loaded again, which S2 serves."""
-    world = Sequences(_config(slots=2))
+    world = Sequences(sequence_config(slots=2))
     world.send(5, START)
     world.finish(S)
-    world.serve(2, config=_config(slots=2))
+    world.serve(2, config=sequence_config(slots=2))
     world.stub(S2, generation=2)
     world.core.retire(wire.Retire(1))
     world.take()
@@ -44,13 +44,13 @@ def test_a_sequence_goes_on_where_it_began_until_it_ends() -> None:
     world.finish(S)
 
     assert _is_drained(world)
-    assert (InvalidArgument.number, _must_start(5)) == world.error(_send_to_new(world, 5))
+    assert (InvalidArgument.number, must_start(5)) == world.error(_send_to_new(world, 5))
 
 
 @pytest.mark.row("E78")
 def test_what_was_replaced_waits_for_idle_sequences_no_longer_than_they_may_be_idle() -> None:
     world = _reloaded()
-    world.tick(_IDLE_NS - 1)
+    world.tick(IDLE_NS - 1)
     assert not _is_drained(world)
 
     world.tick(1)
@@ -74,7 +74,7 @@ def test_a_sequence_that_begins_anew_at_the_successor_is_over_where_it_began() -
     late = _send_to_new(world, 5)
 
     assert _is_drained(world)
-    assert (InvalidArgument.number, _must_start(5)) == world.error(late)
+    assert (InvalidArgument.number, must_start(5)) == world.error(late)
     assert [] == world.given(S)
 
 
@@ -90,7 +90,7 @@ def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_succe
 
 
 def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
     world.finish(S)
 
@@ -115,7 +115,7 @@ def test_nor_for_those_of_what_it_had_replaced(is_removed: bool) -> None:
 
 def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() -> None:
     world = _reloaded()
-    world.serve(3, config=_config(slots=2))
+    world.serve(3, config=sequence_config(slots=2))
     world.stub(4, generation=3)
     world.core.retire(wire.Retire(2))
     world.take()

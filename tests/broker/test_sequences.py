@@ -6,70 +6,22 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import World, request
-from zmqtriton.broker.sequences import FILLERS
+from tests.broker.sequences import (
+    BODY,
+    IDLE_NS,
+    S2,
+    F,
+    S,
+    Sequences,
+    must_start,
+    sequence_config,
+    stateful,
+)
+from tests.broker.world import request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
-
-F, S, S2 = 1, 2, 3
-_IDLE_NS = 5_000_000_000
-_FP32, _INT32 = 11, 8
-BODY = wire.encode_body(
-    wire.RequestBody("r", {}, ["O"], [wire.Tensor("I", _INT32, [1, 2], b"\1\0\0\0\2\0\0\0")])
-)
-_CONTROLS = [
-    {"name": "S", "control": [{"int32_false_true": [0, 1]}]},
-    {"name": "R", "control": [{"kind": "CONTROL_SEQUENCE_READY", "fp32_false_true": [0.0, 1.0]}]},
-    {"name": "E", "control": [{"kind": "CONTROL_SEQUENCE_END", "bool_false_true": [False, True]}]},
-    {"name": "C", "control": [{"kind": "CONTROL_SEQUENCE_CORRID", "data_type": "TYPE_UINT64"}]},
-]
-
-
-def _config(slots: int = 1, **batching: Any) -> dict[str, Any]:
-    idle = {"max_sequence_idle_microseconds": str(_IDLE_NS // 1000)}
-    return {
-        "name": "m",
-        "max_batch_size": slots,
-        "input": [{"name": "I", "data_type": "TYPE_INT32", "dims": [2]}],
-        "sequence_batching": {"direct": {}, "control_input": _CONTROLS, **idle, **batching},
-    }
-
-
-class Sequences(World):
-    """One model, one frontend and some stubs."""
-
-    def __init__(self, config: dict[str, Any], *stubs: int, epoch: int = 1) -> None:
-        super().__init__()
-        self.core.begin(epoch)
-        self.serve(config=config)
-        self.frontend(F)
-        for serial in stubs or (S,):
-            self.stub(serial)
-        self.ids = iter(range(1, 1_000_000))
-
-    def send(self, sequence: int | str, flags: int = 0, **fields: Any) -> int:
-        own_id = next(self.ids)
-        row = request(own_id, correlation=sequence, flags=flags)._replace(**fields)
-        self.infer(F, row, body=BODY)
-        return own_id
-
-    def given(self, serial: int = S) -> list[int]:
-        """The requests that a stub has, 0 for those that fill empty slots."""
-        return [work.id if work.id < FILLERS else 0 for work in self.works.get(serial, [])]
-
-    def error(self, own_id: int) -> tuple[int, str]:
-        [final] = self.finals(F, own_id)
-        return final.code, final.text
-
-
-def _must_start(sequence: int | str) -> str:
-    return (
-        f"inference request for sequence {sequence} to model 'm' must specify the START flag on "
-        "the first request of the sequence"
-    )
-
 
 # --------------------------------------------------------------- admission
 
@@ -77,7 +29,7 @@ def _must_start(sequence: int | str) -> str:
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [0, ""])
 def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
 
     own_id = world.send(sequence, START)
 
@@ -89,7 +41,7 @@ def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [5, "five"])
 def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int | str) -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
 
     before = world.send(sequence)
     world.send(sequence, START)
@@ -99,13 +51,13 @@ def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int
     world.finish(S)
     after_answer = world.send(sequence)
 
-    refused = (InvalidArgument.number, _must_start(sequence))
+    refused = (InvalidArgument.number, must_start(sequence))
     assert [refused] * 3 == [world.error(i) for i in (before, after_end, after_answer)]
 
 
 @pytest.mark.row("E70")
 def test_more_than_one_inference_in_a_request_is_refused() -> None:
-    world = Sequences(_config(slots=4))
+    world = Sequences(sequence_config(slots=4))
 
     own_id = world.send(5, START, batch_size=2)
 
@@ -115,7 +67,7 @@ def test_more_than_one_inference_in_a_request_is_refused() -> None:
 
 @pytest.mark.row("E71")
 def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
     world.core.outbox.warnings = []
 
@@ -141,7 +93,7 @@ def _inputs(world: Sequences, position: int) -> dict[str, bytes]:
 
 @pytest.mark.row("E72")
 def test_control_tensors_follow_what_a_request_brings() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
 
     world.send(7, START)
     first = wire.decode_request(world.bodies[F, 1])
@@ -159,7 +111,7 @@ def test_control_tensors_follow_what_a_request_brings() -> None:
 
 @pytest.mark.row("E72")
 def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() -> None:
-    world = Sequences(_config(slots=4))
+    world = Sequences(sequence_config(slots=4))
     world.send(7, START)
     for sequence in (8, 9):  # while the instance executes
         world.send(sequence, START)
@@ -177,7 +129,7 @@ def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() ->
 
 
 def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
-    world = Sequences(_config(slots=2))
+    world = Sequences(sequence_config(slots=2))
     world.send(7, START)
     world.send(8, START)
     world.finish(S)
@@ -190,7 +142,7 @@ def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
 
 
 def test_sequences_are_spread_over_instances() -> None:
-    world = Sequences(_config(slots=2), S, S2)
+    world = Sequences(sequence_config(slots=2), S, S2)
 
     for sequence in (5, 6, 7):
         world.send(sequence, START)
@@ -202,7 +154,7 @@ def test_sequences_are_spread_over_instances() -> None:
 
 
 def test_what_has_other_shapes_goes_another_time() -> None:
-    world = Sequences(_config(slots=4))
+    world = Sequences(sequence_config(slots=4))
     world.send(1, START)
     world.send(2, START, batch_key=2)
     world.send(3, START, batch_key=3)
@@ -215,7 +167,7 @@ def test_what_has_other_shapes_goes_another_time() -> None:
 
 def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
     direct = {"minimum_slot_utilization": 0.5, "max_queue_delay_microseconds": "1000"}
-    world = Sequences(_config(slots=4, direct=direct))
+    world = Sequences(sequence_config(slots=4, direct=direct))
 
     world.send(1, START)
     assert [] == world.given()
@@ -234,7 +186,7 @@ def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
 
 @pytest.mark.row("E77")
 def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
-    world = Sequences(_config(slots=4))
+    world = Sequences(sequence_config(slots=4))
     sent = [world.send(5, START), world.send(5), world.send(5), world.send(5, END)]
 
     for own_id in sent:
@@ -246,7 +198,7 @@ def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
 
 @pytest.mark.row("E74")
 def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
     world.finish(S)
 
@@ -262,7 +214,7 @@ def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
 
 
 def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
-    world = Sequences(_config(slots=2))
+    world = Sequences(sequence_config(slots=2))
     sent = [world.send(5, START), world.send(5, END), world.send(5, START), world.send(5, END)]
     third = world.send(5, START | END)
 
@@ -273,26 +225,26 @@ def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
 
 @pytest.mark.row("E74")
 def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
     waiting = world.send(6, START)
-    world.tick(2 * _IDLE_NS)  # what is executed is not idle
+    world.tick(2 * IDLE_NS)  # what is executed is not idle
     world.finish(S)
 
-    world.tick(_IDLE_NS - 1)
+    world.tick(IDLE_NS - 1)
     assert [] == world.given()
     world.tick(1)
 
     assert [waiting] == world.given()
-    assert (InvalidArgument.number, _must_start(5)) == world.error(world.send(5))
+    assert (InvalidArgument.number, must_start(5)) == world.error(world.send(5))
 
 
 def test_each_request_begins_the_idle_time_anew() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
     for _ in range(3):
         world.finish(S)
-        world.tick(_IDLE_NS - 1)
+        world.tick(IDLE_NS - 1)
         last = world.send(5)
 
     assert [last] == world.given()
@@ -300,7 +252,7 @@ def test_each_request_begins_the_idle_time_anew() -> None:
 
 @pytest.mark.row("E74")
 def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
 
     first = world.send(6, START)
@@ -310,9 +262,9 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
 
     refused = (Unavailable.number, "timeout of the corresponding sequence has been expired")
     assert [refused] * 2 == [world.error(first), world.error(second)]
-    assert (InvalidArgument.number, _must_start(6)) == world.error(world.send(6))
+    assert (InvalidArgument.number, must_start(6)) == world.error(world.send(6))
     world.finish(S)
-    world.tick(_IDLE_NS)
+    world.tick(IDLE_NS)
     assert [other] == world.given()
 
 
@@ -321,7 +273,7 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
 
 @pytest.mark.row("E67")
 def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START)
     ids = [world.send(5) for _ in range(3)]
 
@@ -331,13 +283,13 @@ def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() 
     world.finish(S)
     assert [] == world.given()
     code, text = world.error(world.send(5))
-    assert (InvalidArgument.number, True) == (code, text.startswith(_must_start(5)))
+    assert (InvalidArgument.number, True) == (code, text.startswith(must_start(5)))
     again = world.send(5, START)
     assert [again] == world.given()
 
 
 def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
-    world = Sequences(_config())
+    world = Sequences(sequence_config())
     world.send(5, START | END)
     second = world.send(5, START | END)
     third = world.send(5, START | END)
@@ -349,7 +301,7 @@ def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
 
 
 def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> None:
-    world = Sequences(_config(slots=2))
+    world = Sequences(sequence_config(slots=2))
     world.send(5, START | END)
     world.cancel(F, world.send(5, START | END))
 
@@ -364,7 +316,7 @@ def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> Non
 
 
 def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> None:
-    world = Sequences(_config(slots=2), S, S2)
+    world = Sequences(sequence_config(slots=2), S, S2)
     executing, waiting = world.send(5, START), world.send(5)
 
     world.gone(S)
@@ -373,14 +325,14 @@ def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> Non
     assert [True, True] == [world.error(i)[1].endswith(cause) for i in (executing, waiting)]
     code, text = world.error(world.send(5))
     assert Unavailable.number == code
-    assert text.startswith(f"{_must_start(5)}, because an earlier one was lost: ")
+    assert text.startswith(f"{must_start(5)}, because an earlier one was lost: ")
     assert text.endswith(cause)
     again = world.send(5, START)
     assert [again] == world.given(S2)
 
 
 def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
-    world = Sequences(_config(slots=2), S)
+    world = Sequences(sequence_config(slots=2), S)
     world.send(5, START)
     waiting = [world.send(6, START), world.send(6, END)]
 
@@ -393,7 +345,7 @@ def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
 
 
 def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() -> None:
-    world = Sequences(_config(), epoch=2)
+    world = Sequences(sequence_config(), epoch=2)
 
     resent = world.send(5, START | wire.RESENT)
     later = world.send(5)
@@ -405,15 +357,15 @@ def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() ->
     assert Unavailable.number == world.error(later)[0]
     assert world.error(later)[1].endswith("the broker died while the sequence was going on")
     assert [new] == world.given()
-    world.tick(_IDLE_NS)
-    assert (InvalidArgument.number, _must_start(7)) == world.error(world.send(7))
+    world.tick(IDLE_NS)
+    assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7))
 
 
 # ------------------------------------------------------------------- oldest
 
 
 def _oldest(**strategy: Any) -> dict[str, Any]:
-    return _config(slots=4, direct=None, oldest={"max_candidate_sequences": 2, **strategy})
+    return sequence_config(slots=4, direct=None, oldest={"max_candidate_sequences": 2, **strategy})
 
 
 @pytest.mark.row("E73")
@@ -465,10 +417,6 @@ def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
 # ------------------------------------------------------------------- states
 
 
-def _stateful(**batching: Any) -> dict[str, Any]:
-    return _config(slots=2, state=[{"input_name": "I", "output_name": "O"}], **batching)
-
-
 def _over(world: Sequences, serial: int = S) -> list[int | str]:
     """The sequences that a stub was told are over; takes those words from what it has."""
     works = world.works.get(serial, [])
@@ -478,7 +426,7 @@ def _over(world: Sequences, serial: int = S) -> list[int | str]:
 
 @pytest.mark.row("E75")
 def test_a_stub_that_keeps_states_is_told_when_a_sequence_has_ended() -> None:
-    world = Sequences(_stateful())
+    world = Sequences(stateful())
     world.send(5, START)
     world.finish(S)
     world.send("five", START | END)
@@ -493,7 +441,7 @@ def test_a_stub_that_keeps_states_is_told_when_a_sequence_has_ended() -> None:
 
 @pytest.mark.row("E75")
 def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
-    world = Sequences(_stateful())
+    world = Sequences(stateful())
     world.send(5, START)
     world.send(6, START)
     waiting = world.send(6)
@@ -502,13 +450,13 @@ def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
     world.finish(S)
     cancelled = _over(world)
 
-    world.tick(_IDLE_NS)
+    world.tick(IDLE_NS)
 
     assert ([6], [5]) == (cancelled, _over(world))
 
 
 def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
-    world = Sequences(_stateful())
+    world = Sequences(stateful())
     world.send(5, START | END)
     second = world.send(5, START)
 
@@ -519,20 +467,20 @@ def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
 
 
 def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> None:
-    world = Sequences(_stateful(direct=None, oldest={"max_candidate_sequences": 2}))
+    world = Sequences(stateful(direct=None, oldest={"max_candidate_sequences": 2}))
     world.send(5, START)
     never = world.send(6, START)
     world.cancel(F, never)
     assert [] == _over(world)
 
-    plain = Sequences(_config())
+    plain = Sequences(sequence_config())
     plain.send(5, START | END)
     plain.finish(S)
     assert [] == _over(plain)
 
 
 def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() -> None:
-    world = Sequences(_config(slots=2))
+    world = Sequences(sequence_config(slots=2))
     world.send(5, START)
     waiting = world.send(6, START, timeout_us=10)
     world.gone(S)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.broker.test_sequences import BODY, F, Sequences
+from tests.broker.sequences import BODY, F, Sequences
 from tests.broker.world import request
 from zmqtriton.broker.sequences import FILLERS
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
-_IDLE_NS = 1_000_000
-_STEPS_NS = [0, 20_000, 100_000, 2 * _IDLE_NS]
+IDLE_NS = 1_000_000
+_STEPS_NS = [0, 20_000, 100_000, 2 * IDLE_NS]
 _IDS: list[int | str] = [1, 2, 3, 4, 5, "a", "b"]
 _STRATEGIES: list[tuple[int, dict[str, Any]]] = [
     (1, {"direct": {}}),
@@ -36,8 +36,8 @@ _STRATEGIES: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
-def _config(slots: int, strategy: dict[str, Any]) -> dict[str, Any]:
-    idle = {"max_sequence_idle_microseconds": str(_IDLE_NS // 1000)}
+def sequence_config(slots: int, strategy: dict[str, Any]) -> dict[str, Any]:
+    idle = {"max_sequence_idle_microseconds": str(IDLE_NS // 1000)}
     return {"name": "m", "max_batch_size": slots, "sequence_batching": {**strategy, **idle}}
 
 
@@ -48,7 +48,7 @@ class Day:
     def __init__(self, seed: int, slots: int, strategy: dict[str, Any]) -> None:
         self.random = random.Random(seed)
         self.slots = slots
-        self.world = Sequences(_config(slots, strategy), 2, 3)
+        self.world = Sequences(sequence_config(slots, strategy), 2, 3)
         self.serials = iter(range(4, 1_000_000))
         self.stubs = [2, 3]
         self.rows: dict[int, wire.Request] = {}
@@ -165,12 +165,12 @@ class Day:
             self.check()
             self.answer()
             self.check()
-            self.world.tick(_IDLE_NS)
+            self.world.tick(IDLE_NS)
             self.check()
         while self.owed:  # of what filled empty places
             self.answer()
-        self.world.tick(_IDLE_NS)
-        self.world.tick(_IDLE_NS)
+        self.world.tick(IDLE_NS)
+        self.world.tick(IDLE_NS)
 
         assert {1} == {len(self.world.finals(F, own_id)) for own_id in self.rows}
         generation = core.generations[1]
