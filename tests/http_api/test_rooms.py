@@ -112,6 +112,37 @@ def test_requests_of_all_sizes_are_answered_in_their_order() -> None:
     play(scenario)
 
 
+def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
+    count = (14 << 20) // 4
+    tensor = {**TENSOR, "shape": [count], "parameters": {"binary_data_size": 4 * count}}
+    header = json.dumps({**json.loads(HEADER), "inputs": [tensor]}).encode()
+    length = str(len(header))
+    whole = request(
+        "POST", INFER, header + bytes(4 * count), Inference_Header_Content_Length=length
+    )
+
+    async def scenario(house: House) -> None:
+        arena = Arena(house)
+        slow = [await house.party.connect(whole[: BODY_AT + 5000]) for _ in range(4)]
+        assert (4, 0) == (len(arena.reserved), house.long_ways)
+        reader, writer = await house.party.connect(whole)
+        assert b"HTTP/1.1 200 " in await read(reader)
+        assert (4, 1) == (len(arena.reserved), house.long_ways)
+
+        slow[0][1].close()
+        slow[1][1].write(whole[BODY_AT + 5000 :])
+        assert b"HTTP/1.1 200 " in await read(slow[1][0])
+        for _ in range(2):
+            writer.write(whole)
+            assert b"HTTP/1.1 200 " in await read(reader)
+
+        assert (6, 1) == (len(arena.reserved), house.long_ways)
+        for _, other in [*slow[1:], (reader, writer)]:
+            other.close()
+
+    play(scenario)
+
+
 def test_without_room_gunicorn_reads_it() -> None:
     async def scenario(house: House) -> None:
         arena = Arena(house, has_room=False)

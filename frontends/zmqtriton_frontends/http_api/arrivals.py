@@ -45,9 +45,11 @@ class Arrivals:
         self.used_at = 0.0
         #: Where a large body is, until it is answered.
         self._room: Gathered | None = None
-        #: While it is still on its way: its head as it came, and until when that may last.
+        #: While it is still on its way: its head as it came, until when that may last, and what of
+        #: belief is to be given back.
         self._begun = b""
         self._late_at = 0.0
+        self._believed = 0
 
     def take(self, data: bytes) -> bytes:
         """Returns what gunicorn shall have."""
@@ -91,14 +93,16 @@ class Arrivals:
 
     def _receive(self, head: Head, data: bytes, start: int) -> bytes:
         """Its body goes into the arena, what is still to come past everything else."""
-        room = self._shortcut.room(head)
-        if room is None:
+        found = self._shortcut.room(head)
+        if found is None:
             return data
+        room, self._believed = found
         come = memoryview(data)[start : start + head.body_bytes]
         room.data[: len(come)] = come
         self.is_busy, self._room = True, room
         self._held = data[start + head.body_bytes :]
         if len(come) == head.body_bytes:
+            self._end_belief()
             self._begin(head, room.data)
         else:
             self._begun, self._late_at = data[:start], self._owner.now() + PATIENCE_S
@@ -113,6 +117,7 @@ class Arrivals:
     def filled(self) -> None:
         """It has come."""
         self._owner.end_room()  # or the view would keep its segment mapped
+        self._end_belief()
         room, self._begun = self._room, b""
         assert self._head is not None, "it has begun with one"
         assert room is not None, "it has begun with one"
@@ -124,9 +129,15 @@ class Arrivals:
         if room is None or not head:
             return b""
         come = head + bytes(room.data[: len(room.data) - self._owner.end_room()])
+        self._end_belief()
         self._free()
         self.is_busy = False
         return come
+
+    def _end_belief(self) -> None:
+        """What was announced has come, or will not."""
+        believed, self._believed = self._believed, 0
+        self._shortcut.belief.give_back(believed)
 
     def _free(self) -> None:
         if self._room is not None:
@@ -152,7 +163,9 @@ class Arrivals:
     def lost(self) -> None:
         """The client has left."""
         if self._begun:
-            self.give_up()
+            self._owner.end_room()
+            self._end_belief()
+            self._begun = b""
         if self._exchange is not None:
             self._exchange.cancel()
         self._free()

@@ -1,4 +1,4 @@
-"""Inferences up to a megabyte without what gunicorn and Falcon do, which is most of their cost.
+"""Inferences up to 16 MiB without what gunicorn and Falcon do, which is most of their cost.
 
 One object for a process, made by server.py; arrivals.py asks it about what arrives. It takes only
 heads that mean the same to everybody. All others are gunicorn's, so nothing is refused here, and no
@@ -15,6 +15,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends import narration
+from zmqtriton_frontends.belief import Belief
 from zmqtriton_frontends.demand import NotLoaded
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.gathered import Gathered
@@ -29,8 +30,9 @@ from zmqtriton_frontends.under_way import UnderWay
 
 #: A body of more may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
-#: Unless most of it goes straight into the arena, where anybody is given room for so much.
-MAX_ROOM_BYTES = BELIEVED_BYTES
+#: Unless most of it goes straight into the arena. There anybody is given room for BELIEVED_BYTES,
+#: and all together for more.
+MAX_ROOM_BYTES = 16 << 20
 _MAX_FIELDS = 50
 _HEAD = re.compile(
     rb"POST /v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer HTTP/1\.1\r\n"
@@ -74,6 +76,7 @@ class Shortcut:
         self.inference = inference
         self._checks = checks
         self._max_json: int = gateway.settings["http_max_input_size"]
+        self.belief = Belief()
 
     def read(self, raw: bytes) -> Head | None:
         """A head, with the empty line that ends it; None where gunicorn shall have the request."""
@@ -100,9 +103,19 @@ class Shortcut:
         told = given.header(b"accept-encoding"), parent_in_headers(given.header)
         return Head(target, int(length), json_length, *told)
 
-    def room(self, head: Head) -> Gathered | None:
-        """For a large body; None where the arena has none at the moment."""
-        return self.gateway.payload.reserve_now(head.body_bytes, int(head.json_length or "0"))
+    def room(self, head: Head) -> tuple[Gathered, int] | None:
+        """For a large body; None where the arena has none at the moment, or clients are believed
+        too much already. What of belief is to be given back."""
+        size, believed = head.body_bytes, 0
+        if size > BELIEVED_BYTES:
+            believed = self.belief.take(size)
+            if not believed:
+                return None
+        room = self.gateway.payload.reserve_now(size, int(head.json_length or "0"))
+        if room is None:
+            self.belief.give_back(believed)
+            return None
+        return room, believed
 
 
 def _wants_room(json_length: str | None, size: int) -> bool:
