@@ -53,6 +53,27 @@ def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
     assert [A] == leases.release(F, [A, B])
 
 
+def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> None:
+    leases = Leases()
+    leases.lease(0, [A, B, A])
+    leases.tell(A, 100, 200)
+    leases.tell(A, 300, 400)
+
+    leases.hand_over(0, F, [A, A])
+
+    assert leases.covers(F, A, 100, 400)
+    assert not leases.covers(F, A, 99, 400)
+    assert not leases.covers(F, A, 100, 401)
+    assert not leases.covers(0, A, 100, 200)
+    leases.release(F, [A])
+    assert not leases.covers(F, A, 0, 1)
+    leases.bury(F)
+    leases.bury(B.owner)
+    assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
+    leases.tell(A, 0, 1)
+    assert {} == leases._extents
+
+
 @pytest.fixture
 def world() -> World:
     world = World()

@@ -123,6 +123,28 @@ def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: World) -> N
     world.core.blocks.leases.lease(S, [_block(answered)])
 
     assert _ask(world, answered, own_id=6)
+    assert _ask(world, answered._replace(offset=4096), own_id=7)
+
+
+@pytest.mark.parametrize(("offset", "size"), [(1, 100_000), (0, 100_001), (1 << 62, 100_000)])
+def test_of_what_is_leased_only_what_was_told_may_be_passed_on(
+    world: World, offset: int, size: int
+) -> None:
+    answered = Reference(S2, 1, 1, 0, 100_000)
+    block = _block(answered)
+    _ask(world)
+    [work] = world.works.pop(S2)
+    outcome = wire.Outcome(S, work.id, 0, "", wire.FINAL, 0, [block])
+    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
+    world.core.results(S2, results, [_answered(answered)], world.now)
+    world.take()
+
+    assert _ask(world, answered._replace(offset=500, size=99_500), own_id=6)
+    assert not _ask(world, answered._replace(offset=offset, size=size), own_id=7)
+
+    world.core.blocks.release(S, [block])
+    assert not world.core.blocks.leases._extents
+    assert not _ask(world, answered, own_id=8)
 
 
 @pytest.mark.parametrize("field", FORGED)

@@ -8,7 +8,7 @@ from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.instances import Instance
 from zmqtriton.broker.leases import BROKER, Leases
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.provenance import Provenance
+from zmqtriton.broker.provenance import Provenance, extent_of, referred
 from zmqtriton.broker.runs import block_of
 from zmqtriton_floor.errors import InternalError, ProtocolError
 from zmqtriton_floor.wire import (
@@ -47,9 +47,16 @@ class Blocks:
         if not outcome.blocks:
             return outcome._replace(flags=outcome.flags & ~PLACED), body
         # What an earlier broker knew this one has to believe.
-        is_old = request.row.flags & RESENT
-        if is_old or self._provenance.may_answer(source, request, outcome.blocks, body):
+        is_right, may_answer = bool(request.row.flags & RESENT), self._provenance.may_answer
+        try:
+            references = referred(body)
+            is_right = is_right or may_answer(source, request, outcome.blocks, references)
+        except ProtocolError:
+            references = []
+        if is_right:
             self.give(source, outcome)
+            for reference in references:
+                self.leases.tell(*extent_of(reference))
             return outcome._replace(flags=outcome.flags | PLACED), body
         self.forged += 1
         self.discard(source, outcome)

@@ -23,13 +23,9 @@ class Provenance:
         self._leases = leases
 
     def may_answer(
-        self, stub: int, request: Inflight, blocks: Iterable[Block], body: bytes
+        self, stub: int, request: Inflight, blocks: Iterable[Block], references: list[Reference]
     ) -> bool:
-        """Whether a response to the request may be this one, which names these blocks."""
-        try:
-            references = _references(decode_response(body).outputs) if body else []
-        except ProtocolError:
-            return False
+        """Whether a response to the request may name these blocks, and lie there."""
         named = set(blocks)
         if not all(_block(reference) in named for reference in references):
             return False
@@ -60,11 +56,21 @@ class Provenance:
         return block.owner == stub or block in given or self._leases.has(stub, block)
 
     def _covers(self, stub: int, reference: Reference, given: _Given) -> bool:
-        block = _block(reference)
-        if block.owner == stub or self._leases.has(stub, block):
+        block, start, end = extent_of(reference)
+        if block.owner == stub or self._leases.covers(stub, block, start, end):
             return True
-        start, end = given.get(block, (0, 0))
-        return start <= reference.offset and reference.offset + reference.size <= end
+        low, high = given.get(block, (0, 0))
+        return low <= start and end <= high
+
+
+def extent_of(reference: Reference) -> tuple[Block, int, int]:
+    """The block, and where in its segment the tensor begins and ends."""
+    return _block(reference), reference.offset, reference.offset + reference.size
+
+
+def referred(body: bytes) -> list[Reference]:
+    """What a response refers to. Raises ProtocolError where it is none."""
+    return _references(decode_response(body).outputs) if body else []
 
 
 def _block(reference: Reference) -> Block:
@@ -84,7 +90,7 @@ def _given(requests: Iterable[Inflight]) -> _Given:
         except ProtocolError:
             continue
         for reference in references:
-            block, end = _block(reference), reference.offset + reference.size
-            low, high = found.get(block, (reference.offset, end))
-            found[block] = min(low, reference.offset), max(high, end)
+            block, start, end = extent_of(reference)
+            low, high = found.get(block, (start, end))
+            found[block] = min(low, start), max(high, end)
     return found
