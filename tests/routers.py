@@ -44,6 +44,7 @@ class FakeRouter:
         for connection, identity in self._identities.items():
             if identity == message[0]:
                 self._router.write(connection, message[1:])
+        self._router.flush()
 
     def close(self) -> None:
         """Twice does no harm."""

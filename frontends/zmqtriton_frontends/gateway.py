@@ -199,13 +199,15 @@ class Gateway:
         self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
         # Before the requests: who executes them may need the room.
         for release in self.payload.take_releases():
-            line.send([wire.encode(release)])
+            line.put([wire.encode(release)])
         for frames in self._outgoing.messages():
-            line.send(frames)
+            line.put(frames)
+        line.flush()
 
     def _tell_broker(self, message: Any) -> None:
         if self._line is not None:
-            self._line.send([wire.encode(message)])
+            self._line.put([wire.encode(message)])
+            self._line.flush()
 
     def _read_broker(self) -> None:
         for header, *bodies in self._line.messages() if self._line is not None else ():
@@ -356,14 +358,15 @@ class Gateway:
         birth = self._birth
         address = endpoints.requests_address(birth.directory, epoch)
         self._line = line = Line(self._loop, address, self._read_broker)
-        line.send([wire.encode(wire.Hello(birth.serial, birth.token, epoch))])
+        line.put([wire.encode(wire.Hello(birth.serial, birth.token, epoch))])
         unread = (body for stream in self._streams for body in stream.reader.left())
         for held in self.payload.change_broker(unread):
-            line.send([wire.encode(held)])
+            line.put([wire.encode(held)])
         for message, bodies in self._unanswered.again():
-            line.send([wire.encode(message), *bodies])
+            line.put([wire.encode(message), *bodies])
         for question in self._questions.values():
-            line.send([wire.encode(question)])
+            line.put([wire.encode(question)])
+        line.flush()
 
     def _disconnect(self) -> None:
         if self._line is not None:

@@ -22,8 +22,12 @@ class Line:
         self._is_writing = False
         loop.add_reader(self._dealer.fileno(), on_input)
 
-    def send(self, frames: list[bytes]) -> None:
-        self._dealer.send(frames)
+    def put(self, frames: list[bytes]) -> None:
+        """Queues one message; flush() sends what is queued."""
+        self._dealer.put(frames)
+
+    def flush(self) -> None:
+        self._dealer.flush()
         if self._dealer.is_blocked and not self._is_writing:
             self._is_writing = True
             self._loop.add_writer(self._dealer.fileno(), self._write_on)

@@ -45,9 +45,8 @@ def _ready(kind: bytes) -> bytes:
     return bytes((_COMMAND, len(body))) + body
 
 
-def _joined(frames: Sequence[bytes]) -> bytes:
-    """A message as it is written."""
-    pieces = []
+def _join(pieces: list[bytes], frames: Sequence[bytes]) -> None:
+    """Adds a message as it is written."""
     heads = _MORE_HEADS
     last = len(frames) - 1
     for number, frame in enumerate(frames):
@@ -59,7 +58,6 @@ def _joined(frames: Sequence[bytes]) -> bytes:
         else:
             pieces.append(bytes((heads[0][0] | _LONG,)) + size.to_bytes(8, "big"))
         pieces.append(frame)
-    return b"".join(pieces)
 
 
 class Connection:
@@ -77,6 +75,8 @@ class Connection:
         self.messages: deque[list[bytes]] = deque()
         #: Something waits until the socket is writable.
         self.is_blocked = False
+        #: Of messages that flush() is to write.
+        self._pieces: list[bytes] = [_GREETING, _ready(own)]
         self._unsent: deque[memoryview] = deque()
         self._other = other
         self._is_greeted = self._is_ready = False
@@ -84,48 +84,38 @@ class Connection:
         self._piece, self._view = piece, memoryview(piece)
         #: What came of a frame that is not whole yet.
         self._rest = bytearray()
-        self._write(_GREETING + _ready(own))
+        self.flush()
 
     # --------------------------------------------------------------- sending
 
-    def send(self, frames: Sequence[bytes]) -> int:
-        """Queues one message behind what waits already; how long it is."""
-        data = _joined(frames)
-        self._write(data)
-        return len(data)
+    def put(self, frames: Sequence[bytes]) -> None:
+        """Queues one message behind what waits already; it leaves with the next flush()."""
+        if self.is_open:
+            _join(self._pieces, frames)
 
-    def _write(self, data: bytes) -> None:
-        if not self.is_open:
-            return
-        sent = 0
-        if not self._unsent:
-            try:
-                sent = self._socket.send(data)
-            except BlockingIOError:
-                pass
-            except OSError:
-                self._break_off()
-                return
-        if sent < len(data):
-            self._unsent.append(memoryview(data)[sent:])
-            self.is_blocked = True
-
-    def flush(self) -> None:
-        """The socket is writable."""
+    def flush(self) -> int:
+        """Writes what waits, as far as the kernel takes it; how much that was."""
+        if self._pieces:
+            self._unsent.append(memoryview(b"".join(self._pieces)))
+            self._pieces = []
+        total = 0
         while self._unsent:
             data = self._unsent[0]
             try:
                 sent = self._socket.send(data)
             except BlockingIOError:
-                return
+                self.is_blocked = True
+                return total
             except OSError:
                 self._break_off()
-                return
+                return total
+            total += sent
             if sent < len(data):
                 self._unsent[0] = data[sent:]
             else:
                 self._unsent.popleft()
         self.is_blocked = False
+        return total
 
     # ------------------------------------------------------------- receiving
 
@@ -207,11 +197,14 @@ class Connection:
     def _break_off(self) -> None:
         """Nothing more will come; the descriptor stays until close(), for whoever polls it."""
         self.is_open = self.is_blocked = False
+        self._pieces.clear()
         self._unsent.clear()
 
     def close(self, within_ms: int = 0) -> None:
         """What waits to be written has so long."""
         deadline = time.monotonic() + within_ms / 1000
+        if within_ms:
+            self.flush()
         while self.is_blocked and time.monotonic() < deadline:
             _await_room(self.descriptor, 10)
             self.flush()
@@ -278,16 +271,19 @@ class Dealer:
         """All frames of one message; call it after has_input() only."""
         return self._messages.popleft()
 
-    def send(self, frames: Sequence[bytes]) -> None:
-        """Queues one message and never blocks."""
-        self._connection.send(frames)
+    def put(self, frames: Sequence[bytes]) -> None:
+        """Queues one message, which leaves with the next flush(): those that leave together wake
+        their reader once."""
+        self._connection.put(frames)
 
     def flush(self) -> None:
+        """Never blocks."""
         self._connection.flush()
 
     def finish(self) -> None:
-        """Blocks until what was sent is with the kernel; for whoever will not look again soon.
-        The ROUTER reads at all times, and when it dies there is nothing to wait for."""
+        """Sends what is queued and blocks until it is with the kernel; for whoever will not look
+        again soon. The Router reads at all times, and when it dies there is nothing to wait for."""
+        self._connection.flush()
         while self._connection.is_blocked:
             _await_room(self._connection.descriptor, 1000)
             self._connection.flush()
@@ -317,6 +313,8 @@ class Router:
         self.hears: dict[int, Callable[[int], None]] = {}
         #: Messages that have come, and from whom.
         self.inbox: deque[tuple[Connection, list[bytes]]] = deque()
+        #: To whom something was queued since the last flush().
+        self._due: dict[Connection, None] = {}
         #: In all connections.
         self.received_bytes = self.sent_bytes = 0
         self._watch(self._listener.fileno(), self._accept)
@@ -340,9 +338,7 @@ class Router:
 
     def _hear(self, connection: Connection, events: int) -> None:
         if events & select.EPOLLOUT:
-            connection.flush()
-            if not connection.is_blocked and connection.is_open:
-                self._epoll.modify(connection.descriptor, select.EPOLLIN)
+            self._flush(connection)
         if events & ~select.EPOLLOUT:
             self.read(connection)
 
@@ -362,15 +358,21 @@ class Router:
         self._strangers.pop(connection, None)
 
     def write(self, connection: Connection, frames: Sequence[bytes]) -> bool:
-        """Queues a message; False where the peer is gone."""
+        """Queues a message, which leaves with the next flush(); False where the peer is gone."""
+        connection.put(frames)
+        self._due[connection] = None
+        return connection.is_open
+
+    def flush(self) -> None:
+        while self._due:
+            self._flush(self._due.popitem()[0])
+
+    def _flush(self, connection: Connection) -> None:
         was_blocked = connection.is_blocked
-        size = connection.send(frames)
-        if not connection.is_open:
-            return False
-        self.sent_bytes += size
-        if connection.is_blocked and not was_blocked:
-            self._epoll.modify(connection.descriptor, select.EPOLLIN | select.EPOLLOUT)
-        return True
+        self.sent_bytes += connection.flush()
+        if connection.is_blocked != was_blocked and connection.is_open:
+            room = select.EPOLLOUT if connection.is_blocked else 0
+            self._epoll.modify(connection.descriptor, select.EPOLLIN | room)
 
     def close(self, connection: Connection) -> None:
         """Ends a connection, if it is not over already."""

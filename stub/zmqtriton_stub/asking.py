@@ -291,10 +291,10 @@ class Asker:
                 if self._is_closed or socket is None:
                     return
                 while outgoing:
-                    self._send(socket, outgoing.popleft())
+                    self._put(socket, outgoing.popleft())
+                socket.finish()
                 while socket.has_input():
                     self._take(socket.receive())
-                socket.finish()
                 if not socket.is_open:
                     self._unwatch(socket)
             finally:
@@ -307,7 +307,7 @@ class Asker:
         address = endpoints.requests_address(birth.directory, birth.epoch)
         self._socket = socket = Dealer(address)
         self._epoll.register(socket.fileno(), select.EPOLLIN)
-        socket.send([wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))])
+        socket.put([wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))])
         self._outgoing.clear()
         for question in list(self._open.values()):
             if question.is_sent:
@@ -325,16 +325,16 @@ class Asker:
             self._socket = None
 
     def _unwatch(self, socket: Dealer) -> None:
-        """Nothing more comes from that broker; perhaps that was known already."""
-        with contextlib.suppress(FileNotFoundError):
+        """Nothing more comes from that broker."""
+        with contextlib.suppress(FileNotFoundError):  # so it was known already
             self._epoll.unregister(socket.fileno())
 
-    def _send(self, socket: Dealer, item: _Item) -> None:
+    def _put(self, socket: Dealer, item: _Item) -> None:
         if not isinstance(item, Question):
-            socket.send([wire.encode(item)])
+            socket.put([wire.encode(item)])
         elif not item.is_sent:
             item.is_sent = True
-            socket.send([wire.encode(wire.Infer([item.row])), item.body])
+            socket.put([wire.encode(wire.Infer([item.row])), item.body])
 
     def _grant(self, question: Question, responses: int) -> None:
         grant = wire.Grant(self._birth.serial, question.row.id, responses)

@@ -87,11 +87,12 @@ class Link:
                 self.descriptor = socket.fileno()
                 self.watch(self.descriptor)
             # Before what other threads may have put into the queue by now.
-            socket.send(self._introduction(hello))
+            socket.put(self._introduction(hello))
             for message in self._held():
-                socket.send([wire.encode(message)])
+                socket.put([wire.encode(message)])
             for frames in measures.introduce(self):
-                socket.send(frames)
+                socket.put(frames)
+            socket.flush()
         self.turn()
 
     def _lose(self, socket: Dealer) -> None:
@@ -202,7 +203,8 @@ class Link:
                 socket = self._socket
                 assert socket is not None
                 while outgoing:
-                    self._send_next(socket)
+                    self._put_next(socket)
+                socket.finish()  # the model may be about to compute for long
                 # A batch is enough for now, since the answer to it leads here again.
                 while takes and socket.has_input():
                     if self._take(socket.receive()):
@@ -210,7 +212,6 @@ class Link:
                 else:
                     if takes:
                         self._dry_ns = time.monotonic_ns()
-                socket.finish()  # the model may be about to compute for long
                 if not socket.is_open and self.descriptor >= 0:
                     self._lose(socket)
             finally:
@@ -225,7 +226,7 @@ class Link:
             poller.register(self.descriptor, select.POLLIN)
         poller.poll(timeout_ms)
 
-    def _send_next(self, socket: Dealer) -> None:
+    def _put_next(self, socket: Dealer) -> None:
         item = self._outgoing.popleft()
         if not isinstance(item, list):
             answers = coalesce(item, self._outgoing)
@@ -235,7 +236,7 @@ class Link:
                 return
             self._lend(answers)
             item = self._results(answers)
-        socket.send(item)
+        socket.put(item)
 
     def _results(self, answers: list[Answer]) -> list[bytes]:
         """One message of them all, and what else the broker is to know of responses."""

@@ -230,7 +230,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     )
     try:
         # A message that does not decode is dropped by the broker, and nobody would answer.
-        wire.decode(wire.encode(wire.Infer([row])))
+        wire.FORMS["Request"].read([*row])
     except ProtocolError as error:
         raise InvalidArgument(f"the request cannot be sent: {error.text}") from None
     return row

@@ -337,6 +337,17 @@ def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: World) 
     assert 18 == world.works[S][-1].id
 
 
+def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: World) -> None:
+    _quick(world)
+    generation = world.core.generations[1]
+    while generation._mean_ns < 1_200_000:
+        generation.took(2_000_000)
+
+    world.infer(F, request(2), request(3), request(4))
+
+    assert [2, 3] == [w.id for w in world.works[S]]
+
+
 def test_one_with_longer_executions_is_not(world: World) -> None:
     _quick(world)
     world.core.generations[1].took(10**9)

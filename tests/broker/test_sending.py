@@ -24,12 +24,17 @@ class Sent:
     def __init__(self) -> None:
         self.by_serial = {OWNER: b"7", OTHER: b"8"}
         self.messages: list[tuple[int, str]] = []
+        #: How many of them were queued when they were written.
+        self.flushed = 0
 
     def send(self, serial: int, message: Any, bodies: list[bytes]) -> None:
         self.messages.append((serial, type(message).__name__))
 
     def send_rows(self, serial: int, kind: Any, rows: Any) -> None:
         self.messages.append((serial, kind.__name__))
+
+    def flush(self) -> None:
+        self.flushed = len(self.messages)
 
 
 class World:
@@ -45,6 +50,7 @@ class World:
         """What went out."""
         self._routers.messages = []
         self.sending.flush()
+        assert len(self._routers.messages) == self._routers.flushed, "all leave at the end"
         return self._routers.messages
 
 

@@ -95,7 +95,7 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
 
     def send() -> None:
         for message in sent:
-            dealer.send(message)
+            dealer.put(message)
             dealer.finish()
         done.set()
 
@@ -107,6 +107,7 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
     assert sent == [frames for _, frames in heard]
     for connection, frames in heard:
         assert bound.router.write(connection, frames)
+    bound.router.flush()
     taken: list[list[bytes]] = []
     while len(taken) < len(sent):
         bound.look()
@@ -116,11 +117,13 @@ def test_messages_of_all_sizes_arrive_whole_and_in_order(bound: Bound, dealer: D
 
 
 def test_what_a_reader_does_not_take_waits_and_nothing_blocks(bound: Bound, dealer: Dealer) -> None:
-    dealer.send([b"hello"])
+    dealer.put([b"hello"])
+    dealer.flush()
     [(connection, _)] = bound.hear()
     sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
 
     assert all(bound.router.write(connection, message) for message in sent)
+    bound.router.flush()
 
     assert connection.is_blocked
     taken: list[list[bytes]] = []
@@ -135,7 +138,9 @@ def test_what_a_reader_does_not_take_waits_and_nothing_blocks(bound: Bound, deal
 def test_a_dealer_keeps_what_the_kernel_does_not_take(bound: Bound, dealer: Dealer) -> None:
     sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
     for message in sent:
-        dealer.send(message)
+        dealer.put(message)
+    assert not dealer.is_blocked
+    dealer.flush()
     assert dealer.is_blocked
 
     heard: list[tuple[Connection, list[bytes]]] = []
@@ -171,6 +176,7 @@ def test_a_dealer_of_libzmq_is_served(bound: Bound) -> None:
     heard = bound.hear(len(sent))
     for connection, frames in heard:
         bound.router.write(connection, frames)
+    bound.router.flush()
 
     assert sent == [frames for _, frames in heard]
     taken: list[list[bytes]] = []
@@ -202,7 +208,8 @@ LONG = b"\x02" + (zmtp.MOST_BYTES + 1).to_bytes(8, "big")
 def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
     bound: Bound, dealer: Dealer, nonsense: bytes
 ) -> None:
-    dealer.send([b"before"])
+    dealer.put([b"before"])
+    dealer.flush()
     with socket.socket(socket.AF_UNIX) as peer:
         peer.connect(bound.path)
         peer.sendall(nonsense)
@@ -215,7 +222,9 @@ def test_who_speaks_nonsense_is_cut_off_and_others_are_not(
         assert [b"before"] == bound.hear()[0][1]
         eventually(is_cut_off, 10, "the end of the connection")
 
-    dealer.send([b"after"])
+    dealer.put([b"after"])
+
+    dealer.flush()
     assert [b"after"] == bound.hear()[0][1]
 
 
@@ -233,16 +242,19 @@ def test_random_bytes_do_no_harm(bound: Bound, dealer: Dealer) -> None:
             bound.look()
 
     bound.router.inbox.clear()
-    dealer.send([b"still here"])
+    dealer.put([b"still here"])
+    dealer.flush()
     assert [b"still here"] == bound.hear()[-1][1]
     eventually(lambda: not bound.look() and len(bound.router.connections) == 1, 10, "the ends")
 
 
 def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) -> None:
     dealer = Dealer(bound.address)
-    dealer.send([b"hello"])
+    dealer.put([b"hello"])
+    dealer.flush()
     [(connection, _)] = bound.hear()
-    dealer.send([b"last words"])
+    dealer.put([b"last words"])
+    dealer.flush()
     dealer.close()
 
     assert bound.router.read(connection)
@@ -255,23 +267,28 @@ def test_what_the_dead_have_sent_is_read_and_then_they_are_gone(bound: Bound) ->
 
 def test_what_a_dead_router_has_sent_is_read_before_it_is_seen_to_be_dead(bound: Bound) -> None:
     dealer = Dealer(bound.address)
-    dealer.send([b"hello"])
+    dealer.put([b"hello"])
+    dealer.flush()
     [(connection, _)] = bound.hear()
     bound.router.write(connection, [b"last words"])
+    bound.router.flush()
     bound.router.close(connection)
 
     assert [[b"last words"]] == take(dealer)
     assert not dealer.has_input()
     assert not dealer.has_input()
     assert not dealer.is_open
-    dealer.send([b"too late"])
+    dealer.put([b"too late"])
+    dealer.flush()
     dealer.close()
 
 
 def test_a_dealer_whom_nobody_hears_is_as_one_whose_router_has_died(tmp_path: Path) -> None:
     dealer = Dealer(f"ipc://{tmp_path}/nobody")
 
-    dealer.send([b"hello"])
+    dealer.put([b"hello"])
+
+    dealer.flush()
     dealer.finish()
 
     assert (False, False) == (dealer.is_open, dealer.has_input())
@@ -282,7 +299,8 @@ def test_of_those_that_are_not_known_the_oldest_have_to_go(
     bound: Bound, dealer: Dealer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(zmtp, "_MOST_STRANGERS", 3)
-    dealer.send([b"hello"])
+    dealer.put([b"hello"])
+    dealer.flush()
     [(connection, _)] = bound.hear()
     bound.router.know(connection)
 
@@ -291,7 +309,8 @@ def test_of_those_that_are_not_known_the_oldest_have_to_go(
 
     assert 1 + 3 == len(bound.router.connections)
     assert bound.router.write(connection, [b"you may stay"])
-    strangers[-1].send([b"the newest may, too"])
+    strangers[-1].put([b"the newest may, too"])
+    strangers[-1].flush()
     assert [b"the newest may, too"] == bound.hear()[0][1]
     for stranger in strangers:
         stranger.close()

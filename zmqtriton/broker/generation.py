@@ -25,8 +25,7 @@ from zmqtriton_floor.wire import UNCHECKED, Request, Work
 if TYPE_CHECKING:
     from zmqtriton.broker.latencies import Latencies
 
-#: An execution that takes less is worth sending the next one ahead, up to so much work and so many.
-_SHORT_NS = 500_000
+#: Where an execution takes less the next one is sent ahead, up to so much work, and so many in all.
 _AHEAD_NS = 2_000_000
 _MOST_AHEAD = 16
 
@@ -210,10 +209,10 @@ class Generation:
         where there is no other stub that could become idle first. What a batcher holds back for
         company is better off here.
         """
-        if len(self.instances) != 1 or not 0 < self._mean_ns < _SHORT_NS or self._is_patient:
+        if len(self.instances) != 1 or not 0 < self._mean_ns <= _AHEAD_NS or self._is_patient:
             return None
         (instance,) = self.instances.values()
-        most = min(_MOST_AHEAD, _AHEAD_NS // self._mean_ns)
+        most = min(_MOST_AHEAD, 1 + _AHEAD_NS // self._mean_ns)
         return instance if instance.may_take_ahead(most) else None
 
     def _roomy(self) -> Instance | None:

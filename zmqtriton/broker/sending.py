@@ -48,6 +48,8 @@ class Sending:
             self._flush_stubs(outbox)
         if outbox.replies or outbox.asides:
             self._flush_requests(outbox)
+        self._stubs.flush()
+        self._requests.flush()
 
     def _flush_blocks(self, outbox: Outbox) -> None:
         """Before anything else, so that who is to write or to forget knows it. What is for owners

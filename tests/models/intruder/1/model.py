@@ -63,7 +63,7 @@ class TritonPythonModel:
         birth = stub._birth
         socket = Dealer(endpoints.requests_address(birth.directory, birth.epoch))
         hello = wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))
-        socket.send([hello])
+        socket.put([hello])
         body = wire.encode_body(wire.RequestBody("", {}, [], []))
         rows = [wire.Request(5, 1, "", -1, 0, 0, 0, 0, 1, 0, 0)]
         samples = [
@@ -73,7 +73,8 @@ class TritonPythonModel:
             [hello],
         ]
         for _ in range(count):
-            socket.send(self._mutant(samples))
+            socket.put(self._mutant(samples))
+            socket.flush()
             while socket.has_input():
                 socket.receive()
         time.sleep(0.2)
