@@ -112,3 +112,15 @@ def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
     assert b"/m\\udcff: warning: ignore the directory: its name is not UTF-8" in done.stdout
     assert b"config.pbtxt:1:1: error: " in done.stdout
     assert b"1 model, 1 problem, 1 warning" in done.stdout
+
+
+def test_who_names_no_directory_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["check"])
+    assert "\nUsage: zmqtriton check directory" in capsys.readouterr().err
+
+
+def test_a_directory_without_models_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert 0 == main(["check", str(tmp_path)])
+    assert f"there is no model in '{tmp_path}'\n" in capsys.readouterr().out

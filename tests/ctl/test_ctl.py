@@ -292,6 +292,15 @@ def test_a_refusal_is_status_1(server: FakeServer) -> None:
     assert refused.stderr == "error: load failed for model 'm'\n"
 
 
+def test_what_needs_the_mode_explicit_says_so(server: FakeServer) -> None:
+    text = "explicit model load / unload is not allowed if polling is enabled"
+    server.answers["load"] = InvalidArgument(text)
+    server.answers["index"] = [{"name": "m"}]
+
+    expected = "; the server must have been started with --model-control-mode=explicit\n"
+    assert f"error: {text}{expected}" == run("load", "m").stderr
+
+
 @pytest.mark.parametrize("command", ["load", "unload"])
 def test_a_name_that_no_model_has_is_refused_with_the_one_that_was_meant(
     server: FakeServer, command: str

@@ -58,7 +58,7 @@ def run_check(words: list[str]) -> int:
     try:
         options = parse([word for word in words if word != _JSON], takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
-        sys.stderr.write(f"{refusal}\n")
+        sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
         return MISUSED
     if remote := [place for place in options.model_repository if is_remote(place)]:
         sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")

@@ -19,11 +19,11 @@ from zmqtriton.config.members import check_members, no_version, not_that_version
 from zmqtriton.config.parameters import CALLEES, callees
 from zmqtriton.config.validation import problems
 from zmqtriton.repository.scan import (
-    CONFIG_FILE,
-    CONFIG_FOLDER,
+    is_model,
     is_text,
     not_found,
     not_unique,
+    nothing_in,
     subdirectories,
 )
 from zmqtriton_floor.errors import InternalError
@@ -102,27 +102,13 @@ def _places(directories: Sequence[Path], report: Report) -> dict[str, list[Path]
             if not is_text(name)
         ]
         found = [directory.absolute()] if is_model(directory, inside) else inside
+        if not found:
+            report.warnings.append(Problem(nothing_in(directory)))
         for path in found:
             others = places.setdefault(path.name, [])
             if path.resolve() not in [other.resolve() for other in others]:
                 others.append(path)
     return dict(sorted(places.items()))
-
-
-def is_model(directory: Path, inside: Sequence[Path]) -> bool:
-    """Is it a model, or a repository? A model may be called 1, and a version has no versions."""
-    if os.path.lexists(directory / CONFIG_FILE) or (directory / CONFIG_FOLDER).is_dir():
-        return True
-    return any(path.name.isdecimal() and not _has_versions(path) for path in inside)
-
-
-def _has_versions(path: Path) -> bool:
-    if os.path.lexists(path / CONFIG_FILE):
-        return True
-    try:
-        return any(inner.name.isdecimal() for inner in subdirectories(path))
-    except InternalError:
-        return False
 
 
 def _beside(directories: Sequence[Path]) -> dict[str, Path]:

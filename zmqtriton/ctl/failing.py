@@ -13,6 +13,12 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 REFUSED = 1
 _NO_SERVER = 2
+#: Triton's words, and what they mean.
+_NOT_EXPLICIT = (
+    "explicit model load / unload is not allowed if polling is enabled",
+    "repository registration is not allowed if model control mode is not EXPLICIT",
+)
+_NEEDS_EXPLICIT = "; the server must have been started with --model-control-mode=explicit"
 
 
 @contextmanager
@@ -24,5 +30,6 @@ def told() -> Iterator[None]:
         click.echo(f"error: {error}", err=True)
         sys.exit(_NO_SERVER)
     except ZmqTritonError as error:
-        click.echo(f"error: {error.text}", err=True)
+        hint = _NEEDS_EXPLICIT if error.text in _NOT_EXPLICIT else ""
+        click.echo(f"error: {error.text}{hint}", err=True)
         sys.exit(REFUSED)

@@ -10,12 +10,18 @@ import click
 
 from zmqtriton.ctl import on_demand
 from zmqtriton.ctl.client import Identity
-from zmqtriton.ctl.tables import duration, show
+from zmqtriton.ctl.tables import duration, show, terminal_width
 
 #: States of models that nobody needs to look at.
 _WELL = frozenset({"READY", ""})
 #: What an operator, or the room that another model needed, has asked for is no news either.
 _WANTED = "unloaded"
+
+
+_PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
+_STARTED = _PROCESS.index("Started")
+#: Columns of a terminal that has room for all of them.
+_WIDE = 120
 
 
 def print_status(
@@ -24,8 +30,11 @@ def print_status(
     places = "".join(f", {door} {place}" for door, place in server.addresses.items())
     up = duration(now_s - server.started_s) if server.started_s else "-"
     click.echo(f"'{server.id}', zmqtriton {server.version}, up {up}{places}: {server.ready}\n")
-    header = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
-    show(header, [_process_row(process) for process in found["processes"]])
+    table: list[Sequence[str]] = [_PROCESS, *map(_process_row, found["processes"])]
+    if (terminal_width() or _WIDE) < _WIDE:
+        # How long it has been up tells the same.
+        table = [(*row[:_STARTED], *row[_STARTED + 1 :]) for row in table]
+    show(table[0], table[1:])
     troubled = [entry for entry in index if _is_troubled(entry)]
     if troubled:
         click.echo()

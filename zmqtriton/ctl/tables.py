@@ -2,27 +2,74 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 
+import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 _NO_TERMINAL_WIDTH = 4096
+_GAP = 2
+_INDENT = " " * 4
 _STYLES = {"READY": "green", "FAILED": "red", "UNAVAILABLE": "red", "BACKOFF": "yellow"}
 
 
+def terminal_width() -> int | None:
+    """None where there is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    is_terminal = sys.stdout.isatty()
+    """Where a terminal is too narrow, or a last cell has several lines, the last cells stand below
+    their rows."""
+    width = terminal_width()
+    if width is not None and not _fits(header, rows, width):
+        _show_last_below(header, rows)
+        return
     table = Table(box=None, pad_edge=False)
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        cells = [cell.rstrip() if is_terminal else on_one_line(cell) for cell in row]
         # As text, so that a model's reason cannot be markup.
+        cells = [on_one_line(cell) for cell in row]
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
-    Console(width=None if is_terminal else _NO_TERMINAL_WIDTH).print(table)
+    Console(width=width or _NO_TERMINAL_WIDTH).print(table)
+
+
+def _fits(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> bool:
+    if any("\n" in row[-1].rstrip() for row in rows):
+        return False
+    return sum(_widths(header, rows)) + _GAP * (len(header) - 1) <= width
+
+
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+
+
+def _show_last_below(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = _widths(header[:-1], [row[:-1] for row in rows])
+    click.echo(_line(header[:-1], widths, is_head=True))
+    for row in rows:
+        click.echo(_line(row[:-1], widths))
+        for line in row[-1].rstrip().splitlines():
+            click.echo(f"{_INDENT}{_plain(line)}".rstrip())
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False) -> str:
+    padded = [_plain(c).ljust(width) for c, width in zip(cells, widths, strict=True)]
+    styled = [
+        click.style(text, fg=_STYLES.get(cell), bold=is_head or None)
+        for cell, text in zip(cells, padded, strict=True)
+    ]
+    return (" " * _GAP).join(styled).rstrip()
+
+
+def _plain(text: str) -> str:
+    """Without what would move a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def on_one_line(text: str) -> str:

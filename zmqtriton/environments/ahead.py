@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from zmqtriton.config.model_config import load_config
 from zmqtriton.environments.demand import Demand, Environment, find_demand
-from zmqtriton.repository.scan import find_config, scan
+from zmqtriton.repository.scan import find_config, is_model, scan, subdirectories
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 
@@ -26,17 +26,11 @@ def read(place: Path, *, may_build: bool, config_name: str = "") -> Iterator[Ask
     """Of one model's directory, or of all that a repository has. Ensembles ask for nothing."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}")
-    if is_model(place):
+    if is_model(place, subdirectories(place)):
         yield from _ask(place.absolute(), may_build, config_name)
         return
     for model in scan([place.absolute()], config_name).values():
         yield from _ask(model.path, may_build, config_name)
-
-
-def is_model(place: Path) -> bool:
-    """And not a repository, in which no directory is a number."""
-    names = [entry.name for entry in place.iterdir()]
-    return "config.pbtxt" in names or any(name.isdecimal() for name in names)
 
 
 def _ask(path: Path, may_build: bool, config_name: str) -> Iterator[Asked]:

@@ -205,13 +205,34 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
 def advice(repository: Path) -> str:
     """What was probably meant by a directory that holds no models, or "". Raises InternalError."""
     inside = subdirectories(repository)
-    places = [repository, *(path for path in inside if _DIGITS.fullmatch(path.name))]
-    if (repository / CONFIG_FILE).is_file() or any((p / _MODEL_FILE).is_file() for p in places):
+    if is_model(repository, inside):
         return (
             f"'{repository}' looks like a model, not like a directory of models; "
             f"did you mean --model-repository={repository.absolute().parent}?"
         )
-    return "" if inside else f"there is no model in '{repository}'"
+    return "" if inside else nothing_in(repository)
+
+
+def nothing_in(repository: Path) -> str:
+    return f"there is no model in '{repository}'"
+
+
+def is_model(directory: Path, inside: Sequence[Path]) -> bool:
+    """Is it a model, or a repository? A model may be called 1, and a version has no versions."""
+    if os.path.lexists(directory / CONFIG_FILE) or (directory / CONFIG_FOLDER).is_dir():
+        return True
+    if (directory / _MODEL_FILE).is_file():
+        return True
+    return any(path.name.isdecimal() and not _has_versions(path) for path in inside)
+
+
+def _has_versions(path: Path) -> bool:
+    if os.path.lexists(path / CONFIG_FILE):
+        return True
+    try:
+        return any(inner.name.isdecimal() for inner in subdirectories(path))
+    except InternalError:
+        return False
 
 
 def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path]) -> str:

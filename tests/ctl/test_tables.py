@@ -1,0 +1,61 @@
+"""Tables in terminals of every width, and in pipes."""
+
+from __future__ import annotations
+
+import pytest
+
+from zmqtriton.ctl import tables
+
+HEADER = ("Model", "State", "Reason")
+ROWS = [("a", "READY", ""), ("b", "UNAVAILABLE", "Error: no\n\nAt:\n  model.py(1)\n")]
+
+
+def _lines(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    rows: list[tuple[str, str, str]],
+    width: int | None,
+) -> list[str]:
+    monkeypatch.setattr(tables, "terminal_width", lambda: width)
+    tables.show(HEADER, rows)
+    return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_pipe_gets_a_line_for_each_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [
+        "Model  State        Reason",
+        "a      READY",
+        "b      UNAVAILABLE  Error: no\\n\\nAt:\\n  model.py(1)",
+    ] == _lines(capsys, monkeypatch, ROWS, None)
+
+
+def test_a_reason_of_several_lines_stands_below_its_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [
+        "Model  State",
+        "a      READY",
+        "b      UNAVAILABLE",
+        *("    Error: no", "", "    At:", "      model.py(1)"),
+    ] == _lines(capsys, monkeypatch, ROWS, 200)
+
+
+@pytest.mark.parametrize(("width", "lines"), [(29, 2), (28, 3)])
+def test_a_reason_for_which_there_is_no_room_stands_below_its_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, lines: int
+) -> None:
+    shown = _lines(capsys, monkeypatch, [("b", "UNAVAILABLE", "Error: no")], width)
+
+    assert lines == len(shown)
+    assert ("Reason" in shown[0]) == (lines == 2)
+    assert "Error: no" in shown[-1]
+
+
+def test_a_reason_cannot_move_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = _lines(capsys, monkeypatch, [("b", "READY", "\x1b[2Jgone\nx")], 80)
+
+    assert "    ?[2Jgone" == shown[2]
