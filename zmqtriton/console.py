@@ -101,8 +101,9 @@ def _number(version: str) -> int:
     return int(version) if version.isascii() and version.isdigit() else -1
 
 
-def repository_agent_table(agents: Iterable[tuple[str, str]] = (), width: int | None = None) -> str:
-    return table(("Repository Agent", "Path"), sorted(agents), width)
+def repository_agent_table(width: int | None = None) -> str:
+    """Empty: the one that there is is built in."""
+    return table(("Repository Agent", "Path"), [], width)
 
 
 def backend_table(backends: Iterable[BackendRow], width: int | None = None) -> str:

@@ -72,8 +72,9 @@ class ModelVersion:
 class Catalogue:
     """All models by name and version."""
 
-    def __init__(self, strict_readiness: bool = True) -> None:
-        self.strict_readiness = strict_readiness
+    def __init__(self) -> None:
+        #: The server is ready only while all models are.
+        self.strict_readiness = True
         #: For requests to models whose answers are kept; None: the server keeps none.
         self.keys: Keys | None = None
         #: Who has models loaded for requests; None: only operators load.

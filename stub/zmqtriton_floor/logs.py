@@ -77,9 +77,9 @@ class Formatter(logging.Formatter):
     are printed instead of the place in our own code. `extra={"raw": text}` follows unquoted, as
     Triton prints tables."""
 
-    def __init__(self, form: str = "default", *, is_journal: bool = False) -> None:
+    def __init__(self, *, is_journal: bool = False) -> None:
         super().__init__()
-        self.form = form
+        self.form = "default"
         #: journald reads it, which has a record for each line.
         self._is_journal = is_journal
 

@@ -87,7 +87,7 @@ class Standstill:
         if thread is not None:
             return self._of_thread(_running(thread))
         if isinstance(future, asyncio.Task):
-            needed = _members(future, asyncio)
+            needed = _members(future)
             if needed is None:
                 needed = [future._fut_waiter] if future._fut_waiter is not None else None
         else:
@@ -131,7 +131,7 @@ def _union(found: Iterable[_Questions]) -> _Questions:
     return every
 
 
-def _members(task: Any, asyncio: Any) -> list[Any] | None:
+def _members(task: Any) -> list[Any] | None:
     """The futures that it waits for by what asyncio offers for several; None: it does not."""
     coroutine = task.get_coro()
     while getattr(coroutine, "cr_await", None) is not None and hasattr(

@@ -6,7 +6,6 @@ Does no I/O, knows no clock, and blocks on nothing, so every race can be replaye
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -308,9 +307,7 @@ class Core:
         return self._find_stub(caller)[1] is not None
 
     def is_model_ready(self, model: str, version: int) -> bool:
-        known = self.models[model].versions if model in self.models else {}
-        numbers = known if version == -1 else {version} & set(known)
-        return any(known[number].shown[0] is states.ModelState.READY for number in numbers)
+        return model in self.models and self.models[model].is_ready(version)
 
     def load(self, model: str, override: Override | None, done: Done) -> None:
         self.model(model).load(done, override=override, again=True)
@@ -328,18 +325,15 @@ class Core:
         unload_next(None)
 
     def serving_config(self, model: str, version: int) -> dict[str, Any]:
-        versions = self.models[model].versions if model in self.models else {}
-        serving = [n for n, one in versions.items() if one.is_serving and version in (-1, n)]
-        generation = versions[max(serving)].generation if serving else None
-        finished = generation.finished if generation is not None else None
-        config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
-        return config
+        return self.models[model].serving_config(version) if model in self.models else {}
 
     def list_repository(self, then: Callable[[Listing], None]) -> None:
         self._stores.names(then)
 
     def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
-        self.list_repository(lambda found: done(index_of(found, self.models, self.demand.entry)))
+        self.list_repository(
+            lambda found: done(index_of(found, self.models, self.demand.never_loaded))
+        )
 
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process, and what the broker has counted."""

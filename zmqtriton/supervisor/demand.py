@@ -263,6 +263,7 @@ class Demand:
         waiting = {name: len(wanted.answers) for name, wanted in self._wanted.items()}
         return {"on_demand": {**self._evictions.describe(), "waiting": waiting}}
 
-    def entry(self, name: str) -> dict[str, Any]:
-        """Of a model in the repository that was never loaded, for the index."""
+    @property
+    def never_loaded(self) -> dict[str, str]:
+        """What the index says of a model that nobody has tried to load."""
         return {"state": "UNAVAILABLE", "reason": NOT_YET} if self._is_on else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton.supervisor.actions import Listing
@@ -11,9 +11,9 @@ from zmqtriton_floor.errors import ZmqTritonError
 
 
 def index_of(
-    found: Listing, models: Mapping[str, Model], unknown: Callable[[str], dict[str, Any]]
+    found: Listing, models: Mapping[str, Model], never_loaded: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Its entries; `unknown` is what is said of a model that nobody has tried to load."""
+    """Its entries; `never_loaded` is said of a model that nobody has tried to load."""
     names = {} if isinstance(found, ZmqTritonError) else found
     entries: list[dict[str, Any]] = []
     for name in sorted({*names, *models}):
@@ -22,5 +22,5 @@ def index_of(
         elif name in models:
             entries += models[name].index()
         else:
-            entries.append({"name": name, **unknown(name)})
+            entries.append({"name": name, **never_loaded})
     return entries

@@ -6,6 +6,7 @@ binds for itself, and the socket held here keeps the port for it meanwhile.
 
 from __future__ import annotations
 
+import errno
 import socket
 from dataclasses import dataclass
 from enum import Enum
@@ -93,7 +94,7 @@ def _bind(service: str, address: str, port: int, sharing: Sharing) -> socket.soc
     except OSError as error:
         held.close()
         text = f"Socket '{address}:{port}' already in use "
-        if error.errno not in (98,):
+        if error.errno != errno.EADDRINUSE:
             text = f"unable to bind '{address}:{port}': {error.strerror}"
         raise PortError(_refusal(service, text)) from error
     return held

@@ -6,6 +6,7 @@ in its initialize must be stoppable. Owns generations from the moment that they 
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -263,6 +264,19 @@ class Model:
         return "\n".join(texts) or self.problem or NO_VERSION
 
     # ------------------------------------------------------- what is shown
+
+    def is_ready(self, version: int) -> bool:
+        """Whether this one can execute now; -1: any."""
+        meant = [one for number, one in self.versions.items() if version in (-1, number)]
+        return any(one.shown[0] is ModelState.READY for one in meant)
+
+    def serving_config(self, version: int) -> dict[str, Any]:
+        """Of the version that serves, with -1 of the highest; empty where none does."""
+        serving = [n for n, one in self.versions.items() if one.is_serving and version in (-1, n)]
+        generation = self.versions[max(serving)].generation if serving else None
+        finished = generation.finished if generation is not None else None
+        config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
+        return config
 
     @property
     def has_ended(self) -> bool:

@@ -222,7 +222,7 @@ def _read(arguments: dict[str, Any]) -> Request:
 def _file_name(key: str) -> str:
     """The file that shm_open() would open for this key. Raises where that is not for clients, with
     the same text as where there is none, so that nobody can ask which names exist."""
-    name = key[1:] if key.startswith("/") else key
+    name = key.removeprefix("/")
     is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
     is_short = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
     if not is_name or not is_short or name.startswith(_RESERVED):

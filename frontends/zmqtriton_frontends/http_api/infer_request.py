@@ -81,10 +81,8 @@ def request_id(document: dict[str, Any]) -> str:
     return given
 
 
-def _mismatch(key: str, kind: str, actual: str = "") -> InvalidArgument:
-    return InvalidArgument(
-        f"Unable to parse '{key}': attempt to access JSON non-{kind} as {actual or kind}"
-    )
+def _mismatch(key: str, kind: str) -> InvalidArgument:
+    return InvalidArgument(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}")
 
 
 def _array(owner: dict[str, Any], key: str) -> list[Any]:
