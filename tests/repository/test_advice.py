@@ -42,6 +42,11 @@ def test_what_is_not_there_is_somebody_elses_error(tmp_path: Path) -> None:
         advice(tmp_path / "gone")
 
 
+def test_a_tilde_that_no_shell_has_seen_is_told() -> None:
+    with pytest.raises(InternalError, match="~/models: No such file or directory; no shell has"):
+        advice(Path("~/models"))
+
+
 def test_a_model_file_outside_of_a_version_is_told(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "model.py").touch()

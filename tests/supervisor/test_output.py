@@ -60,6 +60,15 @@ def test_a_flood_is_cut_and_counted(
     assert f"{pipe.output.dropped} lines of 'm_0_0' were dropped" in caplog.text
 
 
+def test_of_a_progress_bar_its_last_state_is_a_line(
+    pipe: Pipe, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipe.write(b"\r  0%|   \r 50%|#  \r100%|###\r\nnext\r\n\r\n")
+    pipe.output.close()
+
+    assert ["100%|###", "next", ""] == [record.getMessage() for record in caplog.records]
+
+
 def test_a_line_without_an_end_does_not_fill_the_memory(pipe: Pipe) -> None:
     for _ in range(100):
         pipe.write(b"x" * 10_000)

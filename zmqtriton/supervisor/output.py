@@ -83,7 +83,9 @@ class Output:
         return self.crash or (lines[-1] if lines else "")
 
     def _take(self, data: bytes) -> None:
-        line = data[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r")
+        # A progress bar writes over itself; what a terminal would show in the end is its line.
+        shown = data.rstrip(b"\r").rpartition(b"\r")[2]
+        line = shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
         self._number += 1
         self._last.append(line)
         self._last_bytes += len(line)
