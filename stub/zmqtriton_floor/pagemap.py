@@ -7,13 +7,14 @@ much as this question, and most models only read. Changes nothing.
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from zmqtriton_floor.memory import PAGE
 
 _ENTRY_BYTES = 8
 #: Of an entry's last byte: the page is in memory, is swapped out, is the file's own.
 _PRESENT, _SWAPPED, _OF_FILE = 128, 64, 32
+#: By such a byte: 1 for a page of the process's own. As a table, a tenth of what numpy takes.
+_IS_OWN = bytes(bool(b & (_PRESENT | _SWAPPED)) and not b & _OF_FILE for b in range(256))
 
 
 class Pagemap:
@@ -46,9 +47,4 @@ class Pagemap:
             return False
         if len(entries) != count * _ENTRY_BYTES:
             return False
-        import numpy as np  # who has mapped something has it
-
-        kinds: Any = np.frombuffer(entries, np.uint8)[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]
-        kinds = kinds & (_PRESENT | _SWAPPED | _OF_FILE)
-        is_own = (kinds >= _SWAPPED) & (kinds & _OF_FILE == 0)
-        return not bool(is_own.any())
+        return 1 not in entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES].translate(_IS_OWN)
