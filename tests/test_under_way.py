@@ -14,6 +14,7 @@ from zmqtriton_floor.check import Admission
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.wire import Reference, Region, RequestBody, ResponseBody, Tensor, encode_body
 from zmqtriton_frontends.kserve import CheckedRequest, Options
+from zmqtriton_frontends.references import Placed
 from zmqtriton_frontends.regions import Place, Regions
 from zmqtriton_frontends.under_way import UnderWay
 
@@ -138,7 +139,7 @@ def test_a_response_with_large_tensors_is_opened_first() -> None:
     async def scenario(world: World) -> None:
         world.one.ask()
 
-        world.one.set_result(encode_body(LARGE))
+        world.one.set_result(Placed(encode_body(LARGE)))
         assert [] == world.one.answers
         await world.turn()
 
@@ -152,7 +153,7 @@ def test_what_lies_where_this_process_reads_already_is_answered_within_the_call(
         world.gateway.payload.is_mapped = True
         world.one.ask()
 
-        world.one.set_result(encode_body(LARGE))
+        world.one.set_result(Placed(encode_body(LARGE)))
 
         assert [OPENED] == world.one.answers
         assert [] == world.gateway.payload.opened
@@ -164,7 +165,7 @@ def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_leased(
     async def scenario(world: World) -> None:
         world.one.ask()
 
-        world.one.set_result(encode_body(LARGE))
+        world.one.set_result(Placed(encode_body(LARGE)))
         world.one.cancel()  # before the loop has turned
         await world.turn()
 
@@ -181,7 +182,7 @@ def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else() -> 
 
         for one in (world.one, other):
             one.ask()
-            one.set_result(encode_body(LARGE))
+            one.set_result(Placed(encode_body(LARGE)))
         other.cancel()
         await world.turn()
 
@@ -222,7 +223,7 @@ def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infer
 def test_who_leaves_amid_the_work_on_an_answer_has_it_ended() -> None:
     async def scenario(world: World) -> None:
         world.one.ask()
-        world.one.set_result(encode_body(LARGE))
+        world.one.set_result(Placed(encode_body(LARGE)))
         await world.turn()
         work = asyncio.get_running_loop().create_future()
         world.one.work(work)

@@ -25,7 +25,7 @@ from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.gathered import Gathered as Gathered  # for our callers
 from zmqtriton_frontends.kserve import CheckedRequest
 from zmqtriton_frontends.lending import Lending
-from zmqtriton_frontends.placing import Placed
+from zmqtriton_frontends.placing import Placement
 from zmqtriton_frontends.references import blocks_of, is_large, references_of
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Payload:
         is to be called with. None where memory has to be made first: then nothing was done."""
         if not is_large(request.body):
             return ask(request)
-        placed = self._placed(request)
+        placed = self._placement(request)
         placing = placed.place(request.body)
         if next(placing, None) is not None:
             placing.close()
@@ -99,7 +99,7 @@ class Payload:
         """The same, when there is memory. Unavailable where that is short."""
         if not is_large(request.body):
             return ask(request)
-        placed = self._placed(request)
+        placed = self._placement(request)
         with closing(placed.place(request.body)) as placing:
             size = next(placing, None)
             while size is not None:
@@ -110,12 +110,12 @@ class Payload:
                     break
         return self._send(request, placed, ask)
 
-    def _placed(self, request: CheckedRequest) -> Placed:
+    def _placement(self, request: CheckedRequest) -> Placement:
         keys = self.keys if self.keys and request.model.is_hashed else None
-        return Placed(self.arena, self._lending, keys)
+        return Placement(self.arena, self._lending, keys)
 
     def _send(
-        self, request: CheckedRequest, placed: Placed, ask: Callable[[CheckedRequest], int]
+        self, request: CheckedRequest, placed: Placement, ask: Callable[[CheckedRequest], int]
     ) -> int:
         try:
             own_id = ask(request._replace(body=placed.body, cache_key=placed.cache_key))

@@ -20,7 +20,7 @@ from zmqtriton_frontends.regions import Contents
 _WORD_BYTES = 8
 
 
-class Placed:
+class Placement:
     """A body for stubs, with references in place of large tensors."""
 
     def __init__(self, arena: Arena, lending: Lending, keys: Keys | None) -> None:

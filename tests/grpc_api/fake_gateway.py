@@ -17,6 +17,7 @@ from zmqtriton_frontends.catalogue import Catalogue
 from zmqtriton_frontends.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.kserve import CheckedRequest
+from zmqtriton_frontends.references import Placed
 from zmqtriton_frontends.traces import Traces
 from zmqtriton_protos import SERVICES, ModelConfig
 
@@ -149,7 +150,7 @@ class FakeGateway(Gateway):
     def begin(self, request: CheckedRequest, reply: Any) -> int:
         async def answer() -> None:
             try:
-                reply.set_result(encode_body(await self.infer(request)))
+                reply.set_result(Placed(encode_body(await self.infer(request))))
             except ZmqTritonError as error:
                 reply.set_exception(error)
             except ZeroDivisionError as mistake:

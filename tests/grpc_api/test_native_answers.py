@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import weakref
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,6 +17,9 @@ from tests.grpc_api.fake_gateway import FakeGateway, news
 from tests.grpc_api.serving import Serving, serving
 from tests.waiting import eventually
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
+from zmqtriton_frontends.grpc_api.native_connection import ClientConnection
+from zmqtriton_frontends.grpc_api.native_server import NativeServer
+from zmqtriton_frontends.http2.stream import Stream
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -106,3 +111,43 @@ def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
                 assert DATA == answer(connection.read_until(b"grpc-status"))[-len(DATA) :]
     finally:
         gc.enable()
+
+
+class Swallowing:
+    """The transport of a client that reads whatever is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.fileno = lambda: descriptor
+        self.get_write_buffer_size = lambda: 0
+        self.is_closing = lambda: False
+        self.set_write_buffer_limits = lambda high, low: None
+        self.write = lambda data: None
+
+    def get_extra_info(self, name: str) -> Swallowing | None:
+        return self if name == "socket" else None
+
+
+def test_others_have_their_turn_amid_a_very_large_answer() -> None:
+    async def scenario(descriptor: int) -> None:
+        http2 = ClientConnection(NativeServer(FakeGateway()))
+        http2.connection_made(Swallowing(descriptor))
+        for start in range(0, len(WIDE), 1000):
+            part = WIDE[start : start + 1000]
+            http2.get_buffer(-1)[: len(part)] = part
+            http2.buffer_updated(len(part))
+        connection = http2._http2
+        stream = connection.streams[1] = Stream(connection, 1)
+        await asyncio.sleep(0)  # what was said so far is out
+
+        connection.answer(stream, b"h", [memoryview(bytes(20 << 20))], b"t")
+        left = [stream.outgoing_bytes]
+        while stream.is_open:
+            await asyncio.sleep(0)
+            left.append(stream.outgoing_bytes)
+            assert len(left) < 100
+
+        assert max(before - after for before, after in pairwise(left)) <= 5 << 20
+        http2.connection_lost(None)
+
+    with open(os.devnull, "wb") as nowhere:
+        asyncio.run(scenario(nowhere.fileno()))

@@ -26,6 +26,8 @@ _INTRODUCTION_S = 10.0
 _HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
 #: Pieces of an output are put together up to this size.
 _JOINED_BYTES = 128 * 1024
+#: So much is sent before others have their turn.
+_AT_ONCE_BYTES = 4 << 20
 #: What the kernel takes of pieces at once.
 _MOST_PIECES = 1024
 #: Told to go, a client has so long to read that before new calls are refused.
@@ -130,9 +132,14 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flush_due = False
-        http2 = self._http2
+        http2, sent = self._http2, 0
         while http2.out and not self._is_closed:
+            if sent >= _AT_ONCE_BYTES:
+                # A client that reads as fast as this writes would keep all others waiting.
+                self._wake()
+                return
             size = http2.out_bytes
+            sent += size
             out = http2.take_output()
             if size > _JOINED_BYTES:
                 out = self._send(out)
