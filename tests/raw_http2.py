@@ -104,6 +104,19 @@ class Connection:
             self.received += got
         return self.received
 
+    def read_for(self, seconds: float) -> None:
+        """What comes in that time; the server may end the connection before."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._socket.settimeout(left)
+            try:
+                got = self._socket.recv(1 << 16)
+            except (ConnectionResetError, TimeoutError):
+                return
+            if not got:
+                return
+            self.received += got
+
     def kinds(self) -> list[int]:
         """Of the frames that have come."""
         found, position = [], 0
