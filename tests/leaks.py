@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,10 +69,21 @@ def marked_processes(mark: str) -> dict[int, str]:
 
 def leaks(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str]:
     """What is there now and was not before, one line each, after time to go; kills processes."""
+    return _left(_differences, before, mark, within_s)
+
+
+def processes_left(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str]:
+    """The same of processes alone."""
+    return _left(_processes, before, mark, within_s)
+
+
+def _left(
+    look: Callable[[Belongings, str], list[str]], before: Belongings, mark: str, within_s: float
+) -> list[str]:
     found: list[str] = []
 
     def is_clean() -> bool:
-        found[:] = _differences(before, mark)
+        found[:] = look(before, mark)
         return not found
 
     with contextlib.suppress(AssertionError):
@@ -83,8 +94,12 @@ def leaks(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str
     return found
 
 
+def _processes(before: Belongings, mark: str) -> list[str]:
+    return [f"process {pid}: {_command(pid)}" for pid in _new_processes(before, mark)]
+
+
 def _differences(before: Belongings, mark: str) -> list[str]:
-    found = [f"process {pid}: {_command(pid)}" for pid in _new_processes(before, mark)]
+    found = _processes(before, mark)
     if before.shared_memory is not None:
         found += _new_names(before.shared_memory, mark)
     if _descriptors() > before.descriptors + _DESCRIPTOR_TOLERANCE:

@@ -270,10 +270,15 @@ def test_who_exports_may_die_and_is_started_again(server: Server, collector: Col
     os.kill(dead, signal.SIGKILL)
     assert "error" not in infer(server, "identity_fp32", "while nobody exports")
     eventually(lambda: server.pids().get("tracer", [dead]) != [dead], 30, "another one")
+    asked: list[str] = []
 
-    infer(server, "identity_fp32", "to the next one")
+    def arrives() -> bool:
+        """What was on its way to the dead one is lost, until those who sent it notice."""
+        asked.append(f"after a death {len(asked)}")
+        infer(server, "identity_fp32", asked[-1])
+        return any(named(collector, request_id) for request_id in asked)
 
-    collector.of_request("to the next one")
+    eventually(arrives, 30, "spans")
 
 
 @pytest.mark.row("I21")
