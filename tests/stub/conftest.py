@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stub.fakes import FakeLink
+from tests.stub.supervisor import Supervisor
 from zmqtriton_stub import instance
 
 Write = Callable[..., Path]
@@ -40,3 +42,21 @@ def nothing_imported() -> Iterator[None]:
     for name in set(sys.modules) - modules:
         del sys.modules[name]
     instance.current = None
+
+
+@pytest.fixture
+def world() -> Iterator[Supervisor]:
+    """Of a stub with large tensors."""
+    world = Supervisor()
+
+    yield world
+
+    world.close()
+
+
+@pytest.fixture
+def link(world: Supervisor) -> FakeLink:
+    """Of that stub, for what models answer."""
+    link = FakeLink()
+    link.instance.memory = world.memory
+    return link

@@ -4,130 +4,28 @@ from __future__ import annotations
 
 import errno
 import gc
-import json
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
+from tests.stub.supervisor import Supervisor
 from tests.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.memory import Arena, block_of, seal_size
+from zmqtriton_floor.memory import block_of
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub import memory as module
-from zmqtriton_stub.memory import Memory
 from zmqtriton_stub.pb_errors import TritonModelException
 from zmqtriton_stub.pb_tensor import Tensor as PbTensor
 from zmqtriton_stub.pb_types import InferenceResponse
 
 LARGE = np.arange(50_000, dtype=np.float32)
-BIRTH = wire.Birth(9, bytes(16), "stub", "/", 1, json.dumps({}))
-
-
-class Supervisor:
-    """Answers what it is asked, in a thread of its own; owns a frontend's arena."""
-
-    def __init__(self) -> None:
-        ours, theirs = pair()
-        self.memory = Memory(Lifeline(theirs))
-        self.memory.begin(BIRTH)
-        self.released: list[wire.Block] = []
-        self.memory.release = lambda message: self.released.extend(message.blocks)
-        self.refusal = ""
-        self.dropped: list[int] = []
-        #: What is in the way before each answer.
-        self.interruption: Any = None
-        #: What others see of the stub's arena.
-        self.seen = Mappings(is_private=False)
-        self.frontend = Arena(3)
-        self._segments: dict[int, int] = {}
-        #: The stub's own.
-        self.own: dict[int, int] = {}
-        self.line = Lifeline(ours)
-        self._thread = threading.Thread(target=self._answer_all)
-        self._thread.start()
-
-    def _answer_all(self) -> None:
-        while not self.line.ended:
-            self.line.wait()
-            for message, _ in self.line.receive():
-                if self.interruption is not None:
-                    self.line.send(self.interruption)
-                self._answer(message)
-
-    def _answer(self, message: Any) -> None:
-        if isinstance(message, wire.MakeSegment) and self.refusal:
-            self.line.send(wire.SegmentMade(*message[:2], Unavailable.number, self.refusal))
-        elif isinstance(message, wire.MakeSegment):
-            descriptor = _memfd(message.size)
-            self.own[message.segment] = os.dup(descriptor)
-            self.seen.add(9, message.segment, os.dup(descriptor))
-            self.line.send(wire.SegmentMade(*message[:2], 0, ""), descriptor)
-            os.close(descriptor)
-        elif isinstance(message, wire.AskSegment):
-            known = self._segments.get(message.segment)
-            size = 0 if known is None else os.fstat(known).st_size
-            given = [] if known is None else [known]
-            self.line.send(wire.SegmentGiven(*message, size), *given)
-        elif isinstance(message, wire.DropSegment):
-            self.dropped.append(message.segment)
-
-    def write(self, data: bytes) -> wire.Reference:
-        """A tensor of a frontend's."""
-        found = self.frontend.allocate(len(data))
-        if found is None:
-            wanted = self.frontend.wanted(len(data))
-            descriptor = self._segments[wanted.segment] = _memfd(wanted.size)
-            self.frontend.add(wanted, os.dup(descriptor))
-            found = self.frontend.allocate(len(data))
-            assert found is not None
-        found.view[:] = data
-        return found.reference
-
-    def read(self, reference: wire.Reference) -> bytes:
-        [array] = self.seen.open([reference])
-        data: bytes = array.tobytes()
-        return data
-
-    def close(self) -> None:
-        self.memory._lifeline.close()
-        self._thread.join()
-        self.line.close()
-        self.memory.mappings.close()
-        self.seen.close()
-        for descriptor in {*self._segments.values(), *self.own.values()}:
-            os.close(descriptor)
-
-
-def _memfd(size: int) -> int:
-    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.truncate(descriptor, size)
-    seal_size(descriptor)
-    return descriptor
-
-
-@pytest.fixture
-def world() -> Iterator[Supervisor]:
-    world = Supervisor()
-
-    yield world
-
-    world.close()
-
-
-@pytest.fixture
-def link(world: Supervisor) -> FakeLink:
-    link = FakeLink()
-    link.instance.memory = world.memory
-    return link
 
 
 def _row(data: Any) -> Tensor:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
-from tests.stub.test_memory import Supervisor
+from tests.stub.supervisor import Supervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.memory import block_of
 from zmqtriton_floor.tensors import from_numpy
@@ -19,22 +18,6 @@ from zmqtriton_stub.pb_types import InferenceResponse
 
 COUNT = 100_000
 NUMBERS = np.arange(COUNT, dtype=np.float32)
-
-
-@pytest.fixture
-def world() -> Iterator[Supervisor]:
-    world = Supervisor()
-
-    yield world
-
-    world.close()
-
-
-@pytest.fixture
-def link(world: Supervisor) -> FakeLink:
-    link = FakeLink()
-    link.instance.memory = world.memory
-    return link
 
 
 def _open(world: Supervisor, reference: Reference, *, is_leased: bool) -> Any:
