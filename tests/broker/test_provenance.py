@@ -176,6 +176,18 @@ def test_what_was_not_given_cannot_be_leased(world: World, field: str) -> None:
     assert ([], 0) == (told, world.core.blocks.leases.count)
 
 
+def test_until_all_have_told_what_they_hold_everything_is_believed(world: World) -> None:
+    world.core.begin(2)
+    assert _ask(world, FORGED["block"])
+    assert not _answer(world, _answered(FORGED["block"]), _block(FORGED["block"])).code
+
+    world.core.recovery.begin()
+    for serial in (F, S, S2):
+        world.core.recovery.hold(serial, wire.Held([], 1))
+
+    assert not _ask(world, FORGED["block"], own_id=6)
+
+
 def test_what_an_earlier_broker_knew_is_believed(world: World) -> None:
     world.core.begin(2)
     world.infer(F, request(2, flags=wire.RESENT), body=_asked())

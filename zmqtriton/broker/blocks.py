@@ -35,6 +35,8 @@ class Blocks:
         self.forged = 0
         #: After the first one: an earlier broker knew of leases that this one is only told of.
         self.epoch = 1
+        #: The last one in which all have told what they hold.
+        self.settled_epoch = 1
         self._outbox = outbox
         #: Serials of the processes that are there.
         self._living = living
@@ -47,7 +49,8 @@ class Blocks:
         if not outcome.blocks:
             return outcome._replace(flags=outcome.flags & ~PLACED), body
         # What an earlier broker knew this one has to believe.
-        is_right, may_answer = bool(request.row.flags & RESENT), self._provenance.may_answer
+        is_right = bool(request.row.flags & RESENT) or not self._knows_all
+        may_answer = self._provenance.may_answer
         try:
             references = referred(body)
             is_right = is_right or may_answer(source, request, outcome.blocks, references)
@@ -62,9 +65,13 @@ class Blocks:
         self.discard(source, outcome)
         return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""
 
+    @property
+    def _knows_all(self) -> bool:
+        return self.settled_epoch == self.epoch
+
     def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
         """Raises an error where a stub gives a model what it was never given itself."""
-        is_old = row.flags & RESENT and self.epoch > 1
+        is_old = not self._knows_all or (row.flags & RESENT and self.epoch > 1)
         if asker is None or not row.flags & PLACED or is_old:
             return
         if not self._provenance.may_ask(asker.serial, [*asker.open.values()], body):

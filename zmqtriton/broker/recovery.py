@@ -181,6 +181,7 @@ class Recovery:
     def _settle_if_all_told(self) -> None:
         if not self._silent and not self._is_settled:
             self._is_settled = True
+            self._core.blocks.settled_epoch = self._core.blocks.epoch
             self._core.outbox.settled += [s for s in self._has_told if s in self._core.peers]
             self._has_told.clear()
 
