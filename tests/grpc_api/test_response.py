@@ -10,7 +10,7 @@ from zmqtriton_floor.datatypes import DATATYPES
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import ResponseBody, Tensor
 from zmqtriton_frontends.grpc_api import response as module
-from zmqtriton_frontends.grpc_api.response import StreamEncoder, encode_response, varint
+from zmqtriton_frontends.grpc_api.response import StreamEncoder, encode_in_pieces, varint
 from zmqtriton_protos import message
 
 RESPONSE = message("inference.ModelInferResponse")
@@ -30,6 +30,10 @@ parameters = st.dictionaries(
     st.booleans() | st.integers(-(2**63), 2**64 - 1) | texts | st.floats(allow_nan=False),
     max_size=4,
 )
+
+
+def encode_response(model: str, version: int, request_id: str, response: ResponseBody) -> bytes:
+    return b"".join(encode_in_pieces(model, version, request_id, response))
 
 
 def value_of(parameter: Any) -> Any:

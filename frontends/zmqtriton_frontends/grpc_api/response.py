@@ -41,11 +41,6 @@ def encode_in_pieces(
     return pieces
 
 
-def encode_response(model: str, version: int, request_id: str, response: ResponseBody) -> bytes:
-    """The same in one piece."""
-    return b"".join(encode_in_pieces(model, version, request_id, response))
-
-
 class StreamEncoder:
     """Writes the responses to one request of a stream."""
 
