@@ -108,6 +108,10 @@ class RunningStub:
 
     # ---------------------------------------------------------------- broker
 
+    def lose(self) -> None:
+        """The broker is dead, and nobody tells."""
+        self._router.close()
+
     def move(self, epoch: int) -> None:
         """Closes this broker's socket, opens the next one's, and tells of it."""
         self._router.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -419,6 +420,18 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
 
 
 # ------------------------------------------------------------------ broker
+
+
+def test_a_dead_broker_is_not_listened_to_any_more(world: World) -> None:
+    world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    poller = select.poll()
+    poller.register(world.asker.descriptor, select.POLLIN)
+
+    world.broker.close()
+
+    # The end of a connection can be read for ever.
+    world.turn_until(lambda: not poller.poll(0))
 
 
 def test_the_next_broker_is_asked_again_for_what_is_open(world: World) -> None:

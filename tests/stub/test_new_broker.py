@@ -52,6 +52,26 @@ class Gated:
         return len(self.begun.read_text())
 
 
+def _watched(pid: int) -> int:
+    """How many descriptors the process waits on."""
+    infos = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    return sum(info.count("tfd:") for info in infos)
+
+
+def test_a_dead_broker_is_not_waited_on(tmp_path: Path, write_model: Write) -> None:
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(_KEEPING))
+        before = _watched(stub.process.pid)
+
+        stub.lose()
+
+        # It would be awake all the time else: the end of a connection can be read for ever.
+        eventually(lambda: before - 1 == _watched(stub.process.pid), 30, "one less")
+        stub.move(epoch=2)
+        stub.welcome()
+        eventually(lambda: before == _watched(stub.process.pid), 30, "the next one")
+
+
 def test_it_tells_what_it_has_answered_with_the_answer(tmp_path: Path, write_model: Write) -> None:
     gated = Gated(tmp_path)
     gated.gate.touch()
