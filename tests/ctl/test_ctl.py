@@ -301,7 +301,17 @@ def test_what_needs_the_mode_explicit_says_so(server: FakeServer) -> None:
     assert f"error: {text}{expected}" == run("load", "m").stderr
 
 
-@pytest.mark.parametrize("command", ["load", "unload"])
+@pytest.mark.parametrize(
+    ("ended", "told"), [(0, "loaded"), (1, "1 process ended"), (3, "3 processes ended")]
+)
+def test_a_restart_tells_what_it_did(server: FakeServer, ended: int, told: str) -> None:
+    server.answers |= {"restart": ended, "index": [{"name": "m"}]}
+
+    assert f"restarted m: {told}\n" == run("restart", "m").stdout
+    assert ("restart", {"model": "m"}) in server.asked
+
+
+@pytest.mark.parametrize("command", ["load", "unload", "restart"])
 def test_a_name_that_no_model_has_is_refused_with_the_one_that_was_meant(
     server: FakeServer, command: str
 ) -> None:

@@ -190,3 +190,15 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
     eventually(server.is_ready, 30, "ready")
     (stub,) = [p for p in ctl.json("status")["processes"] if p["role"] == "stub"]
     assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
+
+
+def test_a_model_is_restarted(server: Server, ctl: Ctl) -> None:
+    before = server.stubs("add_sub")
+
+    done, refused = ctl.run("restart", "add_sub"), ctl.run("restart", "add_subb")
+
+    assert "restarted add_sub: 1 process ended\n" == done.stdout
+    assert "error: there is no model 'add_subb'; did you mean 'add_sub'?\n" == refused.stderr
+    eventually(lambda: server.stubs("add_sub") not in ([], before), 60, "a new stub")
+    eventually(lambda: server.status("/v2/models/add_sub/ready") == 200, 60, "ready")
+    infer(server)

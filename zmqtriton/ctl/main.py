@@ -119,6 +119,26 @@ def unload(context: click.Context, model: str, dependents: bool) -> None:
     click.echo(f"unloaded {model}")
 
 
+@cli.command()
+@click.argument("model")
+@click.pass_context
+def restart(context: click.Context, model: str) -> None:
+    """End the processes of MODEL and start them anew; what they execute fails.
+
+    For a model that hangs, and for one that was given up because it died too often. Works in every
+    model control mode. A model whose files have changed is taken into use by `load`, without a
+    failure.
+    """
+    ended = _ask(context, lambda client: _restart(client, model), to_change=True)
+    what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
+    click.echo(f"restarted {model}: {what}")
+
+
+def _restart(client: Client, model: str) -> Any:
+    _check_name(client, model)
+    return client.call("restart", {"model": model})
+
+
 def _load(client: Client, model: str) -> None:
     try:
         client.call("load", {"model": model, "parameters": {}})

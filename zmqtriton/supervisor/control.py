@@ -14,6 +14,7 @@ from zmqtriton.supervisor.actions import Override, Send
 from zmqtriton.supervisor.loading import Done
 from zmqtriton.supervisor.log_settings import LogSettings
 from zmqtriton.supervisor.nested_loads import NestedLoads
+from zmqtriton.supervisor.operations import Operations
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.trace_settings import TraceSettings
@@ -66,8 +67,9 @@ class Served(Protocol):
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process."""
 
-    def ask_stacks(self, model: str) -> list[dict[str, Any]]:
-        """The stubs of a model that are asked to write where they are."""
+    @property
+    def operations(self) -> Operations:
+        """What operators do to models."""
 
     def serving_config(self, model: str, version: int) -> dict[str, Any]:
         """Of the version that serves, with -1 of the highest; empty where none does."""
@@ -115,6 +117,8 @@ class Control:
                 self._load(caller, call.id, arguments)
             elif call.verb == "unload":
                 self._unload(caller, call.id, arguments)
+            elif call.verb == "restart":
+                self._restart(_model_name(arguments), self._answer(caller, call.id))
             elif call.verb == "status":
                 self._served.status(self._answer(caller, call.id))
             elif call.verb in _AT_ONCE:
@@ -172,6 +176,11 @@ class Control:
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
         self._served.unload(_model_name(arguments), dependents, self._answer(caller, call_id))
+
+    def _restart(self, model: str, answer: Callable[[Any], None]) -> None:
+        if self._served.is_stopping:
+            raise Unavailable("Server exiting")
+        self._served.operations.restart(model, answer)
 
     def _check_allowed(self) -> None:
         if self._served.is_stopping:
@@ -282,7 +291,7 @@ _AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
         map(is_cached, inside(served.serving_config, _name(given), _version(given)))
     ),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
-    "stacks": lambda served, given: served.ask_stacks(_name(given)),
+    "stacks": lambda served, given: served.operations.stacks(_name(given)),
     "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
     "trace.settings": lambda served, given: served.trace_settings.handle(
         _name(given), _changes(given)

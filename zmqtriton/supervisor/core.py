@@ -28,6 +28,7 @@ from zmqtriton.supervisor.model import Model
 from zmqtriton.supervisor.nested_loads import NestedLoads
 from zmqtriton.supervisor.notification import Notification
 from zmqtriton.supervisor.object_stores import ObjectStores
+from zmqtriton.supervisor.operations import Operations
 from zmqtriton.supervisor.peers import Peers
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
@@ -35,7 +36,6 @@ from zmqtriton.supervisor.preparations import Preparations
 from zmqtriton.supervisor.readiness import Readiness
 from zmqtriton.supervisor.regions import Regions
 from zmqtriton.supervisor.repositories import Repositories
-from zmqtriton.supervisor.stacks import ask_stacks
 from zmqtriton.supervisor.staged_files import StagedFiles
 from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
@@ -96,6 +96,7 @@ class Core:
         self.staged = StagedFiles(plan, server.directory)
         is_explicit = policy.control_mode == "explicit"
         self.repositories = Repositories(plan, policy.repositories, is_explicit=is_explicit)
+        self.operations = Operations(plan, self.generations, lambda m, d: self.load(m, None, d))
         self._control = Control(plan, self, is_explicit=is_explicit)
         self._startup = Startup(plan, policy, self)
         self._preparations = Preparations(plan, self._introductions)
@@ -338,10 +339,6 @@ class Core:
     def status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process, and what the broker has counted."""
         self._counts.ask(lambda found: done({**self._describe(), **found}))
-
-    def ask_stacks(self, model: str) -> list[dict[str, Any]]:
-        """Of its stubs; each writes to its output where it is."""
-        return ask_stacks(self.plan, self.generations.values(), model)
 
     def _probe_broker(self, then: Callable[[], None]) -> None:
         if self._introductions.broker:
