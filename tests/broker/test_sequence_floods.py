@@ -10,7 +10,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
-MANY = 20_000
+MANY = 12_000
 
 
 def _flood(world: Sequences, count: int = MANY) -> list[int]:

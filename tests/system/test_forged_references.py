@@ -70,7 +70,7 @@ def secret(server: Server) -> Iterator[None]:
     array = np.full(SIZE // 4, SECRET, np.float32)
     with ThreadPoolExecutor(1) as beside:
         asked = beside.submit(
-            lambda: _infer(server, "keeper", INPUT0=array, MS=np.array([1500], np.int32))
+            lambda: _infer(server, "keeper", INPUT0=array, MS=np.array([1000], np.int32))
         )
         yield
         assert (asked.result()["OUTPUT0"] == SECRET + 1).all()

@@ -214,7 +214,7 @@ def _nested(depth: int) -> str:
     return '{"name":"victim","a":' + "[" * depth + "]" * depth + "}"
 
 
-_GROUPS = [{"kind": "KIND_CPU"}] * 20_000
+_GROUPS = [{"kind": "KIND_CPU"}] * 5000
 ENDLESS: dict[str, tuple[Callable[[], str], str]] = {
     "10 MB": (
         lambda: json.dumps({**CONFIG, "parameters": {"a": {"string_value": "x" * 10_000_000}}}),
@@ -222,7 +222,7 @@ ENDLESS: dict[str, tuple[Callable[[], str], str]] = {
     ),
     "20,000 steps": (lambda: json.dumps(_chain(20_000)), "exceeds the limit of 1048576"),
     "4,000 steps of nobody": (lambda: json.dumps(_chain(4000, "nobody")), "nobody"),
-    "20,000 groups": (lambda: json.dumps({**CONFIG, "instance_group": _GROUPS}), "limit"),
+    "5,000 groups": (lambda: json.dumps({**CONFIG, "instance_group": _GROUPS}), "limit"),
     "10,000 inputs": (
         lambda: json.dumps(
             {**CONFIG, "input": [{"name": f"I{n}", **_TENSOR} for n in range(9999)]}
@@ -236,8 +236,8 @@ ENDLESS_FILES = {
     "10 MB": ("# " + "x" * 10_000_000, "exceeds the limit of 1048576"),
     "nested messages": ("ensemble_scheduling {" + "step {" * 100_000, "failed to read text proto"),
     "nested lists": ("parameters: " + "[" * 100_000, "failed to read text proto"),
-    "20,000 groups": (
-        'backend: "python"' + "instance_group { kind: KIND_CPU }\n" * 20_000,
+    "5,000 groups": (
+        'backend: "python"' + "instance_group { kind: KIND_CPU }\n" * 5000,
         "limit",
     ),
 }
