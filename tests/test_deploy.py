@@ -42,13 +42,19 @@ def analyze() -> str:
     return tool
 
 
-def test_haproxy_accepts_its_configuration() -> None:
+@pytest.mark.parametrize("has_sequences", [False, True])
+def test_haproxy_accepts_its_configuration(tmp_path: Path, has_sequences: bool) -> None:
+    text = (ROOT / "deploy" / "haproxy.cfg").read_text("utf-8")
+    if has_sequences:
+        text = text.replace("    #   ", "    ")
+        assert 2 == text.count("\n    option persist\n")
+    (tmp_path / "haproxy.cfg").write_text(text)
     tool = shutil.which("haproxy") or "/usr/sbin/haproxy"
     if not Path(tool).exists():
         missing("haproxy")
 
     done = subprocess.run(
-        [tool, "-c", "-f", ROOT / "deploy" / "haproxy.cfg"], capture_output=True, text=True
+        [tool, "-c", "-f", tmp_path / "haproxy.cfg"], capture_output=True, text=True
     )
 
     assert 0 == done.returncode, done.stderr
