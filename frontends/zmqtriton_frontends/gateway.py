@@ -62,6 +62,7 @@ class Gateway:
         self.is_stopping = self.is_ending = False
         self.malformed = 0  # messages that did not decode, or that answered nothing that was asked
         self.on_open: Callable[[], None] = lambda: None
+        self.on_retire: Callable[[], None] = lambda: None
         self.on_stop: Callable[[int], None] = lambda within_ms: None
         self.on_end: Callable[[], None] = lambda: os._exit(1)  # the supervisor is gone
 
@@ -326,6 +327,8 @@ class Gateway:
         self.is_stopping, self.is_ending = True, type(message) is wire.Stop
         if self.is_ending:
             self.on_stop(message.within_ms)
+        else:
+            self.on_retire()
 
     def _see(self, message: wire.Sync) -> None:
         self._flush()  # what was checked against older news goes before the word

@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {
     "grpc_http2_max_ping_strikes": 2,
     "grpc_infer_response_compression_level": "none",
     "grpc_transport": "native",
+    "reuse_grpc_port": False,
     "grpc_max_input_size": 2**31 - 1,
     "grpc_reflection": False,
     "grpc_max_connection_age": 0,

@@ -29,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "exit_timeout_secs": 30,
     "strict_readiness": True,
     "http_workers": 1,
+    "reuse_http_port": False,
     "http_max_input_size": 64 << 20,
     "http_restricted_api": [],
     "http_allowed_origin": [],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import signal
 import socket
 import sys
 import urllib.request
@@ -45,6 +47,10 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
             f"--host-policy=mine,cpu-cores={CORES[-1]}",
         ],
     )
+    config = first.add_model("sequences") / "config.pbtxt"
+    config.write_text(
+        config.read_text().replace("microseconds: 5000000", "microseconds: 600000000")
+    )
     _pinned(first, "spawned", 'parameters { key: "PYTHON_EXECUTABLE" value { string_value: "')
     (first.repository / "broken" / "1").mkdir(parents=True)
     second = Server(directory / "second", options=[*SHARED, "--id=second"])
@@ -81,24 +87,26 @@ def _ids(server: Server) -> set[str]:
     return found
 
 
+def _names(server: Server) -> set[str]:
+    """The same over gRPC."""
+    asked = message("inference.ServerMetadataRequest")().SerializeToString()
+    answer = message("inference.ServerMetadataResponse")
+    found = set()
+    for number in range(16):
+        # Channels of one process share a connection unless their options differ.
+        with grpc.insecure_channel(server.grpc_address, options=[("number", number)]) as channel:
+            call = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
+            with suppress(grpc.RpcError):
+                found.add(answer.FromString(call(asked, timeout=10)).name)
+    return found
+
+
 @pytest.mark.row("--id", "--reuse-http-port", "--reuse-grpc-port")
 def test_two_servers_share_their_ports(servers: tuple[Server, Server]) -> None:
     first, _ = servers
-    asked = message("inference.ServerMetadataRequest")().SerializeToString()
-    answer = message("inference.ServerMetadataResponse")
-
-    def names() -> set[str]:
-        found = set()
-        for number in range(16):
-            # Channels of one process share a connection unless their options differ.
-            with grpc.insecure_channel(first.grpc_address, options=[("number", number)]) as channel:
-                call = channel.unary_unary("/inference.GRPCInferenceService/ServerMetadata")
-                found.add(answer.FromString(call(asked, timeout=10)).name)
-        return found
-
     # The kernel chooses; it may choose the same one for each of a few.
     eventually(lambda: {"first", "second"} == _ids(first), 30, "both answer over HTTP")
-    eventually(lambda: {"first", "second"} == names(), 30, "both answer over gRPC")
+    eventually(lambda: {"first", "second"} == _names(first), 30, "both answer over gRPC")
 
 
 @pytest.mark.row("--reuse-http-port", "D47")
@@ -156,3 +164,39 @@ def test_a_server_may_be_ready_in_spite_of_a_model_that_is_not(
 def test_what_is_not_allowed_does_not_listen(servers: tuple[Server, Server]) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", servers[0].metrics_port))
+
+
+@pytest.mark.row("--reuse-http-port", "--reuse-grpc-port", "E78")
+def test_who_connects_while_one_of_two_ends_its_sequences_finds_the_other(
+    servers: tuple[Server, Server],
+) -> None:
+    first, _ = servers
+    begun = _connected_to("first", first.http_port)
+    assert 200 == _ask(begun, sequence_start=True)
+
+    assert first.process is not None
+    first.process.send_signal(signal.SIGTERM)
+
+    eventually(lambda: {"second"} == _ids(first), 30, "it is the other one over HTTP")
+    eventually(lambda: {"second"} == _names(first), 30, "it is the other one over gRPC")
+    assert [200, 200] == [_ask(begun), _ask(begun, sequence_end=True)]
+    begun.close()
+    assert 0 == first.process.wait(60)
+
+
+def _connected_to(name: str, port: int) -> http.client.HTTPConnection:
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        connection.request("GET", "/v2")
+        if json.load(connection.getresponse())["name"] == name:
+            return connection
+        connection.close()
+
+
+def _ask(connection: http.client.HTTPConnection, **flags: bool) -> int:
+    tensor = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1], "data": [1]}
+    body = {"inputs": [tensor], "parameters": {"sequence_id": 7, **flags}}
+    connection.request("POST", "/v2/models/sequences/infer", json.dumps(body))
+    response = connection.getresponse()
+    response.read()
+    return response.status

@@ -43,6 +43,11 @@ async def serve(gateway: Gateway) -> None:
     host = settings["grpc_address"]
     server = _server_of(gateway)
     port = await server.start(beginning.address(host, settings["grpc_port"]))
+    # grpc.aio closes its port only with all else.
+    if settings["reuse_grpc_port"] and settings["grpc_transport"] == "native":
+        gateway.on_retire = server.leave_port
+        if gateway.is_stopping:
+            server.leave_port()
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()

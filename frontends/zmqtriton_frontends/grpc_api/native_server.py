@@ -90,6 +90,10 @@ class NativeServer:
         served: int = self._listening.sockets[0].getsockname()[1]
         return served
 
+    def leave_port(self) -> None:
+        """Other servers listen there too: whoever connects from now on shall find them."""
+        self._listening.close()
+
     async def stop(self, within_s: float) -> None:
         """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
         called when the gateway is stopping: new RPCs are refused until the last one has ended."""

@@ -13,7 +13,9 @@ import logging
 import os
 import select
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import uvloop  # noqa: F401 - gunicorn would load it after the fork, in each process
@@ -156,6 +158,10 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         gc.freeze()
         for listener in self.sockets:
             gateway.listening("HTTPService", beginning.address(*listener.getsockname()[:2]))
+        if gateway.settings["reuse_http_port"]:
+            gateway.on_retire = lambda: self._leave_port(servers)
+            if gateway.is_stopping:
+                self._leave_port(servers)
         while self.alive:
             self.notify()
             connections.check()
@@ -171,6 +177,15 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
             secured.close()
         gateway.close()
         gateway.traces.end()
+
+    def _leave_port(self, servers: Iterable[Any]) -> None:
+        """Other servers listen there too: whoever connects from now on shall find them."""
+        for listener in self.sockets:
+            with suppress(OSError):  # another process of ours was faster
+                # Closed it would still be the arbiter's, for which the kernel accepts too.
+                listener.sock.shutdown(socket.SHUT_RD)
+        for server in servers:
+            server.close()
 
     async def _drain(self, connections: Connections) -> None:
         connections.refuse_requests()
