@@ -194,20 +194,23 @@ def test_a_model_may_write_into_its_inputs_and_keep_them(server: Server) -> None
             assert np.array_equal(kept[:, 0], kept[:, 1])
 
 
-@pytest.fixture
-def asked(tmp_path: Path) -> Iterator[tuple[Server, int, Future[Any]]]:
-    """A server, a stub of it that has mapped the input of a request, and the request."""
+@pytest.fixture(params=[4000])
+def asked(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Server, int, Future[Any]]]:
+    """A server, a stub of it that has mapped the input of a request, and the request, which is
+    executed for so many milliseconds."""
     with Server(tmp_path / "s", models=["keeper"]) as server:
         [stub] = server.stubs("keeper")
         with ThreadPoolExecutor(1) as thread:
-            request = thread.submit(_ask_slowly, server.http_port)
+            answer = thread.submit(_ask_slowly, server.http_port, request.param)
             eventually(lambda: _segments_of(stub) > 0, 30, "it has mapped its input")
-            yield server, stub, request
+            yield server, stub, answer
 
 
-def _ask_slowly(port: int) -> int:
-    """The status of a request with 16 MiB that is executed for seconds; 0: no answer."""
-    body = np.zeros(4 << 20, dtype=np.float32).tobytes() + (3000).to_bytes(4, "little")
+def _ask_slowly(port: int, milliseconds: int) -> int:
+    """The status of a request with 16 MiB that is executed for so long; 0: no answer."""
+    body = np.zeros(4 << 20, dtype=np.float32).tobytes() + milliseconds.to_bytes(4, "little")
     tensors: list[dict[str, Any]] = [
         {"name": "INPUT0", "datatype": "FP32", "shape": [4 << 20]},
         {"name": "MS", "datatype": "INT32", "shape": [1]},
@@ -228,6 +231,7 @@ def _ask_slowly(port: int) -> int:
         return 0
 
 
+@pytest.mark.parametrize("asked", [60_000], indirect=True)
 def test_what_a_killed_stub_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
     server, stub, request = asked
 
