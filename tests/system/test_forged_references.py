@@ -13,6 +13,7 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from tests.server import Server
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.system
 
@@ -60,8 +61,14 @@ def _forge(server: Server, forged: Any) -> dict[str, Any]:
 
 def _place(server: Server) -> list[int]:
     """Owner, segment, block, offset and size of what a client sends the model."""
-    [seen] = json.loads(_forge(server, None)["SEEN"][0])
-    return [int(number) for number in seen]
+
+    def seen() -> list[list[int]]:
+        """Nothing where the tensor came with its request, as while room is being made for it."""
+        found: list[list[int]] = json.loads(_forge(server, None)["SEEN"][0])
+        return found
+
+    [place] = eventually(seen, 30, "a tensor by reference")
+    return place
 
 
 @pytest.fixture
