@@ -6,9 +6,19 @@ import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests import leaks
+
+# The same examples each time, however slow the machine is: what has passed must pass again.
+hypothesis.settings.register_profile(
+    "same",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("same")
 
 ROOT = Path(__file__).resolve().parent.parent
 #: One of several processes that test at once (`make test` has two).

@@ -191,7 +191,7 @@ def test_a_wrong_override_tells_what_is_wrong(text: str, expected: str) -> None:
     assert expected in text_of(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text(alphabet='{}[]:"\\,-.#\n abinputdimsTYPE_FP32019', max_size=60))
 def test_any_text_is_either_read_or_a_config_error(text: str) -> None:
     for parse in (parse_text, parse_json):
@@ -218,7 +218,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(json_values)
 def test_any_json_is_either_read_or_a_config_error(value: object) -> None:
     try:

@@ -96,7 +96,7 @@ def test_what_stands_nowhere_in_the_file_names_the_file_alone(tmp_path: Path) ->
     ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(alphabet="{}[]<>:\"'\\,-.#\n abinputdims09;", max_size=80))
 def test_any_text_has_positions(text: str) -> None:
     positions = Positions(text)
