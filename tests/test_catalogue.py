@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+from zmqtriton_floor.errors import NotFound, Unavailable
 from zmqtriton_floor.wire import News
 from zmqtriton_frontends.catalogue import Catalogue
 
@@ -71,3 +74,25 @@ def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
     catalogue.update(ensemble("b", "a"))
 
     assert not catalogue.find("a").is_hashed
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> None:
+    catalogue = Catalogue()
+    reason = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
+    catalogue.update(news("m"))
+    catalogue.update(News(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
+
+    with pytest.raises(Unavailable) as refused:
+        catalogue.find("m", version)
+
+    assert reason == refused.value.text
+    assert not catalogue.is_model_ready("m")
+
+
+def test_a_model_that_never_served_has_no_available_versions() -> None:
+    catalogue = Catalogue()
+    catalogue.update(News(0, "m", 1, "UNAVAILABLE", "Internal: ValueError", 0, "", b""))
+
+    with pytest.raises(NotFound, match="'m' has no available versions"):
+        catalogue.find("m")

@@ -13,7 +13,13 @@ from typing import Any
 from zmqtriton_floor.cache_keys import Keys, is_cached
 from zmqtriton_floor.check import Signature
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME
-from zmqtriton_floor.errors import InvalidArgument, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.errors import (
+    GIVEN_UP,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+)
 from zmqtriton_floor.members import inside
 from zmqtriton_floor.wire import News
 from zmqtriton_frontends.demand import Demand, NotLoaded
@@ -57,6 +63,11 @@ class ModelVersion:
     def is_loaded(self) -> bool:
         """Whether requests are taken; they may have to wait for an instance."""
         return self.state == _READY and self.generation != 0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it has served, and its instances died too often."""
+        return not self.is_loaded and GIVEN_UP in self.reason
 
     @property
     def may_be_missing(self) -> bool:
@@ -151,9 +162,13 @@ class Catalogue:
 
     def _find(self, name: str, version: str) -> ModelVersion:
         if not version:
-            self._known(name)
+            for known in self._known(name).values():
+                if known.is_given_up:
+                    raise Unavailable(known.reason)
             raise NotFound(f"Request for unknown model: '{name}' has no available versions")
         found = self._version(name, version)
+        if found.is_given_up:
+            raise Unavailable(found.reason)
         if not found.is_loaded:
             raise Unavailable(
                 f"Request for unknown model: '{name}' version {found.version} is not at ready state"

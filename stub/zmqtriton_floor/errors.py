@@ -18,6 +18,9 @@ A frontend needs one `except ZmqTritonError`.
 
 from __future__ import annotations
 
+#: In the reason of a version that did serve, and whose instances died too often.
+GIVEN_UP = "given up after"
+
 
 class ZmqTritonError(Exception):
     """Base of all errors with a status; its only argument is the text that the client reads."""

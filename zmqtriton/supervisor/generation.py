@@ -25,7 +25,7 @@ from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.regrouping import Regrouping, Then
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import GIVEN_UP, ZmqTritonError
 
 
 class Generation:
@@ -90,7 +90,7 @@ class Generation:
             if instance.reason:
                 reason = f"instance '{instance.name}': {shorten(instance.reason)}"
                 if instance.state is InstanceState.FAILED:
-                    return f"{reason} (given up after {instance.recent_deaths} deaths)"
+                    return f"{reason} ({GIVEN_UP} {instance.recent_deaths} deaths)"
                 return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
         return ""
 
