@@ -10,7 +10,6 @@ from pathlib import Path
 
 from zmqtriton.examples import copy_missing
 from zmqtriton.main import read_options
-from zmqtriton.options import Options
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"
@@ -42,9 +41,11 @@ def run_demo(words: list[str]) -> int:
     if isinstance(options, int):
         return options
 
-    def show() -> None:
-        sys.stdout.write(guide(directory, options))
-        sys.stdout.flush()
+    def show(http_port: int | None) -> None:
+        # Not the option's: 0 there means any port. All that is shown needs HTTP.
+        if http_port is not None:
+            sys.stdout.write(guide(directory, f"{options.http_address}:{http_port}"))
+            sys.stdout.flush()
 
     return run(options, on_open=show)
 
@@ -69,9 +70,8 @@ def server_arguments(directory: Path, words: list[str]) -> list[str]:
     return [*ours, *words]
 
 
-def guide(directory: Path, options: Options) -> str:
-    """What to paste into another terminal."""
-    http = f"{options.http_address}:{options.http_port}"
+def guide(directory: Path, http: str) -> str:
+    """What to paste into another terminal; `http` is address and port."""
     numbers = ",".join(map(str, range(16)))
     ones = ",".join("1" * 16)
     return f"""

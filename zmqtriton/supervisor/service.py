@@ -63,8 +63,8 @@ _LOOK_EVERY_S = 1.0
 _END_WITHIN_S = 5.0
 
 
-def run(options: Options, on_open: Callable[[], None] | None = None) -> int:
-    """The exit status. `on_open` is called when clients may come."""
+def run(options: Options, on_open: Callable[[int | None], None] | None = None) -> int:
+    """The exit status. `on_open` is called when clients may come, with the port of HTTP."""
     prctl.set_name("zmqtriton")
     prctl.adopt_orphans()
     secrets.hide_from_command_line(options)
@@ -100,7 +100,7 @@ class Service:
         stream: IO[str],
         storage: RuntimeDirectory | None,
     ) -> None:
-        self.on_open: Callable[[], None] | None = None
+        self.on_open: Callable[[int | None], None] | None = None
         self._options = options
         self._held = held
         self._directory = directory
@@ -334,7 +334,8 @@ class Service:
         listeners.allow_restart(self._held)
         tables.tell_grpc(self._options, self._stream)
         if self.on_open is not None:
-            self.on_open()
+            http = self._held.get(listeners.HTTP)
+            self.on_open(None if http is None else http.port)
 
     def _stop_listening(self, _: actions.StopListening) -> None:
         # The kernel would go on taking connections for as long as one of us has the socket.
