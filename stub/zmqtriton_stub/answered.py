@@ -14,7 +14,8 @@ from typing import Iterable
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import BY_CODE
 
-#: After so long what the broker had passed on has reached those who asked.
+#: After so long the broker has passed it on to the kernel, where who asked finds it though it be
+#: dead by then: only who leaves a megabyte unread keeps it waiting for longer.
 SETTLED_NS = 1_000_000_000
 MAX_BODY_BYTES = 64 << 10
 MAX_BYTES = 4 << 20

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
-from zmqtriton_floor.memory import block_of
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.questions import Answered, Bell, Notify, Question, Waiting
+from zmqtriton_stub.questions import Answered, Bell, Notify, Question, Waiting, blocks_of
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory import Memory
@@ -143,7 +142,7 @@ class Asker:
 
     def _discard(self, body: bytes) -> None:
         """Nobody will read it, so nobody else will release what it refers to."""
-        blocks = _blocks(body)
+        blocks = blocks_of(body)
         if blocks:
             self._memory.release(wire.Release(blocks))
 
@@ -153,7 +152,7 @@ class Asker:
 
     def unopened_blocks(self) -> list[wire.Block]:
         """What replies refer to that are still to be opened."""
-        return [block for body in list(self._unopened.values()) for block in _blocks(body)]
+        return [block for body in list(self._unopened.values()) for block in blocks_of(body)]
 
     def open_blocks(self) -> list[wire.Block]:
         """What the questions refer to that lack their final reply."""
@@ -262,6 +261,8 @@ class Asker:
         """The broker is another one. From here on nothing comes of the old one any more."""
         with self._lock:
             self._is_between = True
+            if self._socket is not None:
+                self._take_all(self._socket)  # what it has answered must not be executed again
             self._disconnect()
 
     def follow(self, birth: wire.Birth) -> None:
@@ -293,8 +294,7 @@ class Asker:
                 while outgoing:
                     self._put(socket, outgoing.popleft())
                 socket.finish()
-                while socket.has_input():
-                    self._take(socket.receive())
+                self._take_all(socket)
                 if not socket.is_open:
                     self._unwatch(socket)
             finally:
@@ -339,6 +339,10 @@ class Asker:
     def _grant(self, question: Question, responses: int) -> None:
         grant = wire.Grant(self._birth.serial, question.row.id, responses)
         self._outgoing.append(wire.Consumed([grant]))
+
+    def _take_all(self, socket: Dealer) -> None:
+        while socket.has_input():
+            self._take(socket.receive())
 
     def _take(self, frames: list[bytes]) -> None:
         try:
@@ -389,12 +393,3 @@ class Asker:
             self._discard(body)
             if question.received % _STEP == 0:
                 self._grant(question, question.received)
-
-
-def _blocks(body: bytes) -> list[wire.Block]:
-    """What a response refers to."""
-    try:
-        outputs = wire.decode_response(body).outputs if body else []
-    except ProtocolError:
-        return []
-    return [block_of(row.data) for row in outputs if type(row.data) is wire.Reference]

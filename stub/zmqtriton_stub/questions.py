@@ -9,7 +9,8 @@ import threading
 from typing import Any, Callable, Sequence, Tuple
 
 from zmqtriton_floor import wire
-from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.errors import ProtocolError, ZmqTritonError
+from zmqtriton_floor.memory import block_of
 
 #: A row of Replies and its body.
 Answered = Tuple[wire.Reply, bytes]
@@ -112,3 +113,12 @@ class Bell:
     def silence(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.descriptor, 4096)
+
+
+def blocks_of(body: bytes) -> list[wire.Block]:
+    """What a response refers to."""
+    try:
+        outputs = wire.decode_response(body).outputs if body else []
+    except ProtocolError:
+        return []
+    return [block_of(row.data) for row in outputs if type(row.data) is wire.Reference]

@@ -453,6 +453,19 @@ def test_the_next_broker_is_asked_again_for_what_is_open(world: World) -> None:
     assert "after all" == _text(world.asker.wait(opened))
 
 
+def test_what_a_dead_broker_had_answered_is_not_asked_again(world: World) -> None:
+    """A model that computes for long reads late, and who has answered forgets after a second."""
+    answered, opened = world.ask(), world.ask()
+    world.broker.hear_all(wire.Infer, 2)
+    world.broker.reply(answered.row.id, "in time")
+
+    world.change_broker()
+
+    assert wire.Hello(7, _TOKEN, 2) == world.broker.hear()[0]
+    assert [opened.row.id] == [row.id for row in world.broker.hear()[0].requests]
+    assert "in time" == _text(world.asker.wait(answered))
+
+
 def test_a_thread_that_waits_follows_to_the_next_broker(world: World) -> None:
     question = world.ask()
     world.broker.hear_all(wire.Infer, 1)
