@@ -383,6 +383,19 @@ def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(world: Wo
     assert 0 == world.core.limits.unanswered
 
 
+def test_what_was_sent_ahead_is_counted_as_waiting_until_nobody_wants_it(world: World) -> None:
+    _quick(world)
+    generation = world.core.generations[1]
+
+    world.infer(F, *(request(i) for i in range(2, 22)))
+    assert (4, 19) == (generation.pending, generation.waiting)
+
+    world.cancel(F, 3, 21)
+    assert 17 == generation.waiting
+    world.finish(S)
+    assert 17 == generation.waiting, "the one that was cancelled has begun"
+
+
 def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: World) -> None:
     _quick(world)
     world.stub(S2)

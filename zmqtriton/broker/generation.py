@@ -184,6 +184,11 @@ class Generation:
         """Whether a stub that it has may still have to tell of the time of an earlier broker."""
         return any(not i.has_arrived for i in self.instances.values())
 
+    @property
+    def waiting(self) -> int:
+        """Requests that are wanted and not begun: in the queue, and sent ahead."""
+        return self.pending + sum(one.waiting for one in self.instances.values())
+
     def leave_queue(self, request: Inflight) -> None:
         """A queued request was answered without being executed."""
         self.pending -= 1

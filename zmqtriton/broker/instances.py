@@ -16,6 +16,7 @@ Everything that changes an instance's state is in TRANSITIONS, and `_enter` alon
 from __future__ import annotations
 
 import enum
+import itertools
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from zmqtriton.broker.inflight import Inflight, RequestState
@@ -259,6 +260,14 @@ class Instance:
             for request in batch.requests:
                 request.dispatched_ns = now_ns
             return
+
+    @property
+    def waiting(self) -> int:
+        """Requests that were sent ahead, are still wanted, and wait for the batch before them."""
+        if self.slots > 1:
+            return 0
+        ahead = itertools.islice(self.batches.values(), 1, None)
+        return sum(not request.is_cancelled for batch in ahead for request in batch.requests)
 
     def may_take_ahead(self, most: int) -> bool:
         """Whether it may be sent one more batch while it executes another."""

@@ -30,7 +30,7 @@ def report(
     if message.model and not chosen:
         text = f"Request for unknown model: '{message.model}' is not found"
         return wire.Statistics(message.id, InvalidArgument.number, text, "")
-    entries = [g.statistics.as_dict(g.model, g.version, g.pending, wall_offset_ns) for g in chosen]
+    entries = [g.statistics.as_dict(g.model, g.version, g.waiting, wall_offset_ns) for g in chosen]
     for generation, entry in zip(chosen, entries, strict=True):
         sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
         entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
