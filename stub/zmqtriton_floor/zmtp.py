@@ -267,6 +267,11 @@ class Dealer:
             self._is_dry = size < _PIECE
         return True
 
+    @property
+    def has_more(self) -> bool:
+        """The same of what was read along with the last message."""
+        return bool(self._messages)
+
     def receive(self) -> list[bytes]:
         """All frames of one message; call it after has_input() only."""
         return self._messages.popleft()

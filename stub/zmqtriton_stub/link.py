@@ -205,9 +205,10 @@ class Link:
                 while outgoing:
                     self._put_next(socket)
                 socket.finish()  # the model may be about to compute for long
-                # A batch is enough for now, since the answer to it leads here again.
+                # A batch is enough for now, since the answer to it leads here again; but what came
+                # with it may say that nobody wants it any more.
                 while takes and socket.has_input():
-                    if self._take(socket.receive()):
+                    if self._take(socket.receive()) and not socket.has_more:
                         break
                 else:
                     if takes:

@@ -15,6 +15,7 @@ from tests.stub.fakes import body, fp32
 from tests.stub.running import MAIN, RunningStub
 from tests.waiting import eventually
 from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Cancelled
 
 pytestmark = pytest.mark.system
 
@@ -331,6 +332,33 @@ def test_cancellation_reaches_a_model_that_is_executing(tmp_path: Path, write_mo
         _, bodies = stub.results()
 
         assert [wire.decode_response(b).parameters["seen"] for b in bodies] == [True, False]
+
+
+def test_what_is_cancelled_before_it_begins_is_not_executed(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import os, time
+        class TritonPythonModel:
+            def execute(self, requests):
+                if requests[0].inputs()[0].name() == "WAITS":
+                    pb_utils.Logger.log_info("begun")
+                    while not os.path.exists("%s"):
+                        time.sleep(0.001)
+                return [pb_utils.InferenceResponse(r.inputs()) for r in requests]
+    """
+    go = tmp_path / "go"
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code % go))
+        [first] = stub.send([wire.RequestBody("", {}, [], [fp32("WAITS")])])
+        assert "begun" == stub.hear(wire.Said).text
+
+        [second] = stub.send([body()], batch=2)
+        stub.abandon(second)
+        go.touch()
+
+        outcomes = [outcome for _ in range(2) for outcome in stub.results()[0].outcomes]
+        assert [(first, 0), (second, Cancelled.number)] == [(o.id, o.code) for o in outcomes]
 
 
 def test_what_does_not_decode_is_dropped(tmp_path: Path, write_model: Write) -> None:
