@@ -658,10 +658,8 @@ class ResponseBody(NamedTuple):
 
 # ------------------------------------------------------- encode and decode
 
-# One Packer costs a quarter of packb(); the C one, which keeps the GIL, is safe among threads.
-_pack: Callable[[Any], bytes] = (
-    msgpack.packb if "fallback" in msgpack.Packer.__module__ else msgpack.Packer().pack
-)
+# With a new Packer each time: while one packs, the collector may destroy what packs something too.
+_pack: Callable[[Any], bytes] = msgpack.packb
 
 
 def encode(message: Any) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,37 @@ def test_bodies_go_there_and_back() -> None:
 def test_what_is_no_request_is_refused(body: Any) -> None:
     with pytest.raises(ProtocolError):
         wire.decode_request(msgpack.packb(body))
+
+
+class _LastWord:
+    """Says something when the collector destroys it, as senders and tensors of models do."""
+
+    def __init__(self, said: list[bytes]) -> None:
+        self._said = said
+        self._own = self
+
+    def __del__(self) -> None:
+        self._said.append(wire.encode(wire.Finish()))
+
+
+def test_what_is_destroyed_while_a_message_is_made_may_make_one_too() -> None:
+    body = wire.ResponseBody({}, [wire.Tensor("X", 11, [1], b"abcd")])
+    expected, word = wire.encode_body(body), wire.encode(wire.Finish())
+    made: list[bytes] = []
+    said: list[bytes] = []
+    threshold = gc.get_threshold()
+    gc.set_threshold(1)  # so that it comes amid the work
+
+    try:
+        for _ in range(100):
+            _LastWord(said)
+            made.append(wire.encode_body(body))
+    finally:
+        gc.set_threshold(*threshold)
+
+    assert [expected] * 100 == made
+    gc.collect()
+    assert [word] * 100 == said
 
 
 def test_the_documentation_is_what_the_protocol_says() -> None:
