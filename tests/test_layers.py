@@ -197,8 +197,8 @@ LAYERS = (
 
 #: Modules of broker and supervisor that act, or look at the machine. All others decide and do not.
 HANDS = frozenset(
-    "births children control_socket gpus host_policies listeners log_ring memory_gauge output "
-    "policy probe_lines processes reading region_files runtime_directory secrets segments "
+    "births children control_socket events gpus host_policies listeners log_ring memory_gauge "
+    "output policy probe_lines processes reading region_files runtime_directory secrets segments "
     "sending service storage_directory tables traces".split()
 )
 ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())

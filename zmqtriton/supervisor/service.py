@@ -26,6 +26,7 @@ from zmqtriton.supervisor import (
     actions,
     certificates,
     commands,
+    events,
     listeners,
     log_ring,
     logging_setup,
@@ -185,11 +186,10 @@ class Service:
         return self._status
 
     def _turn(self) -> None:
-        events = self._selector.select(self._timeout_s())
+        ready = events.wait(self._selector, self._timeout_s())
         now_s = time.monotonic()
         self._core.tick(now_s)
-        for key, _ in events:
-            key.data()
+        events.call(self._selector, ready)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_EVERY_S
             self._children.look_for_frozen()
