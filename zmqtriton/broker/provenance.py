@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from zmqtriton.broker.inflight import Inflight
 from zmqtriton.broker.leases import Leases
 from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.memory import block_of
 from zmqtriton_floor.wire import Block, Reference, Tensor, decode_request, decode_response
 
 #: Of a block: where what was given of it begins and ends.
@@ -27,7 +28,7 @@ class Provenance:
     ) -> bool:
         """Whether a response to the request may name these blocks, and lie there."""
         named = set(blocks)
-        if not all(_block(reference) in named for reference in references):
+        if not all(block_of(reference) in named for reference in references):
             return False
         if all(block.owner == stub for block in named):
             return True
@@ -65,16 +66,12 @@ class Provenance:
 
 def extent_of(reference: Reference) -> tuple[Block, int, int]:
     """The block, and where in its segment the tensor begins and ends."""
-    return _block(reference), reference.offset, reference.offset + reference.size
+    return block_of(reference), reference.offset, reference.offset + reference.size
 
 
 def referred(body: bytes) -> list[Reference]:
     """What a response refers to. Raises ProtocolError where it is none."""
     return _references(decode_response(body).outputs) if body else []
-
-
-def _block(reference: Reference) -> Block:
-    return Block(*reference[:3])
 
 
 def _references(tensors: Iterable[Tensor]) -> list[Reference]:
