@@ -25,7 +25,7 @@ def test_what_is_unregistered_amid_its_moment_is_not_called_nor_is_who_has_its_n
             os.write(writing, b"!")
             selector.register(reading, selectors.EVENT_READ, lambda name=name: bury(name))
 
-        ready = events.wait(selector, 10)
+        ready = selector.select(10)
         assert 2 == len(ready)
         events.call(selector, ready)
 

@@ -1,19 +1,14 @@
-"""Waits for descriptors and calls what belongs to those that are ready; the service's one wait."""
+"""What belongs to descriptors that are ready in the same moment; called by the service."""
 
 from __future__ import annotations
 
 import selectors
 
 
-def wait(selector: selectors.BaseSelector, timeout_s: float | None) -> list[selectors.SelectorKey]:
-    """What is ready, for call()."""
-    return [key for key, _ in selector.select(timeout_s)]
-
-
-def call(selector: selectors.BaseSelector, ready: list[selectors.SelectorKey]) -> None:
-    """What belongs to each, but for those that an earlier one of them has unregistered: a process
-    that is dead may have written too, and somebody else may have its descriptor's number by now.
+def call(selector: selectors.BaseSelector, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
+    """Calls what belongs to each, but for those that an earlier one of them has unregistered: who
+    is dead may have written too, and somebody else may have its descriptor's number by now.
     """
-    for key in ready:
+    for key, _ in ready:
         if selector.get_map().get(key.fd) is key:
             key.data()

@@ -186,7 +186,7 @@ class Service:
         return self._status
 
     def _turn(self) -> None:
-        ready = events.wait(self._selector, self._timeout_s())
+        ready = self._selector.select(self._timeout_s())
         now_s = time.monotonic()
         self._core.tick(now_s)
         events.call(self._selector, ready)
