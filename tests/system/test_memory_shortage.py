@@ -161,6 +161,7 @@ def test_a_process_without_room_refuses_what_is_too_large(
 
 @pytest.mark.skipif(not CAN_MOUNT, reason="nobody may mount a file system of his own here")
 def test_a_full_dev_shm_is_nothing_to_the_server(server: Server) -> None:
-    assert 0 == os.statvfs(f"/proc/{server.pids()['broker'][0]}/root/dev/shm").f_bavail
+    [broker] = server.pids()["broker"]
+    assert 0 == os.statvfs(os.path.join("/proc", str(broker), "root", "dev", "shm")).f_bavail
 
     assert ["", ""] == [ask(server, protocol, 5 * MIB) for protocol in ("http", "grpc")]
