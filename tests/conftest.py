@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests import leaks
+from tests.support import leaks
 
 # The same examples each time, however slow the machine is: what has passed must pass again.
 hypothesis.settings.register_profile(

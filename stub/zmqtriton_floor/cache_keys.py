@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Iterable, Mapping, Sequence
 
-from zmqtriton_floor.memory import INLINE_BYTES
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 KEY_BYTES = 32

@@ -15,8 +15,8 @@ import threading
 import weakref
 from typing import Any, Callable, Iterable, Sequence, Tuple
 
+from zmqtriton_floor.arena import PAGE, block_of, is_size_sealed
 from zmqtriton_floor.errors import ProtocolError, Unavailable
-from zmqtriton_floor.memory import PAGE, block_of, is_size_sealed
 from zmqtriton_floor.pagemap import Pagemap
 from zmqtriton_floor.wire import Block, Reference
 

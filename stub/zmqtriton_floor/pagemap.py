@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from zmqtriton_floor.memory import PAGE
+from zmqtriton_floor.arena import PAGE
 
 _ENTRY_BYTES = 8
 #: Of an entry's last byte: the page is in memory, is swapped out, is the file's own.

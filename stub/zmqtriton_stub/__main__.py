@@ -41,9 +41,9 @@ if not __package__:
 def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ["--nursery"]:
-        from zmqtriton_stub import nursery
+        from zmqtriton_stub import fork_server
 
-        born = nursery.run(int(arguments[1]))
+        born = fork_server.run(int(arguments[1]))
         if born is None:
             return 0
         arguments = born

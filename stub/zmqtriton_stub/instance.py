@@ -12,17 +12,17 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Collection
 
 from zmqtriton_floor import logs, wire
-from zmqtriton_floor.check import Signature, takes_gpu
 from zmqtriton_floor.reshaping import Reshaping
-from zmqtriton_stub.measuring import Measures
-from zmqtriton_stub.outbox import Outbox
-from zmqtriton_stub.pb_errors import TritonModelException, clip
-from zmqtriton_stub.states import States
+from zmqtriton_floor.signature import Signature, takes_gpu
+from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.broker.model_metrics import Measures
+from zmqtriton_stub.broker.outbox import Outbox
+from zmqtriton_stub.execution.implicit_state import States
 from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.asking import Asker
-    from zmqtriton_stub.memory import Memory
+    from zmqtriton_stub.broker.bls_client import Asker
+    from zmqtriton_stub.memory.tensor_memory import Memory
 
 #: Batches that one instance may have at once, and the model parameter that asks for them.
 _MOST_INFLIGHT = 1024

@@ -2,7 +2,7 @@
 
 One thread does all of it: waits for the broker and the supervisor, executes, sends the results.
 There is no I/O thread and no heartbeat. Called by __main__; knows the order of things, and leaves
-the model to model.py, the socket to link.py and what requests are owed to responses.py.
+the model to model.py, the socket to connection.py and what requests are owed to responses.py.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from zmqtriton_floor import endpoints, metrics_config, wire
+from zmqtriton_floor import endpoints, metrics, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.logs import Wanted
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
-from zmqtriton_stub.asking import Asker, Duties
-from zmqtriton_stub.beforehand import check_files, take_priority
-from zmqtriton_stub.executions import Executions
+from zmqtriton_stub.api.errors import clip, describe
+from zmqtriton_stub.broker.bls_client import Asker, Duties
+from zmqtriton_stub.broker.connection import Link
+from zmqtriton_stub.broker.deadlock_report import Standstill
+from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.link import Link
-from zmqtriton_stub.memory import Memory
+from zmqtriton_stub.memory.tensor_memory import Memory
 from zmqtriton_stub.model import Model
-from zmqtriton_stub.pb_errors import clip, describe
+from zmqtriton_stub.pre_import import check_files, take_priority
 from zmqtriton_stub.readiness import Readiness
-from zmqtriton_stub.standstill import Standstill
 from zmqtriton_stub.tracing import Tracing
-from zmqtriton_stub.warmup import Warmup
 
 _now_ns = time.monotonic_ns
 
@@ -193,7 +193,7 @@ class Stub:
         if self._instance.is_decoupled:
             birth = self._birth
             address = endpoints.stream_address(birth.directory, birth.serial)
-            wanted = metrics_config.of_settings(json.loads(birth.settings))
+            wanted = metrics.of_settings(json.loads(birth.settings))
             self._link.publish(address, is_timed=wanted.has_histograms)
         self._link.glance = self._glance
         link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import MODEL_PATH
-from zmqtriton_stub.pb_config import ModelConfig
-from zmqtriton_stub.pb_errors import TritonModelException
-from zmqtriton_stub.pb_types import InferenceRequest, InferenceResponse
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
+from zmqtriton_stub.api.model_config import ModelConfig
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task

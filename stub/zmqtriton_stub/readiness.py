@@ -14,8 +14,8 @@ from typing import Any, Callable
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_stub.api.errors import TritonModelException, describe
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.pb_errors import TritonModelException, describe
 
 _NO_BOOLEAN = "is_ready() must return a boolean value"
 

@@ -14,11 +14,11 @@ import numpy as np
 from zmqtriton_floor import spans, wire
 from zmqtriton_floor.datatypes import BY_NUMBER, BYTES
 from zmqtriton_floor.spans import Sender
-from zmqtriton_stub.pb_tensor import packed
+from zmqtriton_stub.api.tensor import packed
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.pb_types import InferenceRequest
-    from zmqtriton_stub.responses import Pending
+    from zmqtriton_stub.api.inference import InferenceRequest
+    from zmqtriton_stub.execution.responses import Pending
 
 #: Elements of a tensor that are shown; a datagram has its bounds.
 MOST_ELEMENTS = 1024

@@ -26,7 +26,7 @@ from tests.conformance.batches import (
 )
 from tests.conformance.configurations import CONFIGURATIONS
 from tests.conformance.record import Triton
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 
 #: What threads of Triton need to look at what was queued; nothing tells that they have.
 SETTLE_S = 0.5

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import psutil
 
-from tests import leaks
 from tests.bench import clients
-from tests.server import ROOT, Server, free_ports
-from tests.waiting import eventually
+from tests.support import leaks
+from tests.support.server import ROOT, Server, free_ports
+from tests.support.waiting import eventually
 
 WORKLOADS: dict[str, tuple[Callable[[int], clients.Ask], str, tuple[int, ...]]] = {
     "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.broker.world import TOKEN, Page, World, request
-from zmqtriton.broker.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
+from zmqtriton.broker.requests.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     Cancelled,

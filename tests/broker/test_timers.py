@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from zmqtriton.broker.generation import Generation
-from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor.wire import Request
 

@@ -23,8 +23,8 @@ from tests.conformance.arrivals import Answered, Ask, Begun, Configuration, Go, 
 from tests.conformance.configurations import CONFIGURATIONS
 from tests.conformance.repositories import MODELS
 from tests.conformance.zmqtriton_target import is_open
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 RECORDED = Path(__file__).resolve().parent / "recorded_batches.json"
 LIMIT_S = 60.0

@@ -28,8 +28,8 @@ from tests.conformance.cases import Case
 from tests.conformance.play import NO_ANSWER, Target, has_error
 from tests.conformance.tables import REPOSITORIES, TABLES
 from tests.conformance.zmqtriton_target import ours
-from tests.server import free_ports
-from tests.waiting import eventually
+from tests.support.server import free_ports
+from tests.support.waiting import eventually
 
 START_S = 120.0
 ATTEMPTS = 3

@@ -1,7 +1,8 @@
 """What a collector of OpenTelemetry gets of some requests: names, attributes, events, nesting.
 
 `python -m tests.conformance.spans COMMAND …` asks real Triton, COMMAND being what record.py takes,
-and keeps it in recorded_spans.json; tests/system/test_open_telemetry.py compares it with ours.
+and keeps it in recorded_spans.json; tests/system/operations/test_open_telemetry.py compares it with
+ours.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as grpc_client
 
-from tests.collector import Collector, Found
 from tests.conformance.record import Triton
 from tests.conformance.repositories import MODELS
-from tests.waiting import eventually
+from tests.support.collector import Collector, Found
+from tests.support.waiting import eventually
 
 RECORDED = Path(__file__).resolve().parent / "recorded_spans.json"
 USED = ("identity_fp32", "traced", "tokens", "string_upper", "streamed", "raising")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.conformance.play import Target
 from tests.conformance.repositories import Repository
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 
 @contextmanager

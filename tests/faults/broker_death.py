@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from tests.faults.load import Load, Outcome
-from tests.journal import executions, read_journal
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.journal import executions, read_journal
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 #: Of the model; more clients than that, so that some requests always wait.
 INSTANCES = 2

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import grpc
 
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.server import Server
+from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"

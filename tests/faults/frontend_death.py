@@ -12,9 +12,9 @@ import grpc
 import psutil
 
 from tests.faults.load import Load, Outcome
-from tests.journal import executions
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.journal import executions
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 EXECUTION_MS = 20
 

@@ -20,8 +20,8 @@ import grpc
 import grpc.aio
 import psutil
 
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.server import Server
+from tests.support.waiting import eventually
 from zmqtriton_protos import message
 
 MODELS = ("tokens", "journal", "identity_fp32")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.server import Server
+from tests.support.server import Server
 
 #: And how many milliseconds an execution takes.
 _MODELS = {"of_5_ms": 5, "of_50_ms": 50}

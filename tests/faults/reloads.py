@@ -1,7 +1,7 @@
 """Reloads under load, of what is broken, loads and unloads without end, and slow imports.
 
 `python -m tests.faults.reloads` runs them in full and prints the figures;
-tests/system/test_reloads.py has them in small.
+tests/system/loads/test_reloads.py has them in small.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.faults.stamps import MODEL, Asking, control, index, source, write_stamp
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 OPTIONS = ("--model-control-mode=explicit", "--load-model=*")
 PER_SECOND = 100

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests import leaks
 from tests.faults import (
     broker_death,
     frontend_death,
@@ -24,7 +23,8 @@ from tests.faults import (
     supervisor_death,
 )
 from tests.faults.load import Load
-from tests.server import Server
+from tests.support import leaks
+from tests.support.server import Server
 
 
 def _print(name: str, values: Sequence[float], bound: float, unit: str = "ms") -> None:

@@ -1,8 +1,8 @@
 """`python -m tests.faults.simulation 10000`: so many seeded days of a broker, and what they broke.
 
-Each seed is a day of tests/broker/days.py: every scheduler, with the rate limiter, the cache, the
-bounds, and the deaths of stubs and frontends. Every tenth is also one in which brokers die, of
-tests/broker/test_simulation_epochs.py. Prints the seeds that broke a promise.
+Each seed is a day of tests/broker/simulation/days.py: every scheduler, with the rate limiter, the
+cache, the bounds, and the deaths of stubs and frontends. Every tenth is also one in which brokers
+die, of tests/broker/simulation/test_simulation_epochs.py. Prints the seeds that broke a promise.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import traceback
 from collections.abc import Callable
 from unittest import mock
 
-from tests.broker.days import Day
-from tests.broker.test_simulation_epochs import Epochs, settle
-from zmqtriton_stub import answered
+from tests.broker.simulation.days import Day
+from tests.broker.simulation.test_simulation_epochs import Epochs, settle
+from zmqtriton_stub.broker import unconfirmed_answers
 
 STEPS = 150
 
@@ -33,7 +33,7 @@ def _epochs(seed: int) -> None:
     def now_ns() -> int:
         return epochs.now
 
-    with mock.patch.object(answered, "_now_ns", now_ns):
+    with mock.patch.object(unconfirmed_answers, "_now_ns", now_ns):
         epochs.run(STEPS, 0.05)
         settle(epochs)
 

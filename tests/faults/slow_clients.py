@@ -17,8 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests import leaks
-from tests.server import Server
+from tests.support import leaks
+from tests.support.server import Server
 
 _HEAD = b"POST /v2/models/identity_fp32/infer HTTP/1.1\r\nX-Slow: "
 _BYTE_EVERY_S = 5.0

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.server import Server
+from tests.support.server import Server
 
 MODEL = "stamped"
 _PATH = f"/v2/models/{MODEL}/infer"

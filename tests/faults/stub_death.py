@@ -9,9 +9,9 @@ import time
 from typing import NamedTuple
 
 from tests.faults.load import Load, Outcome
-from tests.journal import Record, executions, read_journal
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support.journal import Record, executions, read_journal
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 #: How long one execution of the model takes.
 EXECUTION_MS = 30

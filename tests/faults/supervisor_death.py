@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import leaks
 from tests.faults.load import Load
-from tests.server import Server
-from tests.waiting import eventually
+from tests.support import leaks
+from tests.support.server import Server
+from tests.support.waiting import eventually
 
 
 class Death(NamedTuple):

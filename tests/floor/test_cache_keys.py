@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.cache_keys import Keys, is_cached, keys_of
-from zmqtriton_floor.memory import INLINE_BYTES
 from zmqtriton_floor.wire import Reference, RequestBody, Tensor
 
 KEYS = Keys(b"secret")

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.floor.test_memory import segment
+from tests.floor.test_arena import segment
+from zmqtriton_floor.arena import PAGE, Allocation, Arena, block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.memory import PAGE, Allocation, Arena, block_of
 from zmqtriton_floor.wire import Block, Reference
 
 OWNER = 7

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton_floor import metrics_config
+from zmqtriton_floor import metrics
 
 
 @pytest.mark.row("--metrics-config")
@@ -16,16 +16,16 @@ from zmqtriton_floor import metrics_config
     ],
 )
 def test_latency_counters_are_an_option(config: list[list[str]], has: bool) -> None:
-    assert has is metrics_config.of_settings({"metrics_config": config}).has_counters
+    assert has is metrics.of_settings({"metrics_config": config}).has_counters
 
 
 def test_histograms_and_summaries_are_asked_for() -> None:
     asked = [["", "histogram_latencies", "true"], ["", "summary_latencies", "1"]]
 
-    wanted = metrics_config.of_settings({"metrics_config": asked})
+    wanted = metrics.of_settings({"metrics_config": asked})
 
     assert (wanted.has_histograms, wanted.has_summaries) == (True, True)
-    assert not any(metrics_config.of_settings({})[1:3])
+    assert not any(metrics.of_settings({})[1:3])
 
 
 @pytest.mark.row("--metrics-config")
@@ -41,4 +41,4 @@ def test_histograms_and_summaries_are_asked_for() -> None:
 def test_quantiles_are_those_that_make_sense_or_tritons(text: str, quantiles: list[float]) -> None:
     settings = {"metrics_config": [["", "summary_quantiles", text]]}
 
-    assert quantiles == metrics_config.of_settings(settings).quantiles
+    assert quantiles == metrics.of_settings(settings).quantiles

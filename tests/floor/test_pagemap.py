@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton_floor.memory import PAGE
+from zmqtriton_floor.arena import PAGE
 from zmqtriton_floor.pagemap import Pagemap
 
 PAGES = 64

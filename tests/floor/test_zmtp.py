@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from zmqtriton_floor import zmtp
 from zmqtriton_floor.zmtp import Connection, Dealer, Router
 

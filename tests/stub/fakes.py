@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_stub.answered import Answered
+from zmqtriton_stub.broker.unconfirmed_answers import Answered
+from zmqtriton_stub.execution.response_counts import Tallies
+from zmqtriton_stub.execution.responses import Answer, Pending
+from zmqtriton_stub.execution.streams import Stream, frames
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.responses import Answer, Pending
-from zmqtriton_stub.streams import Stream, frames
-from zmqtriton_stub.tallies import Tallies
 
 LOAD = wire.Load("m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0)
 

@@ -14,10 +14,12 @@ def check_imports() -> None:
     import zmqtriton_stub
 
     for package in (zmqtriton_floor, zmqtriton_stub):
-        for module in pkgutil.iter_modules(package.__path__):
-            name = f"{package.__name__}.{module.name}"
-            if module.name == "gpu_cuda":  # needs cupy, which none of them has
-                path = os.path.join(package.__path__[0], "gpu_cuda.py")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            name = module.name
+            if ".model_path" in name:
+                continue
+            if name.endswith(".gpu_cuda"):  # needs cupy, which none of them has
+                path = os.path.join(package.__path__[0], "memory", "gpu_cuda.py")
                 with open(path, encoding="utf-8") as source:
                     compile(source.read(), path, "exec")
             else:
@@ -52,7 +54,7 @@ def check_messages() -> None:
 
 def check_requests() -> None:
     from zmqtriton_floor import wire
-    from zmqtriton_floor.check import Signature
+    from zmqtriton_floor.signature import Signature
 
     tensor = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
     request = wire.RequestBody("id", {"f": 1.5}, [], [wire.Tensor("A", 11, [1, 1], b"1234")])
@@ -63,7 +65,7 @@ def check_requests() -> None:
 def check_tensors() -> None:
     import numpy as np
 
-    from zmqtriton_stub import pb_tensor
+    from zmqtriton_stub.api import tensor as pb_tensor
 
     for dtype in (np.bool_, np.int8, np.uint64, np.float16, np.float64, np.object_):
         array = np.array([[1, 0], [0, 1]]).astype(dtype)
@@ -77,37 +79,39 @@ def check_dlpack() -> None:
     import numpy as np
 
     from zmqtriton_floor import wire
-    from zmqtriton_stub import pb_dlpack, pb_tensor
+    from zmqtriton_stub.api import dlpack
+    from zmqtriton_stub.api import tensor as pb_tensor
 
     array = np.arange(6, dtype=np.int16).reshape(2, 3)
     tensor = pb_tensor.Tensor.from_dlpack("T", pb_tensor.Tensor("S", array))
     assert np.shares_memory(array, tensor.as_numpy()) == hasattr(array, "__dlpack__")
     for dtype in (np.bool_, np.uint8, np.int64, np.float16):
-        taken = pb_dlpack.take(pb_tensor.Tensor("T", array.astype(dtype)).to_dlpack())
+        taken = dlpack.take(pb_tensor.Tensor("T", array.astype(dtype)).to_dlpack())
         assert taken.array.tolist() == array.astype(dtype).tolist(), dtype
         assert taken.array.dtype == dtype
     row = wire.Tensor("B", 14, [2], b"1234")
     again = pb_tensor.Tensor.from_dlpack("B", pb_tensor.received(row).to_dlpack())
     assert pb_tensor.packed(again) == row
-    assert pb_dlpack.take(pb_dlpack._give_copy(array)).array.tolist() == array.tolist()
+    assert dlpack.take(dlpack._give_copy(array)).array.tolist() == array.tolist()
 
 
 def check_descriptions() -> None:
     import numpy as np
 
-    from zmqtriton_stub import pb_errors, pb_tensor
+    from zmqtriton_stub.api import errors
+    from zmqtriton_stub.api import tensor as pb_tensor
 
     text = ""
     try:
         pb_tensor.Tensor("", np.zeros(1))
-    except pb_errors.TritonModelException as error:
-        text = pb_errors.describe(error)
+    except errors.TritonModelException as error:
+        text = errors.describe(error)
     assert text.startswith("TritonModelException: Tensor name cannot be an empty string.\n\nAt:\n")
     assert text.count(os.path.basename(__file__)) == 1, text
 
 
 def check_metrics() -> None:
-    from zmqtriton_stub.pb_metrics import MetricFamily
+    from zmqtriton_stub.api.metrics import MetricFamily
 
     family = MetricFamily("f", "", MetricFamily.COUNTER)
     counter = family.Metric({"a": "b"})

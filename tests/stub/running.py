@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.routers import FakeRouter
+from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, progress, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 

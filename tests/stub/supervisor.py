@@ -8,11 +8,11 @@ import threading
 from typing import Any
 
 from zmqtriton_floor import wire
+from zmqtriton_floor.arena import Arena, seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_floor.memory import Arena, seal_size
-from zmqtriton_stub.memory import Memory
+from zmqtriton_stub.memory.tensor_memory import Memory
 
 BIRTH = wire.Birth(9, bytes(16), "stub", "/", 1, json.dumps({}))
 

@@ -10,10 +10,10 @@ import pytest
 from tests.stub.conftest import Write
 from tests.stub.fakes import LOAD
 from zmqtriton_floor import wire
-from zmqtriton_stub import pb_utils
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.errors import describe
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model
-from zmqtriton_stub.pb_errors import describe
 
 pytestmark = pytest.mark.usefixtures("nothing_imported")
 

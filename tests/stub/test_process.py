@@ -13,7 +13,7 @@ import pytest
 from tests.stub.conftest import Write
 from tests.stub.fakes import body, fp32
 from tests.stub.running import MAIN, RunningStub
-from tests.waiting import eventually
+from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled
 

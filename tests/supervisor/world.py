@@ -15,11 +15,11 @@ from typing import Any
 
 from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import actions
-from zmqtriton.supervisor.blueprint import Blueprint, Finished, Unreadable, Version
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.generation import Generation
-from zmqtriton.supervisor.instance import Instance, Place
-from zmqtriton.supervisor.introductions import Server
+from zmqtriton.supervisor.fleet.introductions import Server
+from zmqtriton.supervisor.models.blueprint import Blueprint, Finished, Unreadable, Version
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import Instance, Place
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError

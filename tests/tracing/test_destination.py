@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority
+from tests.support.certificates import Authority
 from zmqtriton.tracing.destination import DestinationError, read
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.collector import Collector
-from tests.waiting import eventually
+from tests.support.collector import Collector
+from tests.support.waiting import eventually
 from zmqtriton.tracing import open_telemetry
 from zmqtriton.tracing.destination import Destination, read
 from zmqtriton.tracing.gathering import Span

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import itertools
 
-from zmqtriton.broker import statistics
-from zmqtriton.broker.answers import CANCELLED, Answers, too_many
-from zmqtriton.broker.blocks import Blocks
-from zmqtriton.broker.caching import Caching
-from zmqtriton.broker.circles import Circles
 from zmqtriton.broker.clock import Clock, no_clock
-from zmqtriton.broker.demands import Demands
-from zmqtriton.broker.dispatch import Dispatch
-from zmqtriton.broker.ensembles import Ensembles
-from zmqtriton.broker.generation import Generation
-from zmqtriton.broker.generations import Generations
-from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import HasBegun, Instance
-from zmqtriton.broker.iterations import Iterations
-from zmqtriton.broker.limits import Limits
-from zmqtriton.broker.measures import Measures
+from zmqtriton.broker.ensembles.scheduler import Ensembles
+from zmqtriton.broker.memory.blocks import Blocks
+from zmqtriton.broker.memory.cache_lookup import Caching
+from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.metrics.model_metrics import Measures
+from zmqtriton.broker.metrics.reports import Traffic, report
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.rates import Rates
-from zmqtriton.broker.recovery import Recovery
-from zmqtriton.broker.reports import Traffic, report
-from zmqtriton.broker.retirement import Retirement
-from zmqtriton.broker.sequencing import Sequencing
+from zmqtriton.broker.requests.answers import CANCELLED, Answers, too_many
+from zmqtriton.broker.requests.deadlocks import Circles
+from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.requests.recovery import Recovery
+from zmqtriton.broker.requests.waiting_for_load import Demands
+from zmqtriton.broker.scheduling.dispatch import Dispatch
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.instances import HasBegun, Instance
+from zmqtriton.broker.scheduling.rate_limiter import Rates
+from zmqtriton.broker.scheduling.rescheduling import Iterations
+from zmqtriton.broker.scheduling.retirement import Retirement
+from zmqtriton.broker.sequences.admission import Sequencing
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError, Unavailable, ZmqTritonError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 
-from zmqtriton.broker.inflight import Inflight
+from zmqtriton.broker.requests.inflight import Inflight
 from zmqtriton_floor.wire import Expect, Hello
 
 

@@ -6,9 +6,9 @@ import heapq
 import itertools
 from typing import NamedTuple
 
-from zmqtriton.broker.generation import Generation
-from zmqtriton.broker.inflight import Inflight, RequestState
-from zmqtriton.broker.instances import Instance
+from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.instances import Instance
 
 
 class Timer(NamedTuple):

@@ -20,8 +20,8 @@ from zmqtriton.config.errors import Problem
 from zmqtriton.config.model_config import Host
 from zmqtriton.options import HelpRequested, OptionError, Options, parse
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.gpus import visible_gpus
-from zmqtriton.supervisor.python_settings import check as check_settings
+from zmqtriton.supervisor.machine.gpus import visible_gpus
+from zmqtriton.supervisor.machine.python_settings import check as check_settings
 from zmqtriton_floor.errors import ZmqTritonError
 
 CLEAN, WRONG, MISUSED = 0, 1, 2

@@ -15,9 +15,9 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.errors import ConfigError, Problem, refuse
 from zmqtriton.config.files import open_regular
-from zmqtriton_floor.check import check_elements
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.signature import check_elements
 from zmqtriton_floor.wire import Tensor
 
 #: Where the files are, below the model's directory.

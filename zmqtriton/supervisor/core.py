@@ -10,40 +10,39 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.actions import Action, Listing, Override
-from zmqtriton.supervisor.blueprint import Blueprint, Unreadable
-from zmqtriton.supervisor.callees import Leaving, LoadOrder
-from zmqtriton.supervisor.control import Control
-from zmqtriton.supervisor.counts import BrokerCounts
-from zmqtriton.supervisor.demand import Demand
-from zmqtriton.supervisor.ensembles import Members
-from zmqtriton.supervisor.generation import Generation
-from zmqtriton.supervisor.index import index_of
-from zmqtriton.supervisor.instance import Instance
-from zmqtriton.supervisor.introductions import Introductions, Server
-from zmqtriton.supervisor.loading import Done
-from zmqtriton.supervisor.log_settings import LogSettings
-from zmqtriton.supervisor.model import Model
-from zmqtriton.supervisor.nested_loads import NestedLoads
-from zmqtriton.supervisor.notification import Notification
-from zmqtriton.supervisor.object_stores import ObjectStores
-from zmqtriton.supervisor.operations import Operations
-from zmqtriton.supervisor.peers import Peers
+from zmqtriton.supervisor.control.control import Control
+from zmqtriton.supervisor.control.log_settings import LogSettings
+from zmqtriton.supervisor.control.operations import Operations
+from zmqtriton.supervisor.control.regions import Regions
+from zmqtriton.supervisor.control.repositories import Repositories
+from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.control.status import describe, describe_server, load_times
+from zmqtriton.supervisor.control.trace_settings import TraceSettings
+from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.fleet.introductions import Introductions, Server
+from zmqtriton.supervisor.fleet.object_stores import ObjectStores
+from zmqtriton.supervisor.fleet.peers import Peers
+from zmqtriton.supervisor.fleet.readiness import Readiness
+from zmqtriton.supervisor.fleet.service_manager import Notification
+from zmqtriton.supervisor.fleet.shutdown import Stopping
+from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.models.call_graph import Leaving, LoadOrder
+from zmqtriton.supervisor.models.context import Slots, Surroundings
+from zmqtriton.supervisor.models.ensembles import Members
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.index import index_of
+from zmqtriton.supervisor.models.instance import Instance, stub_message
+from zmqtriton.supervisor.models.loading import Done
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton.supervisor.models.nested_loads import NestedLoads
+from zmqtriton.supervisor.models.preparations import Preparations
+from zmqtriton.supervisor.models.startup import Startup
+from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
+from zmqtriton.supervisor.on_demand.on_demand import Demand
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
-from zmqtriton.supervisor.preparations import Preparations
-from zmqtriton.supervisor.readiness import Readiness
-from zmqtriton.supervisor.regions import Regions
-from zmqtriton.supervisor.repositories import Repositories
-from zmqtriton.supervisor.staged_files import StagedFiles
-from zmqtriton.supervisor.startup import Startup
 from zmqtriton.supervisor.states import GenerationState
-from zmqtriton.supervisor.status import describe, describe_server, load_times
-from zmqtriton.supervisor.stopping import Stopping
-from zmqtriton.supervisor.stub_messages import stub_message
-from zmqtriton.supervisor.surroundings import Slots, Surroundings
-from zmqtriton.supervisor.trace_settings import TraceSettings
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ZmqTritonError
 

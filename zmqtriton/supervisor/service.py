@@ -22,11 +22,13 @@ from typing import IO, Any
 from zmqtriton import systemd
 from zmqtriton.environments.cache import default_root, hold
 from zmqtriton.options import Options
-from zmqtriton.supervisor import (
-    actions,
+from zmqtriton.supervisor import actions
+from zmqtriton.supervisor.core import Core
+from zmqtriton.supervisor.fleet.introductions import Server
+from zmqtriton.supervisor.fleet.peers import NURSERY
+from zmqtriton.supervisor.machine import (
     certificates,
     commands,
-    events,
     listeners,
     log_ring,
     logging_setup,
@@ -34,24 +36,22 @@ from zmqtriton.supervisor import (
     segments,
     tables,
 )
-from zmqtriton.supervisor.available_memory import available_bytes
-from zmqtriton.supervisor.births import Order
-from zmqtriton.supervisor.children import Children
-from zmqtriton.supervisor.control_socket import ControlSocket
-from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.gpus import used_share, visible_gpus
-from zmqtriton.supervisor.host_policies import cores_of
-from zmqtriton.supervisor.introductions import Server
-from zmqtriton.supervisor.listeners import PortError
-from zmqtriton.supervisor.memory_gauge import MemoryGauge
-from zmqtriton.supervisor.peers import NURSERY
-from zmqtriton.supervisor.policy import policy
-from zmqtriton.supervisor.python_settings import PythonSettings
-from zmqtriton.supervisor.reading import STUB, Repository
-from zmqtriton.supervisor.region_files import RegionFiles
-from zmqtriton.supervisor.runtime_directory import DirectoryError, RuntimeDirectory, claim
-from zmqtriton.supervisor.secrets import SecretError
-from zmqtriton.supervisor.storage_directory import claim_storage
+from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.children import Children
+from zmqtriton.supervisor.machine.control_socket import ControlSocket
+from zmqtriton.supervisor.machine.fork_server import Order
+from zmqtriton.supervisor.machine.gpus import used_share, visible_gpus
+from zmqtriton.supervisor.machine.host_policies import cores_of
+from zmqtriton.supervisor.machine.listeners import PortError
+from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
+from zmqtriton.supervisor.machine.model_reading import STUB, Repository
+from zmqtriton.supervisor.machine.policy_reading import read_policy
+from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton.supervisor.machine.ready_events import call_ready
+from zmqtriton.supervisor.machine.region_files import RegionFiles
+from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, RuntimeDirectory, claim
+from zmqtriton.supervisor.machine.secrets import SecretError
+from zmqtriton.supervisor.machine.storage_directory import claim_storage
 from zmqtriton_floor import __version__, logs, prctl, progress, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LEVEL_NUMBERS
@@ -118,7 +118,7 @@ class Service:
         )
         self._notifier = systemd.notifier(os.environ, os.getpid())
         rules = dataclasses.replace(
-            policy(options),
+            read_policy(options),
             beat_s=self._notifier.beat_s,
             storage_directory=settings["storage_directory"],
         )
@@ -189,7 +189,7 @@ class Service:
         ready = self._selector.select(self._timeout_s())
         now_s = time.monotonic()
         self._core.tick(now_s)
-        events.call(self._selector, ready)
+        call_ready(self._selector, ready)
         if now_s >= self._next_look_s:
             self._next_look_s = now_s + _LOOK_EVERY_S
             self._children.look_for_frozen()

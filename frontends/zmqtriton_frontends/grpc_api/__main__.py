@@ -18,9 +18,9 @@ import uvloop
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends import beginning
-from zmqtriton_frontends.allocator import keep_freed_memory
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gateway import startup
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.process.allocator import keep_freed_memory
 
 _log = logging.getLogger(__name__)
 
@@ -36,13 +36,13 @@ async def serve(gateway: Gateway) -> None:
             stopped.set_result(within_ms)
 
     gateway.on_stop = stop
-    if not await beginning.may_open(gateway, stopped):
+    if not await startup.may_open(gateway, stopped):
         return
     settings = gateway.settings
     logs.configure(logs.Wanted.of(settings))
     host = settings["grpc_address"]
     server = _server_of(gateway)
-    port = await server.start(beginning.address(host, settings["grpc_port"]))
+    port = await server.start(startup.address(host, settings["grpc_port"]))
     # grpc.aio closes its port only with all else.
     if settings["reuse_grpc_port"] and settings["grpc_transport"] == "native":
         gateway.on_retire = server.leave_port
@@ -51,17 +51,17 @@ async def serve(gateway: Gateway) -> None:
     # What exists now lives as long as the process; the collector need not look at it again.
     gc.collect()
     gc.freeze()
-    gateway.listening(_SERVICE, beginning.address(host, port))
+    gateway.listening(_SERVICE, startup.address(host, port))
     await server.stop(await stopped / 1000)
 
 
 def _server_of(gateway: Gateway) -> Any:
     # Only the one that is wanted: grpc takes 20 MB and has threads of its own.
     if gateway.settings["grpc_transport"] == "native":
-        from zmqtriton_frontends.grpc_api.native_server import NativeServer
+        from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 
         return NativeServer(gateway)
-    from zmqtriton_frontends.grpc_api.server import Server
+    from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
 
     return Server(gateway)
 

@@ -10,17 +10,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_frontends.gateway import Gateway
+from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import Call
-from zmqtriton_frontends.grpc_api.health import Health
-from zmqtriton_frontends.grpc_api.infer import Answer, Asked, Inference
-from zmqtriton_frontends.grpc_api.models import Models
-from zmqtriton_frontends.grpc_api.reflection import Reflection
-from zmqtriton_frontends.grpc_api.repository import Repository
-from zmqtriton_frontends.grpc_api.settings import Settings
-from zmqtriton_frontends.grpc_api.shared_memory import SharedMemory
-from zmqtriton_frontends.grpc_api.stream import Streaming
-from zmqtriton_frontends.restrictions import Restriction, by_category
+from zmqtriton_frontends.grpc_api.control.health import Health
+from zmqtriton_frontends.grpc_api.control.metadata import Models
+from zmqtriton_frontends.grpc_api.control.reflection import Reflection
+from zmqtriton_frontends.grpc_api.control.repository import Repository
+from zmqtriton_frontends.grpc_api.control.settings import Settings
+from zmqtriton_frontends.grpc_api.control.shared_memory import SharedMemory
+from zmqtriton_frontends.grpc_api.inference.infer import Answer, Asked, Inference
+from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
+from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]

@@ -13,7 +13,7 @@ import sys
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
 from zmqtriton_floor.wire import Birth, Open, Seen, Stop, Sync
-from zmqtriton_frontends.http_api.server import Server
+from zmqtriton_frontends.http_api.server.server import Server
 
 #: By these gunicorn would take over another's sockets, or tell systemd that all of us are ready.
 _NOT_FOR_GUNICORN = (

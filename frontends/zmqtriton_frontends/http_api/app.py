@@ -14,20 +14,21 @@ import falcon.asgi
 import falcon.routing
 
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.http_api import documents, problems
-from zmqtriton_frontends.http_api.access import Access
-from zmqtriton_frontends.http_api.control import Repository
-from zmqtriton_frontends.http_api.description import Description
-from zmqtriton_frontends.http_api.generate import Generate
-from zmqtriton_frontends.http_api.infer import Inference
-from zmqtriton_frontends.http_api.metadata import Metadata
-from zmqtriton_frontends.http_api.pages import Pages
-from zmqtriton_frontends.http_api.request import Request
-from zmqtriton_frontends.http_api.route import Responder, Route
-from zmqtriton_frontends.http_api.settings import Settings
-from zmqtriton_frontends.http_api.shared_memory import SharedMemory
-from zmqtriton_frontends.http_api.shortcut import Shortcut
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.access import Access
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Responder, Route
+from zmqtriton_frontends.http_api.control.description import Description
+from zmqtriton_frontends.http_api.control.metadata import Metadata
+from zmqtriton_frontends.http_api.control.pages import Pages
+from zmqtriton_frontends.http_api.control.repository import Repository
+from zmqtriton_frontends.http_api.control.settings import Settings
+from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.generate import Generate
+from zmqtriton_frontends.http_api.inference.infer import Inference
+from zmqtriton_frontends.http_api.server.fast_path import Shortcut
 
 #: No directory, so no model, has a longer name.
 _MAX_MODEL_NAME_BYTES = 255
@@ -178,7 +179,7 @@ async def _answer_http_error(
         headers["Allow"] = headers["Allow"].replace("OPTIONS, ", "").replace(", OPTIONS", "")
     resp.set_headers(headers)
     text = error.description or falcon.code_to_http_status(error.status_code)[4:]
-    resp.data = documents.write({"error": text})
+    resp.data = json_documents.write({"error": text})
 
 
 async def _answer_fault(

@@ -9,11 +9,11 @@ import signal
 import socket
 import sys
 
-from zmqtriton_floor import logs, metrics_config, prctl
+from zmqtriton_floor import logs, metrics, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends import beginning
-from zmqtriton_frontends.gateway import Gateway
-from zmqtriton_frontends.metrics_api import exposition, measures, own
+from zmqtriton_frontends.gateway import startup
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.metrics_api import exposition, model_metrics, own
 from zmqtriton_frontends.metrics_api.gpus import Gpus
 from zmqtriton_frontends.metrics_api.machine import Machine
 from zmqtriton_frontends.metrics_api.series import Series
@@ -43,11 +43,11 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     gateway.on_stop = lambda within_ms: stopped.set()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     ending = asyncio.ensure_future(stopped.wait())
-    if not await beginning.may_open(gateway, ending):
+    if not await startup.may_open(gateway, ending):
         return
     settings = gateway.settings
     logs.configure(logs.Wanted.of(settings))
-    has_latencies = metrics_config.of_settings(settings).has_counters
+    has_latencies = metrics.of_settings(settings).has_counters
     machine = Machine() if settings.get("allow_cpu_metrics", True) else None
     interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)
     watching = asyncio.ensure_future(machine.watch(interval_s)) if machine is not None else None
@@ -71,11 +71,11 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
         text += exposition.render_machine(machine, found["zmqtriton"].get("cache", {}))
         text += own.render(found["zmqtriton"], status)
         text += own.render_models(known, status, busyness)
-        return text + measures.render(found.get("measures", []))
+        return text + model_metrics.render(found.get("measures", []))
 
     page = Page("/metrics", exposition.CONTENT_TYPE, scrape)
     await page.start(listener)
-    gateway.listening("Metrics Service", beginning.address(*listener.getsockname()[:2]))
+    gateway.listening("Metrics Service", startup.address(*listener.getsockname()[:2]))
     await ending
     await page.stop(_STOP_WITHIN_S)
     if watching is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_frontends.metrics_api import latencies
 from zmqtriton_frontends.metrics_api.machine import Machine
-from zmqtriton_frontends.metrics_api.measures import number
+from zmqtriton_frontends.metrics_api.model_metrics import number
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 #: As Triton sends it; Prometheus takes no version for 0.0.4.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton_frontends.metrics_api.measures import number
+from zmqtriton_frontends.metrics_api.model_metrics import number
 from zmqtriton_frontends.metrics_api.series import labels_text
 
 _log = logging.getLogger(__name__)

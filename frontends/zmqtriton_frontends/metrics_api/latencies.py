@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton_frontends.metrics_api.measures import histogram, number
+from zmqtriton_frontends.metrics_api.model_metrics import histogram, number
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 _FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"

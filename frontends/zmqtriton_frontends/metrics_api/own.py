@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from zmqtriton_frontends.metrics_api.measures import number
+from zmqtriton_frontends.metrics_api.model_metrics import number
 from zmqtriton_frontends.metrics_api.series import Series, labels_text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zmqtriton_floor.cache_keys import is_cached
-from zmqtriton_frontends.metrics_api.measures import escape
+from zmqtriton_frontends.metrics_api.model_metrics import escape
 
 
 class Series:

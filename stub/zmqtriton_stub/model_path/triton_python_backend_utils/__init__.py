@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 
-from zmqtriton_stub import pb_utils
-from zmqtriton_stub.pb_utils import *  # noqa: F403 - all that is public there, and nothing else
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.pb_utils import *  # noqa: F403 - all that is public there, and nothing else
 
 __all__ = [*pb_utils.__all__, "json", "np", "struct"]

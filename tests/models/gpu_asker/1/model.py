@@ -4,7 +4,7 @@ import host_gpu
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_stub import gpu
+from zmqtriton_stub.memory import gpu
 
 PLACES = {"GPU": pb_utils.TRITONSERVER_MEMORY_GPU, "CPU": pb_utils.TRITONSERVER_MEMORY_CPU}
 

@@ -3,7 +3,7 @@ import json
 import host_gpu
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_stub import gpu
+from zmqtriton_stub.memory import gpu
 
 
 class TritonPythonModel:

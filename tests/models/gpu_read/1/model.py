@@ -4,7 +4,7 @@ import host_gpu
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from zmqtriton_stub import gpu
+from zmqtriton_stub.memory import gpu
 
 
 class TritonPythonModel:

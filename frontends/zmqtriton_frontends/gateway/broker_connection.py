@@ -1,0 +1,91 @@
+"""A frontend's connection to one broker, on its asyncio loop: the gateway opens one for each epoch.
+
+Sends at once what the kernel takes, and the rest when it has room; never blocks. Knows frames only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.zmtp import Dealer
+
+
+class Line:
+    """`on_input` is called when messages() may have some."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, address: str, on_input: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._dealer = Dealer(address)
+        self._is_writing = False
+        loop.add_reader(self._dealer.fileno(), on_input)
+
+    def put(self, frames: list[bytes]) -> None:
+        """Queues one message; flush() sends what is queued."""
+        self._dealer.put(frames)
+
+    def flush(self) -> None:
+        self._dealer.flush()
+        if self._dealer.is_blocked and not self._is_writing:
+            self._is_writing = True
+            self._loop.add_writer(self._dealer.fileno(), self._write_on)
+
+    def _write_on(self) -> None:
+        self._dealer.flush()
+        if not self._dealer.is_blocked:
+            self._is_writing = False
+            self._loop.remove_writer(self._dealer.fileno())
+
+    def messages(self) -> Iterator[list[bytes]]:
+        """All that is here, each as its frames."""
+        dealer = self._dealer
+        while dealer.has_input():
+            yield dealer.receive()
+        if not dealer.is_open:
+            self._unwatch()  # the broker is dead, which the supervisor will tell
+
+    def _unwatch(self) -> None:
+        self._loop.remove_reader(self._dealer.fileno())
+        self._loop.remove_writer(self._dealer.fileno())
+
+    def close(self) -> None:
+        self._unwatch()
+        self._dealer.close()
+
+
+class Outgoing:
+    def __init__(self) -> None:
+        self.requests: list[wire.Request] = []
+        #: Of the requests, one for each.
+        self.bodies: list[bytes] = []
+        self.cancels: list[int] = []
+        self.grants: list[wire.Grant] = []
+
+    def messages(self) -> Iterator[list[bytes]]:
+        """The frames of each; empties this."""
+        requests, self.requests = self.requests, []
+        bodies, self.bodies = self.bodies, []
+        cancels, self.cancels = self.cancels, []
+        grants, self.grants = self.grants, []
+        for i in range(0, len(requests), wire.MAX_ROWS):
+            end = i + wire.MAX_ROWS
+            yield [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
+        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.Consumed, grants)
+        for kind, rows in rarer:
+            for i in range(0, len(rows), wire.MAX_ROWS):
+                yield [wire.encode(kind(rows[i : i + wire.MAX_ROWS]))]
+
+
+class Reply(Protocol):
+    def done(self) -> bool:
+        """Nobody wants it any more."""
+
+    def set_result(self, body: bytes, /) -> None:
+        """Of the final response; called amid reading from the broker, so it must not raise."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """The ZmqTritonError that it became instead."""

@@ -1,0 +1,40 @@
+"""A load that a client asks for, with the files that it brings along.
+
+Files are written by a thread, since they may be large, into the server's private directory; the
+supervisor takes them over with the call. What nobody calls for any more is removed here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton_floor import staging
+from zmqtriton_frontends.gateway.gateway import Gateway
+
+
+async def load(
+    gateway: Gateway, model: str, parameters: Mapping[str, str], files: Mapping[str, bytes]
+) -> None:
+    """Returns when it is loaded; raises why it is not."""
+    if not files:
+        await gateway.call("load", {"model": model, "parameters": dict(parameters)})
+        return
+    runtime: str = gateway.settings["runtime_directory"]
+    given = (runtime, gateway.serial, model, parameters, files)
+    writing = asyncio.ensure_future(asyncio.to_thread(staging.arguments, *given))
+    try:
+        arguments = await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        writing.add_done_callback(lambda done: _discard(runtime, done))
+        raise
+    await gateway.call("load", arguments)
+
+
+def _discard(runtime: str, writing: asyncio.Future[dict[str, Any]]) -> None:
+    """The client has left while its files were written."""
+    if not writing.cancelled() and writing.exception() is None:
+        name = writing.result()["files"].get("staged")
+        if name:
+            staging.discard(runtime, name)

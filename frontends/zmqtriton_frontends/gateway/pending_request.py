@@ -1,0 +1,143 @@
+"""One request under way that needs neither a task nor a future, unless memory has to be made first.
+
+The base of what answers most inferences over HTTP and over gRPC: the gateway gives it the reply. A
+subclass says what is made of that, and may not block, since it is called amid reading from the
+broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, Claim
+from zmqtriton_frontends.inference.request_trace import Trace
+from zmqtriton_frontends.tensors.references import has_references, read_response
+
+_T = TypeVar("_T")
+
+
+class UnderWay:
+    """Its subclasses have _respond() and _refuse(), one of which is called once."""
+
+    __slots__ = ("_claim", "_gateway", "_id", "_is_opening", "_task", "_trace")
+
+    #: What traces call the sending of its answer.
+    SENDING: ClassVar[str]
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        #: What the gateway knows it by; 0: it waits for its model, or a task asks for it.
+        self._id = 0
+        #: Clients' shared memory that the outputs go to.
+        self._claim: Claim | None = None
+        self._task: asyncio.Task[Any] | None = None
+        #: The task maps what its response refers to.
+        self._is_opening = False
+        self._trace: Trace | None = None
+
+    def _send(self, checked: CheckedRequest) -> None:
+        self._trace = checked.trace
+        if checked.places:
+            self._claim = self._gateway.catalogue.regions.claim(checked.places)
+            checked = checked._replace(places=NO_PLACES)
+        try:
+            own_id = self._gateway.begin(checked, self)
+        except BaseException:
+            self._give_back()
+            raise
+        if own_id is None:
+            self._await(self._gateway.infer(checked), self._take)
+        else:
+            self._id = own_id
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more; nothing if it is answered."""
+        self._end_trace("request was cancelled")
+        task, self._task = self._task, None
+        if self._id:
+            self._gateway.cancel(self._id)
+        # What opens a response goes on, and what it opens is let go: a task that is cancelled
+        # before its first step would never know what there is to release.
+        if task is not None and not self._is_opening:
+            task.cancel()
+        self._give_back()
+
+    # -------------------------------------------------- called by the gateway
+
+    def done(self) -> bool:
+        return False  # the gateway forgets whom it cancels
+
+    def set_result(self, body: bytes, /) -> None:
+        try:
+            response = read_response(body)
+            if has_references(response):
+                payload = self._gateway.payload
+                opened = payload.open_now(response)
+                if opened is None:
+                    self._is_opening = True
+                    self._await(payload.open(response), self._opened)
+                    return
+                response = opened
+            self._take(response)
+        except Exception as error:  # noqa: BLE001 - an edge: the gateway reads on in any case
+            self.set_exception(error)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self._give_back()
+        self._end_trace(str(error))
+        self._refuse(error)
+
+    # ------------------------------------------------------------------ parts
+
+    def _await(self, awaited: Coroutine[Any, Any, _T], then: Callable[[_T], None]) -> None:
+        self._task = asyncio.get_running_loop().create_task(awaited)
+        self._task.add_done_callback(partial(self._awaited, then))
+
+    def _awaited(self, then: Callable[[_T], None], task: asyncio.Task[_T]) -> None:
+        error = None if task.cancelled() else task.exception()  # asyncio complains of one unseen
+        if task.cancelled() or task is not self._task:
+            return  # nobody waits for it any more
+        self._task = None
+        try:
+            if error is not None:
+                raise error
+            then(task.result())
+        except Exception as error:  # noqa: BLE001 - an edge, as above
+            self.set_exception(error)
+
+    def _opened(self, response: ResponseBody) -> None:
+        self._is_opening = False
+        self._take(response)
+
+    def _take(self, response: ResponseBody) -> None:
+        if self._trace is not None:
+            self._trace.mark("INFER_RESPONSE_COMPLETE")
+        if self._claim is not None:
+            response = self._claim.store(response)
+            self._give_back()
+        self._respond(response)
+
+    def _give_back(self) -> None:
+        if self._claim is not None:
+            self._claim.give_back()
+            self._claim = None
+
+    def _end_trace(self, problem: str = "") -> None:
+        if self._trace is not None:
+            if problem:
+                self._trace.fail(problem)
+            self._trace.end(self.SENDING)
+
+    def _respond(self, response: ResponseBody) -> None:
+        """Gives the answer to who waits for it."""
+        raise NotImplementedError
+
+    def _refuse(self, error: Exception) -> None:
+        """Tells who waits what it became instead; must not raise."""
+        raise NotImplementedError

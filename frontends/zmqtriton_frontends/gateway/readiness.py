@@ -1,0 +1,38 @@
+"""Whether the server and its models can serve, for the probes of clients.
+
+The catalogue knows what the supervisor has told of processes. A model with an is_ready of its own
+is asked, by the supervisor, which bounds how long that takes; no other probe leaves this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+
+VERB = "is_ready"
+
+
+class Readiness:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def of_server(self) -> bool:
+        """Strict, unless the server was started with --strict-readiness=false."""
+        catalogue = self._gateway.catalogue
+        if self._gateway.is_stopping or not catalogue.is_ready():
+            return False
+        return await self._all_say_so(catalogue.asked())
+
+    async def of_model(self, name: str, version: str = "") -> bool:
+        """Raises as Catalogue.find() does for what is unknown."""
+        catalogue = self._gateway.catalogue
+        if not catalogue.is_model_ready(name, version) or self._gateway.is_stopping:
+            return False
+        found = catalogue.find(name, version)
+        return await self._all_say_so([found.generation] if found.is_asked else [])
+
+    async def _all_say_so(self, generations: Collection[int]) -> bool:
+        if not generations:
+            return True
+        return bool(await self._gateway.call(VERB, {"generations": sorted(generations)}))

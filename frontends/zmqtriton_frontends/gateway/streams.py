@@ -1,0 +1,340 @@
+"""The responses of one request as a stream: in order, in the reader's pace, from two directions.
+
+Responses come over the broker or straight from the stub's publisher, the final one always over the
+broker. A Reader puts them in order and does no I/O; a ResponseStream wakes who waits for them;
+Streams are what a gateway has of them, and its socket to the publishers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import zmq
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import (
+    InternalError,
+    ProtocolError,
+    Unavailable,
+    ZmqTritonError,
+    from_number,
+)
+from zmqtriton_frontends.tensors.references import has_references, read_response
+
+#: How long a response may be missing: after the final one has come, and before. Nothing is lost
+#: between processes that live, but a machine without time keeps libzmq's threads waiting.
+LATE_S = 5.0
+GAP_S = 5.0
+#: The stub is told how far its reader is each time that this much of the window is taken.
+_STEP = wire.STREAM_WINDOW // 2
+
+
+class StreamItem(NamedTuple):
+    """One response. With is_final it is the last; then there may be neither body nor error."""
+
+    body: wire.ResponseBody | None
+    error: ZmqTritonError | None
+    is_final: bool
+
+    def stored(self, store: Callable[[wire.ResponseBody], wire.ResponseBody]) -> StreamItem:
+        """The item after `store` has put elsewhere what of it belongs there; or its error."""
+        if self.body is None:
+            return self
+        try:
+            return self._replace(body=store(self.body))
+        except ZmqTritonError as error:
+            return StreamItem(None, error, self.is_final)
+
+    async def opened(
+        self, open_: Callable[[wire.ResponseBody], Awaitable[wire.ResponseBody]]
+    ) -> StreamItem:
+        """The item with its large tensors where they can be read; or its error."""
+        if self.body is None or not has_references(self.body):
+            return self
+        try:
+            return self._replace(body=await open_(self.body))
+        except ZmqTritonError as error:
+            return StreamItem(None, error, self.is_final)
+
+
+#: (code, text, body, is_final) as they came.
+_Response = tuple[int, str, bytes, bool]
+
+
+class Reader:
+    """Of one request: takes responses in any order, has them ready in that of their numbers."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        #: In order, for pop().
+        self.ready: deque[_Response] = deque()
+        #: When what is missing is given up; None while nothing is.
+        self.deadline: float | None = None
+        #: The final response is in `ready`, or was.
+        self.was_final = False
+        #: How many have been popped, and how many of them the stub has been told.
+        self.taken = 0
+        self._told = 0
+        self._next = 0
+        self._ahead: dict[int, _Response] = {}
+        #: Bodies that came again, or will not be ready; what they refer to is still to be released.
+        self._dropped: list[bytes] = []
+        #: The number of the final response, and that response.
+        self._end: int | None = None
+        self._final: _Response = (0, "", b"", True)
+
+    def take(self, row: wire.Outcome | wire.Reply, body: bytes) -> None:
+        """A response of the stub's."""
+        number = row.number
+        if self.was_final:
+            self._dropped.append(body)
+        elif row.flags & wire.FINAL:
+            if self._end is None:
+                self._end, self._final = number, (row.code, row.text, body, True)
+                self.deadline = self._clock() + LATE_S
+                self._advance()
+            else:
+                self._dropped.append(body)
+        elif number == self._next and not self._ahead and self._end is None:
+            self._next = number + 1
+            self.ready.append((row.code, row.text, body, False))
+        elif number < self._next or number in self._ahead:
+            self._dropped.append(body)
+        elif number >= self.taken + wire.STREAM_WINDOW or (
+            self._end is not None and number >= self._end
+        ):
+            self._dropped.append(body)
+            self.end(InternalError(f"response {number} of the stream came out of turn"))
+        else:
+            self._ahead[number] = (row.code, row.text, body, False)
+            self._advance()
+
+    def end(self, error: ZmqTritonError) -> None:
+        """Nothing more comes; what is missing stays so."""
+        if not self.was_final:
+            self._finish((error.number, error.text, b"", True))
+
+    def expire(self) -> None:
+        """Ends with an error if something has been missing for too long."""
+        if self.deadline is not None and self._clock() >= self.deadline:
+            self.end(Unavailable(f"response {self._next} of the stream was lost"))
+
+    def pop(self) -> _Response:
+        """The next response; only while there is one in `ready`."""
+        self.taken += 1
+        return self.ready.popleft()
+
+    def left(self) -> list[bytes]:
+        """The bodies that nobody has popped or will pop."""
+        rest = [*self.ready, *self._ahead.values()]
+        return [*self._dropped, *(body for _, _, body, _ in rest)]
+
+    def untold(self) -> int:
+        """How far the reader has come, if the stub should know now; else 0."""
+        if self.taken - self._told < _STEP or self.was_final:
+            return 0
+        self._told = self.taken
+        return self.taken
+
+    def _advance(self) -> None:
+        ahead, before = self._ahead, self._next
+        while self._next in ahead:
+            self.ready.append(ahead.pop(self._next))
+            self._next += 1
+        if self._end is not None and self._next >= self._end:
+            self._finish(self._final)
+        elif self._end is None and not ahead:
+            self.deadline = None
+        elif self._end is None and (self.deadline is None or self._next != before):
+            self.deadline = self._clock() + GAP_S
+
+    def _finish(self, final: _Response) -> None:
+        self.ready.append(final)
+        self.was_final = True
+        self._dropped += [body for _, _, body, _ in self._ahead.values()]
+        self._ahead.clear()
+        self.deadline = None
+
+
+class ResponseStream:
+    """A request that may get many responses, until its final one has come or nobody waits."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, own_id: int) -> None:
+        self.own_id = own_id
+        self.reader = Reader()
+        self._loop = loop
+        self._waiting: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def take(self, row: wire.Outcome | wire.Reply, body: bytes) -> None:
+        """A response of the stub's."""
+        reader = self.reader
+        reader.take(row, body)
+        if reader.ready:
+            self._wake()
+        if reader.deadline is not None and self._timer is None:
+            self._watch(reader.deadline)
+
+    def end(self, error: ZmqTritonError) -> None:
+        """The broker itself has ended it."""
+        self.reader.end(error)
+        self._wake()
+
+    async def wait(self) -> None:
+        """Until a response is ready."""
+        while not self.reader.ready:
+            self._waiting = self._loop.create_future()
+            await self._waiting
+
+    def pop(self) -> StreamItem:
+        """The next response; only while one is ready."""
+        code, text, body, is_final = self.reader.pop()
+        if code:
+            return StreamItem(None, from_number(code, text), is_final)
+        if not body:
+            return StreamItem(None, None, is_final)
+        try:
+            return StreamItem(read_response(body), None, is_final)
+        except ProtocolError as error:
+            return StreamItem(None, error, is_final)
+
+    def _wake(self) -> None:
+        # At most once for all that comes in one turn of the loop.
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _watch(self, deadline: float) -> None:
+        self._timer = self._loop.call_later(deadline - time.monotonic(), self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.reader.expire()
+        if self.reader.ready:
+            self._wake()
+        if self.reader.deadline is not None:
+            self._watch(self.reader.deadline)
+
+
+class Streams:
+    """What comes straight from stubs, and how far the readers of this process are."""
+
+    def __init__(self, replies: Mapping[int, object], tell: Callable[[wire.Grant], None]) -> None:
+        """replies: all requests without a final answer; streams are those of our type in it. tell
+        gets the grants, on their way to the broker."""
+        self._replies = replies
+        self._tell = tell
+        self._loop: asyncio.AbstractEventLoop
+        self._serial = 0
+        self._directory = ""
+        self._socket: Any = None
+        #: Those whose final response has come over the broker, until their reader has it: others
+        #: before it may still come straight.
+        self._ending: dict[int, ResponseStream] = {}
+        #: The stubs that the socket is connected to.
+        self._sources: set[int] = set()
+        #: Streams that are older than the broker: what it was told of them it may not have known.
+        self._old: list[ResponseStream] = []
+        #: Responses of streams by the way that they came.
+        self.direct = 0
+        self.brokered = 0
+        #: Messages from publishers that did not decode or make no sense.
+        self.malformed = 0
+
+    def be_born(self, loop: asyncio.AbstractEventLoop, serial: int, directory: str) -> None:
+        self._loop, self._serial, self._directory = loop, serial, directory
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.get(zmq.FD))
+            self._socket.close(0)
+            self._socket = None
+
+    def take_reply(self, stream: ResponseStream, row: wire.Reply, body: bytes) -> None:
+        """What came over the broker."""
+        if row.flags & wire.FINAL:
+            self._ending[stream.own_id] = stream
+        if row.code and not row.source:
+            # It does not know how many there were. What its stub has sent is here before that.
+            self._read()
+            stream.end(from_number(row.code, row.text))
+            return
+        if body or row.code:
+            self.brokered += 1
+        if row.flags & wire.FINAL:
+            self._read()
+        elif row.source not in self._sources and row.source:
+            self._connect(row.source)
+        stream.take(row, body)
+
+    def left(self, stream: ResponseStream) -> None:
+        """Nobody reads a stream any more."""
+        self._ending.pop(stream.own_id, None)
+
+    def taken(self, stream: ResponseStream) -> None:
+        """The reader of a stream has taken a response."""
+        responses = stream.reader.untold()
+        if responses:
+            self._tell(wire.Grant(self._serial, stream.own_id, responses))
+
+    def renew(self) -> None:
+        """There is another broker, and what the last one was told may never have arrived."""
+        self._old = [s for s in self._replies.values() if isinstance(s, ResponseStream)]
+        self._tell_again()
+
+    def _tell_again(self) -> None:
+        # As long as they live: the broker forwards nothing to a stub that has not said hello.
+        self._old = [s for s in self._old if self._replies.get(s.own_id) is s]
+        for stream in self._old:
+            if stream.reader.taken:
+                self._tell(wire.Grant(self._serial, stream.own_id, stream.reader.taken))
+        if self._old:
+            self._loop.call_later(1.0, self._tell_again)
+
+    # ------------------------------------------------------------- publishers
+
+    def _connect(self, source: int) -> None:
+        if self._socket is None:
+            self._socket = endpoints.open_subscriber(zmq.Context.instance(), self._serial)
+            self._loop.add_reader(self._socket.get(zmq.FD), self._read)
+        for old in [s for s in self._sources if not self._is_there(s)]:
+            self._sources.discard(old)
+            # libzmq may have forgotten it by itself.
+            with contextlib.suppress(zmq.ZMQError):
+                self._socket.disconnect(endpoints.stream_address(self._directory, old))
+        if self._is_there(source):
+            self._sources.add(source)
+            self._socket.connect(endpoints.stream_address(self._directory, source))
+            self._loop.call_soon(self._read)  # connecting may have consumed the edge
+
+    def _is_there(self, source: int) -> bool:
+        return os.path.exists(endpoints.stream_path(self._directory, source))
+
+    def _read(self) -> None:
+        socket = self._socket
+        while socket is not None:
+            frames = endpoints.take(socket)
+            if frames is None:
+                return
+            try:
+                # The topic is part of the frame, since each frame costs.
+                self._take(wire.decode(frames[0][endpoints.TOPIC_BYTES :]), frames[1:])
+            except ProtocolError:
+                self.malformed += 1
+
+    def _take(self, message: Any, bodies: list[bytes]) -> None:
+        if type(message) is not wire.Results or len(message.outcomes) != len(bodies):
+            raise ProtocolError("no Results with their bodies")
+        for outcome, body in zip(message.outcomes, bodies, strict=True):
+            if outcome.peer != self._serial or outcome.code or outcome.flags or outcome.blocks:
+                raise ProtocolError("an outcome that belongs to the broker, or to another")
+            stream = self._replies.get(outcome.id) or self._ending.get(outcome.id)
+            # Of one that was cancelled some may still come.
+            if isinstance(stream, ResponseStream):
+                self.direct += 1
+                stream.take(outcome, body)

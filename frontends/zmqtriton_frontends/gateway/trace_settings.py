@@ -1,0 +1,74 @@
+"""Trace settings as clients send them, over either protocol; the supervisor keeps them.
+
+Called by the HTTP and gRPC frontends with what they have read. Numbers are texts here, as in the
+extension itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from zmqtriton_floor.errors import InvalidArgument, Unsupported, ZmqTritonError
+from zmqtriton_frontends.gateway.gateway import Gateway
+
+#: The settings that are numbers, with their bounds.
+NUMBERS = {
+    "trace_rate": (0, 2**32 - 1),
+    "trace_count": (-1, 2**31 - 1),
+    "log_frequency": (0, 2**32 - 1),
+}
+_LEVELS = ("TIMESTAMPS", "TENSORS")
+#: As C reads it: what follows the digits is left alone.
+_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)")
+#: Longer than any bound.
+_MANY_DIGITS = 30
+
+
+async def apply(gateway: Gateway, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds after these changes, for a model or, without a name, for all."""
+    if model and not _is_ready(gateway, model):
+        raise InvalidArgument(f"Request for unknown model : {model}")
+    arguments = {"model": model, "changes": changes}
+    found: dict[str, Any] = await gateway.call("trace.settings", arguments)
+    return found
+
+
+def check_names(names: Container[str]) -> None:
+    """Raises Unsupported for what operators alone decide."""
+    if "trace_file" in names:
+        raise Unsupported("trace file location can not be updated through network protocol")
+
+
+def _is_ready(gateway: Gateway, model: str) -> bool:
+    try:
+        return gateway.catalogue.is_model_ready(model)
+    except ZmqTritonError:
+        return False
+
+
+def number(key: str, text: str, got: str = "got: ") -> str:
+    """The number as it will be shown; `got` stands before the text in one of the errors, which is
+    not the same over both protocols."""
+    least, most = NUMBERS[key]
+    found = _NUMBER.match(text)
+    if found is None:
+        raise InvalidArgument(f"Unable to parse '{key}', got: {text}")
+    value = int(found[1]) if len(found[1]) < _MANY_DIGITS else most + 1
+    if key == "trace_count" and -(2**31) <= value < least:
+        raise InvalidArgument(f"Unable to parse '{key}'. Expecting value >= {least}, {got}{text}")
+    if not least <= value <= most:
+        raise InvalidArgument(
+            f"Unable to parse '{key}', value is out of range [ {least}, {most} ], got: {text}"
+        )
+    return str(value)
+
+
+def level(names: Sequence[str]) -> list[str] | None:
+    """The levels that are known; None where there are none, which changes nothing."""
+    if "OFF" in names:
+        if len(names) > 1:
+            raise InvalidArgument("Expect only one trace level 'OFF' is specified")
+        return ["OFF"]
+    return [name for name in _LEVELS if name in names] or None

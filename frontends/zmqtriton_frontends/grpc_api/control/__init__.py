@@ -1,0 +1,1 @@
+"""All other RPCs: health, metadata, repository, settings, shared memory, reflection."""

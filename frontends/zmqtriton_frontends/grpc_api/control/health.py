@@ -1,0 +1,122 @@
+"""Whether the server and its models can serve: Triton's three RPCs and the standard service.
+
+In the table of handlers.py. An answer never waits for the broker, nor for a model that has no say
+in it; watchers are told what a look once a second finds of those that have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.readiness import Readiness
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_protos import message
+
+_LIVE = message("inference.ServerLiveResponse")
+_READY = message("inference.ServerReadyResponse")
+_MODEL_READY_REQUEST = message("inference.ModelReadyRequest")
+_MODEL_READY = message("inference.ModelReadyResponse")
+_CHECK_REQUEST = message("grpc.health.v1.HealthCheckRequest")
+_CHECK = message("grpc.health.v1.HealthCheckResponse")
+
+#: Between two looks at the readiness that somebody watches; what watchers see is as old as this.
+_LOOK_S = 0.1
+#: Between two questions to models that have a say in it.
+_ASK_S = 1.0
+
+
+class Health:
+    """ServerLive, ServerReady, ModelReady; grpc.health.v1's Check and Watch."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._readiness = Readiness(gateway)
+        self._watchers = 0
+        #: What models said last that have a say, and who asks them while somebody watches.
+        self._models_say = True
+        self._asking: asyncio.Task[None] | None = None
+        #: What all watchers wait for; None where there are none.
+        self._change: asyncio.Future[None] | None = None
+        #: What they were told last; None where they were told different things.
+        self._told: bool | None = None
+
+    async def live(self, _data: bytes, _call: Call) -> bytes:
+        return serialize(_LIVE(live=True))
+
+    async def ready(self, _data: bytes, _call: Call) -> bytes:
+        return serialize(_READY(ready=await self._readiness.of_server()))
+
+    async def model_ready(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_MODEL_READY_REQUEST, data)
+        ready = await self._readiness.of_model(request.name, request.version)
+        return serialize(_MODEL_READY(ready=ready))
+
+    async def check(self, data: bytes, _call: Call) -> bytes:
+        parse(_CHECK_REQUEST, data)  # Triton ignores which service is asked for
+        return _status(await self._readiness.of_server())
+
+    async def watch(self, data: bytes, _call: Call) -> AsyncIterator[bytes]:
+        """The status now and at each change; ends when the server stops."""
+        parse(_CHECK_REQUEST, data)
+        told: bool | None = None
+        self._watchers += 1
+        try:
+            await self._ask_models()
+            while True:
+                is_ending = self._gateway.is_ending
+                ready = self._is_ready()
+                if ready != told:
+                    told = ready
+                    yield _status(ready)
+                if is_ending:
+                    return
+                await self._changed(told)
+        finally:
+            self._watchers -= 1
+            if not self._watchers and self._asking is not None:
+                self._asking.cancel()
+                self._asking = None
+
+    def _is_ready(self) -> bool:
+        is_ready = not self._gateway.is_stopping and self._gateway.catalogue.is_ready()
+        return is_ready and (self._models_say or not self._gateway.catalogue.asked())
+
+    async def _ask_models(self) -> None:
+        """Returns when they were asked once; goes on as long as somebody watches."""
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._go_on_asking())
+            if self._gateway.catalogue.asked() and self._gateway.catalogue.is_ready():
+                self._models_say = await self._readiness.of_server()
+
+    async def _go_on_asking(self) -> None:
+        while True:
+            await asyncio.sleep(_ASK_S)
+            if self._gateway.catalogue.asked() and self._gateway.catalogue.is_ready():
+                self._models_say = await self._readiness.of_server()
+
+    async def _changed(self, told: bool) -> None:
+        """Returns when the readiness is, or may be, another one."""
+        if self._change is None:
+            loop = asyncio.get_running_loop()
+            self._change = loop.create_future()
+            self._told = told
+            loop.call_later(_LOOK_S, self._look, self._change)
+        elif told != self._told:
+            self._told = None
+        # Shielded: one watcher that is cancelled must not cancel what the others wait for.
+        await asyncio.shield(self._change)
+
+    def _look(self, change: asyncio.Future[None]) -> None:
+        # One look for all watchers; none of them runs while nothing changes.
+        if self._watchers and self._is_ready() == self._told and not self._gateway.is_ending:
+            change.get_loop().call_later(_LOOK_S, self._look, change)
+        else:
+            self._change = None
+            change.set_result(None)
+
+
+def _status(is_ready: bool) -> bytes:
+    return serialize(_CHECK(status="SERVING" if is_ready else "NOT_SERVING"))

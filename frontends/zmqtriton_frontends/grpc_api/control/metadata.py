@@ -1,0 +1,64 @@
+"""What the server and its models are, and their counters.
+
+In the table of handlers.py. The catalogue knows all but the counters, which are the broker's.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.json_format import ParseDict
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.inference.response import field
+from zmqtriton_frontends.inference.catalogue import parse_version
+from zmqtriton_frontends.inference.load_on_demand import attempt
+from zmqtriton_protos import message
+
+_SERVER_METADATA = message("inference.ServerMetadataResponse")
+_METADATA_REQUEST = message("inference.ModelMetadataRequest")
+_METADATA = message("inference.ModelMetadataResponse")
+_CONFIG_REQUEST = message("inference.ModelConfigRequest")
+_STATISTICS_REQUEST = message("inference.ModelStatisticsRequest")
+_STATISTICS = message("inference.ModelStatisticsResponse")
+#: ModelConfigResponse.config: field 1, a message.
+_CONFIG = b"\x0a"
+
+
+class Models:
+    """ServerMetadata, ModelMetadata, ModelConfig, ModelStatistics."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def server_metadata(self, _data: bytes, _call: Call) -> bytes:
+        settings = self._gateway.settings
+        return serialize(
+            _SERVER_METADATA(
+                name=settings["id"],
+                version=settings["server_version"],
+                extensions=settings["server_extensions"],
+            )
+        )
+
+    async def metadata(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_METADATA_REQUEST, data)
+        catalogue = self._gateway.catalogue
+        found = await attempt(lambda: catalogue.metadata(request.name, request.version))
+        return serialize(_METADATA(**found))
+
+    async def config(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_CONFIG_REQUEST, data)
+        catalogue = self._gateway.catalogue
+        found = await attempt(lambda: catalogue.find(request.name, request.version))
+        return field(_CONFIG, found.config_proto)
+
+    async def statistics(self, data: bytes, _call: Call) -> bytes:
+        request = parse(_STATISTICS_REQUEST, data)
+        version = -1
+        if request.name:
+            self._gateway.catalogue.check_counted(request.name, request.version)
+            if request.version:
+                version = parse_version(request.version)
+        found = await self._gateway.statistics(request.name, version)
+        return serialize(ParseDict(found, _STATISTICS(), ignore_unknown_fields=True))

@@ -1,0 +1,95 @@
+"""Server reflection: which services there are, and their .proto files, for clients like grpcurl.
+
+In the table of handlers.py where `--grpc-reflection` asks for it. Tells of the services of that
+table alone, out of the private pool of zmqtriton_protos.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from typing import Any
+
+from zmqtriton_floor.errors import NotFound, Unavailable, Unsupported, ZmqTritonError
+from zmqtriton_frontends.grpc_api.call import STOPPING, Call
+from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_protos import POOL, message
+
+_REQUEST = message("grpc.reflection.v1.ServerReflectionRequest")
+_RESPONSE = message("grpc.reflection.v1.ServerReflectionResponse")
+
+
+class Reflection:
+    """ServerReflectionInfo: each request of the stream gets one response, in their order."""
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._services = sorted(services)
+        self._open: set[Outbox] = set()
+
+    async def answer(
+        self, requests: AsyncIterator[bytes], _call: Call
+    ) -> AsyncGenerator[bytes, None]:
+        """Ends with the requests, or Unavailable when the server stops."""
+        outbox = Outbox()
+        self._open.add(outbox)
+        reading = asyncio.get_running_loop().create_task(self._read(requests, outbox))
+        try:
+            async for response in outbox:
+                yield response
+        finally:
+            self._open.discard(outbox)
+            outbox.end()
+            reading.cancel()
+
+    def drain(self) -> None:
+        """Streams end, though their clients might ask more."""
+        for outbox in self._open:
+            outbox.end(Unavailable(STOPPING))
+
+    async def _read(self, requests: AsyncIterator[bytes], outbox: Outbox) -> None:
+        try:
+            async for data in requests:
+                await outbox.send(serialize(self._respond(parse(_REQUEST, data))))
+        except ZmqTritonError as error:
+            outbox.end(error)
+        finally:
+            outbox.end()
+
+    def _respond(self, request: Any) -> Any:
+        response = _RESPONSE(valid_host=request.host, original_request=request)
+        try:
+            self._fill(response, request)
+        except ZmqTritonError as error:
+            response.error_response.error_code = error.grpc_status
+            response.error_response.error_message = error.text
+        return response
+
+    def _fill(self, response: Any, request: Any) -> None:
+        kind = request.WhichOneof("message_request")
+        if kind == "list_services":
+            for name in self._services:
+                response.list_services_response.service.add(name=name)
+        elif kind == "file_by_filename":
+            _describe(response, POOL.FindFileByName, request.file_by_filename)
+        elif kind == "file_containing_symbol":
+            _describe(response, POOL.FindFileContainingSymbol, request.file_containing_symbol)
+        elif kind in ("file_containing_extension", "all_extension_numbers_of_type"):
+            raise NotFound("there are no extensions")
+        else:
+            raise Unsupported("unknown kind of question")
+
+
+def _describe(response: Any, find: Any, name: str) -> None:
+    """Adds the file and those that it imports, so that a client need not ask again."""
+    try:
+        left = [find(name)]
+    except KeyError:
+        raise NotFound(f"'{name}' is not found") from None
+    described: list[str] = []
+    while left:
+        file = left.pop(0)
+        if file.name not in described:
+            described.append(file.name)
+            response.file_descriptor_response.file_descriptor_proto.append(file.serialized_pb)
+            left += file.dependencies

@@ -1,0 +1,87 @@
+"""The model repository: what is in it, and loading and unloading by hand.
+
+In the table of handlers.py. The supervisor decides and does; here is only the form of question and
+answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.staging import PREFIX
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_protos import message
+
+_INDEX_REQUEST = message("inference.RepositoryIndexRequest")
+_INDEX = message("inference.RepositoryIndexResponse")
+_LOAD_REQUEST = message("inference.RepositoryModelLoadRequest")
+_LOAD = message("inference.RepositoryModelLoadResponse")
+_UNLOAD_REQUEST = message("inference.RepositoryModelUnloadRequest")
+_UNLOAD = message("inference.RepositoryModelUnloadResponse")
+
+
+class Repository:
+    """RepositoryIndex, RepositoryModelLoad, RepositoryModelUnload."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def index(self, data: bytes, _call: Call) -> bytes:
+        request = _addressed(parse(_INDEX_REQUEST, data))
+        entries = await self._gateway.call("index", {"ready": request.ready})
+        return serialize(_INDEX(models=entries))
+
+    async def load(self, data: bytes, _call: Call) -> bytes:
+        request = _addressed(parse(_LOAD_REQUEST, data))
+        parameters, files = _load_parameters(request)
+        await load(self._gateway, request.model_name, parameters, files)
+        return serialize(_LOAD())
+
+    async def unload(self, data: bytes, _call: Call) -> bytes:
+        request = _addressed(parse(_UNLOAD_REQUEST, data))
+        arguments = {"model": request.model_name, "unload_dependents": _unload_dependents(request)}
+        await self._gateway.call("unload", arguments)
+        return serialize(_UNLOAD())
+
+
+def _addressed(request: Any) -> Any:
+    if request.repository_name:
+        raise Unsupported("'repository_name' specification is not supported")
+    return request
+
+
+def _load_parameters(request: Any) -> tuple[dict[str, str], dict[str, bytes]]:
+    parameters: dict[str, str] = {}
+    files: dict[str, bytes] = {}
+    for key, parameter in request.parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if key == "config":
+            expected = "string_param"
+        elif key.startswith(PREFIX):
+            expected = "bytes_param"
+        else:
+            raise InvalidArgument(f"unrecognized load parameter '{key}'.")
+        if kind != expected:
+            raise InvalidArgument(
+                f"invalid value type for load parameter '{key}', expected {expected}."
+            )
+        if key == "config":
+            parameters[key] = parameter.string_param
+        else:
+            files[key] = parameter.bytes_param
+    return parameters, files
+
+
+def _unload_dependents(request: Any) -> bool:
+    if "unload_dependents" not in request.parameters:
+        return False
+    parameter = request.parameters["unload_dependents"]
+    if parameter.WhichOneof("parameter_choice") != "bool_param":
+        raise InvalidArgument(
+            "invalid value type for 'unload_dependents' parameter, expected bool_param."
+        )
+    return bool(parameter.bool_param)

@@ -1,0 +1,53 @@
+"""Clients' shared memory: register, unregister, status. The supervisor does it; this asks.
+
+In the table of handlers.py. No GPU memory can be registered, which the supervisor says in Triton's
+words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.inference.convert import parse, serialize
+from zmqtriton_protos import message
+
+_MESSAGES = {"system": "inference.SystemSharedMemory", "cuda": "inference.CudaSharedMemory"}
+
+
+class SharedMemory:
+    """The three RPCs of one kind: "system" or "cuda"."""
+
+    def __init__(self, gateway: Gateway, kind: str) -> None:
+        self._gateway = gateway
+        self._kind = kind
+        self._prefix = _MESSAGES[kind]
+
+    async def status(self, data: bytes, _call: Call) -> bytes:
+        request = self._parse("Status", data)
+        regions = await self._ask("status", request.name)
+        return self._answer("Status", regions={region["name"]: region for region in regions})
+
+    async def register(self, data: bytes, _call: Call) -> bytes:
+        request = self._parse("Register", data)
+        details = {}
+        if self._kind == "system":
+            details = {"key": request.key, "offset": request.offset, "byte_size": request.byte_size}
+        await self._ask("register", request.name, **details)
+        return self._answer("Register")
+
+    async def unregister(self, data: bytes, _call: Call) -> bytes:
+        request = self._parse("Unregister", data)
+        await self._ask("unregister", request.name)
+        return self._answer("Unregister")
+
+    async def _ask(self, verb: str, region: str, **details: Any) -> Any:
+        arguments = {"kind": self._kind, "name": region, **details}
+        return await self._gateway.call(f"regions.{verb}", arguments)
+
+    def _parse(self, verb: str, data: bytes) -> Any:
+        return parse(message(f"{self._prefix}{verb}Request"), data)
+
+    def _answer(self, verb: str, **fields: Any) -> bytes:
+        return serialize(message(f"{self._prefix}{verb}Response")(**fields))

@@ -1,0 +1,1 @@
+"""Inference over gRPC: ModelInfer and ModelStreamInfer, and their messages."""

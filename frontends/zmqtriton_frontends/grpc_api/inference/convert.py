@@ -1,0 +1,306 @@
+"""Protobuf requests become protocol-neutral ones: RequestBody and Options.
+
+Called by infer.py. Knows no transport and no model: what needs the model's configuration is checked
+behind kserve.prepare. Texts are Triton's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from zmqtriton_floor.datatypes import DATATYPES
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
+from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, Place
+
+_NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
+#: Ours for names that are none; the check against the model refuses it with Triton's text.
+_NO_DATATYPE = 0
+#: What the wire holds of an unsigned 64-bit value.
+_MAX_COUNT = 2**63 - 1
+#: Longer sequence ids than this Triton refuses too.
+_MAX_CORRELATION_CHARACTERS = 128
+
+#: Parameters of a request that are not the model's, and the fields that may hold them.
+_RESERVED: dict[str, tuple[str, ...]] = {
+    "sequence_id": ("int64_param", "string_param"),
+    "sequence_start": ("bool_param",),
+    "sequence_end": ("bool_param",),
+    "priority": ("int64_param", "uint64_param"),
+    "timeout": ("int64_param",),
+    "triton_enable_empty_final_response": ("bool_param",),
+}
+_FOR_MODELS = ("int64_param", "bool_param", "string_param", "double_param")
+_REGION_PARAMETERS = {
+    "shared_memory_region": "string_param",
+    "shared_memory_offset": "int64_param",
+    "shared_memory_byte_size": "int64_param",
+}
+
+
+def parse(kind: type[Any], data: bytes) -> Any:
+    """The message; InvalidArgument where the bytes are none of that kind."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        name = kind.DESCRIPTOR.full_name
+        raise InvalidArgument(f"failed to parse the request as {name}") from None
+
+
+def serialize(built: Any) -> bytes:
+    """A message's bytes."""
+    data: bytes = built.SerializeToString()
+    return data
+
+
+# ------------------------------------------------------------------ parameters
+
+
+def read_options(request: Any, deadline_ns: int) -> tuple[dict[str, Any], Options]:
+    """The parameters for the model and those for the scheduler."""
+    if not request.parameters:
+        return {}, Options(0, 0, 0, deadline_ns, 0)
+    plain: dict[str, Any] = {}
+    reserved: dict[str, Any] = {}
+    for key, parameter in request.parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if key in _RESERVED:
+            if kind not in _RESERVED[key]:
+                kinds = " or ".join(_RESERVED[key])
+                raise InvalidArgument(
+                    f"invalid value type for '{key}' parameter, expected {kinds}."
+                )
+            reserved[key] = getattr(parameter, kind)
+        elif key.startswith("triton_"):
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the "
+                "following keys starting with 'triton_' are allowed: "
+                "triton_enable_empty_final_response"
+            )
+        elif kind in _FOR_MODELS:
+            plain[key] = getattr(parameter, kind)
+        else:
+            raise InvalidArgument(
+                f"invalid value type for '{key}' parameter, expected int64_param, bool_param, or "
+                "string_param."
+            )
+    return plain, _options(reserved, deadline_ns)
+
+
+def _options(reserved: dict[str, Any], deadline_ns: int) -> Options:
+    priority, timeout_us = reserved.get("priority", 0), reserved.get("timeout", 0)
+    if priority < 0:
+        raise InvalidArgument("invalid value for 'priority', expected value >= 0.")
+    if timeout_us < 0:
+        raise InvalidArgument("invalid value for 'timeout', expected value >= 0.")
+    correlation = reserved.get("sequence_id", 0)
+    if isinstance(correlation, int):
+        correlation %= 2**64  # Triton takes the 64 bits as unsigned
+    elif len(correlation) > _MAX_CORRELATION_CHARACTERS:
+        raise InvalidArgument(
+            f"string correlation ID cannot be longer than {_MAX_CORRELATION_CHARACTERS} characters"
+        )
+    flags = SEQUENCE_START if reserved.get("sequence_start") else 0
+    flags |= SEQUENCE_END if reserved.get("sequence_end") else 0
+    return Options(flags, min(priority, _MAX_COUNT), timeout_us, deadline_ns, correlation)
+
+
+# ---------------------------------------------------------------------- tensors
+
+
+def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> RequestBody:
+    """The tensors, raw ones from the given buffers, and the requested outputs. InvalidArgument
+    where data are missing or given twice."""
+    taken, given = 0, len(raw)
+    inputs = []
+    for tensor in request.inputs:
+        place = _input_place(tensor, request.model_name) if tensor.parameters else None
+        data: Any
+        if place is not None:
+            data = place
+        elif tensor.HasField("contents"):
+            if given:
+                raise InvalidArgument(
+                    "contents field must not be specified when using raw_input_contents for "
+                    f"'{tensor.name}' for model '{request.model_name}'"
+                )
+            data = read_contents(tensor, request.model_name)
+        elif taken < given:
+            data = raw[taken]
+            taken += 1
+        else:
+            raise InvalidArgument(
+                f"unable to find data for input tensor '{tensor.name}' for model "
+                f"'{request.model_name}' in request."
+            )
+        shape = list(tensor.shape)
+        if shape and min(shape) < 0:
+            raise InvalidArgument(
+                f"[request id: {request.id or '<id_unknown>'}] All input dimensions should be "
+                f"specified for input '{tensor.name}' for model '{request.model_name}', got "
+                f"[{','.join(map(str, shape))}]"
+            )
+        datatype = _NUMBERS.get(tensor.datatype, _NO_DATATYPE)
+        inputs.append(Tensor(tensor.name, datatype, shape, data))
+    if taken < given:
+        raise InvalidArgument(f"unexpected additional input data for model '{request.model_name}'")
+    outputs = [output.name for output in request.outputs]
+    if len(set(outputs)) < len(outputs):
+        name = next(name for index, name in enumerate(outputs) if name in outputs[:index])
+        raise InvalidArgument(f"output '{name}' already exists in request")
+    return RequestBody(request.id, parameters, outputs, inputs)
+
+
+def read_wishes(request: Any) -> tuple[Mapping[str, Place], Classes]:
+    """The outputs that are to be written to shared memory, and those of which classes are wanted;
+    InvalidArgument where what is asked of an output makes no sense."""
+    places: dict[str, Place] = {}
+    wanted: dict[str, int] = {}
+    for output in request.outputs:
+        if not output.parameters:
+            continue
+        classes = _read_classification(output)
+        place = _place_of(output)
+        if place is not None and classes:
+            raise InvalidArgument(
+                "output can't set both 'shared_memory_region' and 'classification'"
+            )
+        if place is not None:
+            places[output.name] = place
+        if classes:
+            wanted[output.name] = classes
+    return places or NO_PLACES, wanted or NO_CLASSES
+
+
+def _read_classification(output: Any) -> int:
+    """How many classes are wanted; 0: the output itself."""
+    if "classification" not in output.parameters:
+        return 0
+    parameter = output.parameters["classification"]
+    if parameter.WhichOneof("parameter_choice") != "int64_param":
+        raise InvalidArgument(
+            "invalid value type for 'classification' parameter, expected int64_param"
+        )
+    count: int = parameter.int64_param
+    if count <= 0:
+        raise InvalidArgument("invalid value for 'classification' parameter, expected >= 0")
+    return count
+
+
+def _input_place(tensor: Any, model: str) -> Place | None:
+    place = _place_of(tensor)
+    if place is not None and tensor.HasField("contents"):
+        raise InvalidArgument(
+            "unexpected 'content' provided when using shared memory for input tensor "
+            f"'{tensor.name}' for model '{model}'"
+        )
+    return place
+
+
+def _place_of(tensor: Any) -> Place | None:
+    """Where in shared memory a tensor lies, its parameters checked; None: it is not there."""
+    parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
+    given = [key for key in _REGION_PARAMETERS if key in parameters]
+    if not given:
+        return None
+    for key in given:
+        if "shared_memory_region" not in given:
+            raise InvalidArgument(
+                f"'{key}' can not be specified without 'shared_memory_region' {tail}"
+            )
+        kind = _REGION_PARAMETERS[key]
+        if parameters[key].WhichOneof("parameter_choice") != kind:
+            raise InvalidArgument(f"invalid value type for '{key}' {tail}, expected {kind}.")
+    if "shared_memory_byte_size" not in given:
+        raise InvalidArgument(
+            "'shared_memory_byte_size' must be specified along with 'shared_memory_region' " + tail
+        )
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        # Triton takes the 64 bits as unsigned, so that what is negative lies behind every region.
+        numbers.append(parameters[key].int64_param % 2**64 if key in given else 0)
+    return Place(parameters["shared_memory_region"].string_param, *numbers)
+
+
+# --------------------------------------------------------------- typed contents
+
+
+def _join_bytes(values: Iterable[bytes], _: str) -> bytes:
+    pieces = []
+    for value in values:
+        pieces.append(len(value).to_bytes(4, "little"))
+        pieces.append(value)
+    return b"".join(pieces)
+
+
+class _Contents(NamedTuple):
+    """What one repeated field of InferTensorContents may hold."""
+
+    datatype: str
+    #: Smaller integers that the protocol carries in the same field.
+    narrower: tuple[str, ...]
+    #: (values, datatype) -> the tensor's bytes
+    encode: Callable[[Any, str], bytes]
+
+
+def _numbers(datatype: str, *narrower: str) -> _Contents:
+    def encode(values: Any, wanted: str) -> bytes:
+        if wanted == datatype:
+            return array(_CODES[wanted], values).tobytes()
+        code, mask = _CODES[wanted], _MASKS[wanted]
+        # The low bytes of what is too large, as in Triton.
+        return array(code, [value & mask for value in values]).tobytes()
+
+    return _Contents(datatype, narrower, encode)
+
+
+#: The type codes of `array`, which this process has for nothing, while numpy takes 7 MB.
+_CODES = {
+    "BOOL": "B",
+    "INT8": "B",
+    "INT16": "H",
+    "INT32": "i",
+    "INT64": "q",
+    "UINT8": "B",
+    "UINT16": "H",
+    "UINT32": "I",
+    "UINT64": "Q",
+    "FP32": "f",
+    "FP64": "d",
+}
+_MASKS = {"INT8": 0xFF, "INT16": 0xFFFF, "UINT8": 0xFF, "UINT16": 0xFFFF}
+
+_FIELDS: dict[str, _Contents] = {
+    "bool_contents": _numbers("BOOL"),
+    "int_contents": _numbers("INT32", "INT8", "INT16"),
+    "int64_contents": _numbers("INT64"),
+    "uint_contents": _numbers("UINT32", "UINT8", "UINT16"),
+    "uint64_contents": _numbers("UINT64"),
+    "fp32_contents": _numbers("FP32"),
+    "fp64_contents": _numbers("FP64"),
+    "bytes_contents": _Contents("BYTES", (), _join_bytes),
+}
+
+
+def read_contents(tensor: Any, model: str) -> bytes:
+    """The typed contents as a tensor's bytes; empty where no field has values."""
+    where = f"unexpected explicit tensor data for input tensor '{tensor.name}' for model '{model}'"
+    data = b""
+    for field, values in tensor.contents.ListFields():
+        contents = _FIELDS[field.name]
+        if data:
+            raise InvalidArgument(f"{where}, binary data was already supplied.")
+        datatype = tensor.datatype
+        if datatype != contents.datatype and datatype not in contents.narrower:
+            expected = datatype if datatype in _NUMBERS else "<invalid>"
+            raise InvalidArgument(
+                f"{where} of type '{contents.datatype}', expected datatype '{expected}'"
+            )
+        data = contents.encode(values, datatype)
+    return data

@@ -1,0 +1,175 @@
+"""The inference RPC: bytes in, the gateway's one response as bytes out.
+
+In the table of handlers.py. Knows no transport; cancelling the task that awaits it, or what it
+began, cancels the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from zmqtriton_floor.errors import Unsupported
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending_request import UnderWay
+from zmqtriton_frontends.grpc_api.call import Call
+from zmqtriton_frontends.grpc_api.inference.convert import (
+    parse,
+    read_body,
+    read_options,
+    read_wishes,
+)
+from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
+from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
+from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.classification import NO_CLASSES, classify
+from zmqtriton_frontends.inference.client_regions import NO_PLACES
+from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import ending, now_ns
+from zmqtriton_frontends.inference.trace_sampling import parent_in_metadata
+from zmqtriton_protos import message
+
+_REQUEST = message("inference.ModelInferRequest")
+
+
+class Inference:
+    """ModelInfer."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
+
+    async def infer(self, data: bytes, call: Call) -> bytes:
+        try:
+            checked = self._read(data, call)
+        except NotLoaded as missing:
+            await missing.load(call.deadline_ns)
+            checked = self._read(data, call)
+        with ending(checked.trace, "GRPC_SEND"):
+            response = await self._gateway.infer(checked)
+            if checked.trace is not None:
+                checked.trace.mark("INFER_RESPONSE_COMPLETE")
+            return encoded(checked, response)
+
+    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked:
+        """The same without a task; the answer may be given before this returns. Raises what is
+        wrong with the request."""
+        asked = Asked(self._gateway, answer, encoded_in_pieces)
+        try:
+            checked = self._read(data, call)
+        except NotLoaded as missing:
+            asked.begin_late(missing, call.deadline_ns, partial(self._read, data, call))
+        else:
+            asked.begin(checked)
+        return asked
+
+    def _read(self, data: bytes, call: Call) -> CheckedRequest:
+        # A function of its own, so that the message is freed before the response is awaited.
+        traces = self._gateway.traces
+        begun_ns = now_ns() if traces.is_on else 0
+        request, raw = parse_request(data)
+        catalogue = self._gateway.catalogue
+        # The model first, as in Triton: what is wrong besides matters only where it exists.
+        found = catalogue.find(request.model_name, request.model_version)
+        if found.signature.is_decoupled:
+            raise Unsupported(
+                "ModelInfer RPC doesn't support models with decoupled transaction policy"
+            )
+        forwarded: dict[str, Any] = {}
+        if self._forwarding:
+            self._forwarding.add(forwarded, call.metadata)
+        checked = check_request(catalogue, request, raw, forwarded, call.deadline_ns)
+        if traces.is_on:
+            parent, begun = parent_in_metadata(call.metadata), ("GRPC_WAITREAD", begun_ns)
+            return traces.follow(checked, parent, begun)
+        return checked
+
+
+class Answer(Protocol):
+    """Gets the response, or what it became instead; one call, which must not raise."""
+
+    def set_result(self, response: Any, /) -> None:
+        """What `Encode` has made of it."""
+
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
+#: What makes a message of a response, whole or in pieces.
+Encode = Callable[[CheckedRequest, ResponseBody], Any]
+#: What raises NotLoaded while the request's model is not there.
+Read = Callable[[], CheckedRequest]
+
+
+class Asked(UnderWay):
+    """A request whose answer is a message."""
+
+    __slots__ = ("_answer", "_checked", "_encode")
+
+    SENDING = "GRPC_SEND"
+
+    def __init__(self, gateway: Gateway, answer: Answer, encode: Encode) -> None:
+        super().__init__(gateway)
+        self._answer = answer
+        self._encode = encode
+        self._checked: CheckedRequest
+
+    def begin(self, checked: CheckedRequest) -> None:
+        """The answer may be given before this returns."""
+        self._checked = checked
+        self._send(checked)
+
+    def begin_late(self, missing: NotLoaded, deadline_ns: int, read: Read) -> None:
+        """The same when its model is loaded."""
+        self._await(missing.load(deadline_ns), lambda _: self.begin(read()))
+
+    def _respond(self, response: ResponseBody) -> None:
+        message = self._encode(self._checked, response)
+        self._end_trace()
+        self._answer.set_result(message)
+
+    def _refuse(self, error: Exception) -> None:
+        self._answer.set_exception(error)
+
+
+def encoded(checked: CheckedRequest, response: ResponseBody) -> bytes:
+    """The response as a message."""
+    return b"".join(encoded_in_pieces(checked, response))
+
+
+def encoded_in_pieces(checked: CheckedRequest, response: ResponseBody) -> list[bytes | memoryview]:
+    model = checked.model
+    if checked.classes:
+        response = classify(model, response, checked.classes)
+    return encode_in_pieces(model.name, model.version, checked.body.request_id, response)
+
+
+def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
+    """An inference.ModelInferRequest and its raw tensors; InvalidArgument where it is none."""
+    parts = split_raw(data) if len(data) >= MIN_BYTES else None
+    if parts is None:
+        request = parse(_REQUEST, data)
+        return request, request.raw_input_contents
+    rest, raw = parts
+    return parse(_REQUEST, rest), raw
+
+
+def check_request(
+    catalogue: Catalogue,
+    request: Any,
+    raw: Sequence[Any],
+    forwarded: Mapping[str, str],
+    deadline_ns: int,
+) -> CheckedRequest:
+    """Raises what is wrong with a request to a model that exists; `forwarded` is what of the call's
+    metadata becomes parameters."""
+    parameters, options = read_options(request, deadline_ns)
+    parameters.update(forwarded)
+    body = read_body(request, raw, parameters)
+    places, classes = read_wishes(request) if request.outputs else (NO_PLACES, NO_CLASSES)
+    model, version = request.model_name, request.model_version
+    checked = prepare(catalogue, model, version, body, options, places)
+    return checked._replace(classes=classes) if classes else checked

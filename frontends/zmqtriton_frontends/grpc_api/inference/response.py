@@ -1,0 +1,150 @@
+"""A response's bytes as inference.ModelInferResponse, or in a ModelStreamInferResponse, written
+without building the message.
+
+Called by infer.py and stream_infer.py. The parts that repeat (names, versions, shapes) are kept;
+tensor data are copied once, where protobuf copies them twice. Field numbers are
+grpc_service.proto's.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from zmqtriton_floor.datatypes import BY_NUMBER
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.grpc_api.inference.convert import serialize
+from zmqtriton_protos import message
+
+#: gRPC's own limit of a message; the length travels in 32 bits.
+MAX_MESSAGE_BYTES = 2**31 - 1
+
+_RESPONSE = message("inference.ModelInferResponse")
+# Tags: field number << 3 | 2, which is "length, then bytes".
+_MODEL_NAME, _MODEL_VERSION, _ID, _OUTPUT, _RAW = (bytes([n << 3 | 2]) for n in (1, 2, 3, 5, 6))
+#: Of ModelStreamInferResponse.
+_ERROR_MESSAGE, _INFER_RESPONSE = (bytes([n << 3 | 2]) for n in (1, 2))
+_INT64 = range(-(2**63), 2**63)
+_MAX_HEAD_BYTES = 16
+
+
+def encode_in_pieces(
+    model: str, version: int, request_id: str, response: ResponseBody
+) -> list[bytes | memoryview]:
+    """The message, cut where tensors' data begin and end, which are not copied. Raises
+    InvalidArgument where it would be larger than gRPC allows."""
+    pieces: list[bytes | memoryview] = [_head(model, version)]
+    if request_id:
+        pieces.append(field(_ID, request_id.encode()))
+    _append(pieces, response)
+    _measure(pieces)
+    return pieces
+
+
+class StreamEncoder:
+    """Writes the responses to one request of a stream."""
+
+    __slots__ = ("_head", "_head_as_asked")
+
+    def __init__(
+        self, request_id: str, model: str = "", version: int = 0, asked_version: str = ""
+    ) -> None:
+        """Without a model for a request that did not get as far as one."""
+        id = field(_ID, request_id.encode()) if request_id else b""
+        self._head = _head(model, version) + id if model else id
+        #: Where there is no response Triton gives back what the request said, and a client that
+        #: named no version gets none.
+        self._head_as_asked = _head(model, asked_version) + id if model else id
+
+    def response(self, response: ResponseBody, *, is_final: bool) -> bytes:
+        """Raises InvalidArgument where the message would be larger than gRPC allows."""
+        pieces: list[bytes | memoryview] = [b"", self._head]
+        _append(pieces, response)
+        pieces.append(_IS_FINAL[is_final])
+        pieces[0] = _INFER_RESPONSE + varint(_measure(pieces))
+        return b"".join(pieces)
+
+    def error(self, text: str, *, is_final: bool) -> bytes:
+        error = field(_ERROR_MESSAGE, text.encode("utf-8", "replace"))
+        return error + field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[is_final])
+
+    def empty_final(self) -> bytes:
+        return field(_INFER_RESPONSE, self._head_as_asked + _IS_FINAL[True])
+
+
+def _append(pieces: list[bytes | memoryview], response: ResponseBody) -> None:
+    if response.parameters:
+        pieces.append(_parameters(response.parameters))
+    outputs = response.outputs
+    for tensor in outputs:
+        pieces.append(_output(tensor.name, tensor.datatype, tuple(tensor.shape)))
+    for tensor in outputs:
+        pieces.append(_RAW + varint(len(tensor.data)))
+        pieces.append(tensor.data)
+
+
+def _measure(pieces: list[bytes | memoryview]) -> int:
+    size = sum(map(len, pieces))
+    if size > MAX_MESSAGE_BYTES - _MAX_HEAD_BYTES:
+        raise InvalidArgument(
+            f"Response has byte size {size} which exceeds gRPC's byte size limit "
+            f"{MAX_MESSAGE_BYTES}."
+        )
+    return size
+
+
+def varint(value: int) -> bytes:
+    """A non-negative integer in protobuf's form."""
+    if value < 128:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 128:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field(tag: bytes, data: bytes) -> bytes:
+    """A field of bytes, a string or a message."""
+    return tag + varint(len(data)) + data
+
+
+@lru_cache(maxsize=1024)
+def _head(model: str, version: int | str) -> bytes:
+    text = str(version)
+    return field(_MODEL_NAME, model.encode()) + (
+        field(_MODEL_VERSION, text.encode()) if text else b""
+    )
+
+
+@lru_cache(maxsize=4096)
+def _output(name: str, datatype: int, shape: tuple[int, ...]) -> bytes:
+    tensor = _RESPONSE.InferOutputTensor(name=name, datatype=BY_NUMBER[datatype].name, shape=shape)
+    return field(_OUTPUT, serialize(tensor))
+
+
+def _parameters(parameters: dict[str, Any]) -> bytes:
+    built = _RESPONSE()
+    for key, value in parameters.items():
+        parameter = built.parameters[key]
+        if isinstance(value, bool):
+            parameter.bool_param = value
+        elif isinstance(value, int):
+            setattr(parameter, "int64_param" if value in _INT64 else "uint64_param", value)
+        elif isinstance(value, float):
+            parameter.double_param = value
+        else:
+            parameter.string_param = value
+    return serialize(built)
+
+
+def _final_parameter(is_final: bool) -> bytes:
+    built = _RESPONSE()
+    built.parameters["triton_final_response"].bool_param = is_final
+    return serialize(built)
+
+
+#: The entry of the map `parameters` that every response of a stream has.
+_IS_FINAL = (_final_parameter(False), _final_parameter(True))

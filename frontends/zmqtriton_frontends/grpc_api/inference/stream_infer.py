@@ -1,0 +1,332 @@
+"""ModelStreamInfer: requests to any models come in on a stream, responses go out on it.
+
+In the table of handlers.py. Models that are not decoupled are answered in the order of their
+requests, the responses of decoupled ones as they come. What is wrong with a request is a message on
+the stream and does not end it. Knows no transport; closing the iterator that it returns cancels
+every request under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from zmqtriton_floor.errors import InternalError, Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.call import STOPPING, Call
+from zmqtriton_frontends.grpc_api.inference.infer import Asked, check_request, parse_request
+from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import followed, now_ns
+from zmqtriton_frontends.inference.trace_sampling import parent_in_metadata
+from zmqtriton_frontends.tensors.references import is_large
+
+_log = logging.getLogger(__name__)
+
+#: While so much of one stream is under way, its next request is not read: gRPC's flow control then
+#: stops the client.
+_MAX_REQUESTS = 1024
+_MAX_REQUEST_BYTES = 64 << 20
+
+_EMPTY_FINAL = "triton_enable_empty_final_response"
+
+
+class Streaming:
+    """ModelStreamInfer."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._forwarding = Forwarding(gateway.settings["grpc_header_forward_pattern"])
+        self._open: set[_Exchange] = set()
+
+    async def infer(
+        self, requests: AsyncIterator[bytes], call: Call
+    ) -> AsyncGenerator[bytes, None]:
+        """Ends when the requests have ended and all are answered. Raises the first error where the
+        client wants that, and Unavailable where the server stops first."""
+        exchange = _Exchange(self._gateway, call, self._forwarding)
+        self._open.add(exchange)
+        try:
+            exchange.start(requests)
+            async for message in exchange.outbox:
+                yield message
+        finally:
+            self._open.discard(exchange)
+            exchange.cancel()
+
+    def drain(self) -> None:
+        """No more requests are read; streams end when what they have is answered."""
+        for exchange in self._open:
+            exchange.drain()
+
+
+class _Exchange:
+    """One stream."""
+
+    def __init__(self, gateway: Gateway, call: Call, forwarding: Forwarding) -> None:
+        """Raises InvalidArgument where metadata are not to be forwarded."""
+        self.outbox = Outbox()
+        self._gateway = gateway
+        self._loop = asyncio.get_running_loop()
+        self._deadline_ns = call.deadline_ns
+        self._parent = parent_in_metadata(call.metadata)
+        self._ends_at_error = ("triton_grpc_error", "true") in call.metadata
+        #: Parameters that every request gets from the metadata of the call.
+        self._forwarded: dict[str, Any] = {}
+        forwarding.add(self._forwarded, call.metadata)
+        self._reading: asyncio.Task[None]
+        #: What answers each request under way, and the size of that request.
+        self._answering: dict[asyncio.Task[None] | _Turn, int] = {}
+        self._bytes = 0
+        #: Those that keep their turn, in the order of their requests.
+        self._turns: deque[_Turn] = deque()
+        #: The message of the latest turn waits for room in the outbox.
+        self._is_waiting = False
+        #: Done when the latest request has gone to the broker, or will not; None: at once.
+        self._asked: asyncio.Future[None] | None = None
+        #: Set when there is room for another request.
+        self._room: asyncio.Future[None] | None = None
+
+    def start(self, requests: AsyncIterator[bytes]) -> None:
+        self._reading = self._loop.create_task(self._read(requests))
+        self._reading.add_done_callback(self._have_read)
+
+    def drain(self) -> None:
+        self._reading.cancel()
+
+    def cancel(self) -> None:
+        self.outbox.end()
+        self._reading.cancel()
+        for answering in self._answering:
+            answering.cancel()
+        self._answering.clear()
+        self._turns.clear()
+
+    # ---------------------------------------------------------------- requests
+
+    async def _read(self, requests: AsyncIterator[bytes]) -> None:
+        async for data in requests:
+            try:
+                self._begin(data)
+            except NotLoaded as missing:
+                # What comes next must not overtake it.
+                await self._begin_late(data, missing)
+            if self._asked is not None:
+                # Room for its tensors may have to be made; what comes next must not overtake it.
+                await self._asked
+            while len(self._answering) >= _MAX_REQUESTS or self._bytes >= _MAX_REQUEST_BYTES:
+                self._room = self._loop.create_future()
+                await self._room
+
+    def _have_read(self, reading: asyncio.Task[None]) -> None:
+        if not self._answering:
+            self._end()
+
+    def _end(self) -> None:
+        if self._reading.cancelled():
+            self.outbox.end(Unavailable(STOPPING))
+            return
+        error = self._reading.exception()
+        assert error is None or isinstance(error, Exception)
+        self.outbox.end(error)
+
+    async def _begin_late(self, data: bytes, missing: NotLoaded) -> None:
+        """When its model is loaded, or cannot be."""
+        try:
+            await missing.load(self._deadline_ns)
+            self._begin(data)
+        except ZmqTritonError as error:
+            self._begin(data, error)
+
+    def _begin(self, data: bytes, refusal: ZmqTritonError | None = None) -> None:
+        """Starts what will answer a request. Requests reach the broker in the order of the stream,
+        so a sequence stays in order; of decoupled models too, since their tasks begin in the order
+        of their making. Only large ones go later, see `_asked`."""
+        self._asked = None
+        encoder = StreamEncoder("")
+        try:
+            request, raw = parse_request(data)
+            encoder = StreamEncoder(request.id)
+            if refusal is not None:
+                raise refusal
+            catalogue = self._gateway.catalogue
+            found = catalogue.find(request.model_name, request.model_version)
+            checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
+            if self._gateway.traces.is_on:
+                begun = "GRPC_WAITREAD", now_ns()
+                checked = self._gateway.traces.follow(checked, self._parent, begun)
+        except ZmqTritonError as error:
+            if isinstance(error, NotLoaded) and error is not refusal:
+                raise
+            self._take_turn(encoder, data).set_exception(error)
+            return
+        if is_large(checked.body):
+            self._asked = asked = self._loop.create_future()
+            checked = checked._replace(on_asked=partial(_settle, asked))
+        encoder = StreamEncoder(request.id, found.name, found.version, request.model_version)
+        if not found.signature.is_decoupled:
+            self._take_turn(encoder, data).ask(self._gateway, checked)
+            return
+        wants_empty_final = (
+            _EMPTY_FINAL in request.parameters and request.parameters[_EMPTY_FINAL].bool_param
+        )
+        following = self._follow(encoder, checked, wants_empty_final)
+        answering = self._loop.create_task(following)
+        self._answering[answering] = len(data)
+        self._bytes += len(data)
+        answering.add_done_callback(self._have_answered)
+        if self._asked is not None:
+            answering.add_done_callback(partial(_settle, self._asked))
+
+    def _take_turn(self, encoder: StreamEncoder, data: bytes) -> _Turn:
+        """A place in the order of answers."""
+        turn = _Turn(self, encoder, self._asked)
+        self._turns.append(turn)
+        self._answering[turn] = len(data)
+        self._bytes += len(data)
+        return turn
+
+    def take_turns(self) -> None:
+        """Sends the answers whose turn it is."""
+        while self._turns and self._turns[0].is_over and not self._is_waiting:
+            turn = self._turns.popleft()
+            admitted = None if turn.message is None else self.outbox.offer(turn.message)
+            if admitted is None:
+                self._have_answered(turn)
+            else:
+                self._is_waiting = True
+                admitted.add_done_callback(partial(self._admitted, turn))
+
+    def _admitted(self, turn: _Turn, _: object) -> None:
+        self._is_waiting = False
+        self._have_answered(turn)
+        self.take_turns()
+
+    def _have_answered(self, answering: asyncio.Task[None] | _Turn) -> None:
+        self._bytes -= self._answering.pop(answering, 0)
+        if self._room is not None:
+            _settle(self._room)
+        if not self._answering and self._reading.done():
+            self._end()
+
+    # ----------------------------------------------------------------- answers
+
+    async def _follow(
+        self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
+    ) -> None:
+        try:
+            await self._send_all(encoder, checked, wants_empty_final)
+        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
+            message = self.failure(encoder, error)
+            if message is not None:
+                await self.outbox.send(message)
+
+    async def _send_all(
+        self, encoder: StreamEncoder, checked: CheckedRequest, wants_empty_final: bool
+    ) -> None:
+        responses = followed(self._gateway.stream(checked), checked.trace, "GRPC_SEND")
+        async with aclosing(responses) as items:
+            async for item in items:
+                if checked.classes and item.body is not None:
+                    item = _classified(checked, item)
+                message = self._encode(encoder, item, wants_empty_final)
+                if message is not None:
+                    # While this waits nothing more of the model's stream is taken.
+                    await self.outbox.send(message)
+
+    def _encode(
+        self, encoder: StreamEncoder, item: StreamItem, wants_empty_final: bool
+    ) -> bytes | None:
+        if item.error is not None:
+            return self._error_message(encoder, item.error, is_final=item.is_final)
+        if item.body is None:
+            return encoder.empty_final() if wants_empty_final else None
+        try:
+            return encoder.response(item.body, is_final=item.is_final)
+        except ZmqTritonError as unsendable:
+            return self._error_message(encoder, unsendable, is_final=item.is_final)
+
+    def failure(self, encoder: StreamEncoder, error: Exception) -> bytes | None:
+        """The message; None where the error ends the stream instead."""
+        if not isinstance(error, ZmqTritonError):
+            _log.error("ModelStreamInfer failed", exc_info=error)
+            error = InternalError("the server failed to answer; its log says why")
+        return self._error_message(encoder, error)
+
+    def _error_message(
+        self, encoder: StreamEncoder, error: ZmqTritonError, *, is_final: bool = True
+    ) -> bytes | None:
+        """The message; None where the error ends the stream instead."""
+        if self._ends_at_error:
+            self.outbox.end(error)
+            return None
+        return encoder.error(error.text, is_final=is_final)
+
+
+class _Turn:
+    """What answers one request of a model that is not decoupled, when those before are answered."""
+
+    __slots__ = ("_asked", "_encoder", "_exchange", "_waiting", "is_over", "message")
+
+    def __init__(
+        self, exchange: _Exchange, encoder: StreamEncoder, waiting: asyncio.Future[None] | None
+    ) -> None:
+        """waiting: to be settled if the request never goes to the broker."""
+        self._exchange = exchange
+        self._encoder = encoder
+        self._waiting = waiting
+        self._asked: Asked | None = None
+        self.is_over = False
+        #: The answer; None where there is none, or not yet.
+        self.message: bytes | None = None
+
+    def ask(self, gateway: Gateway, checked: CheckedRequest) -> None:
+        self._asked = Asked(gateway, self, self._encode)
+        try:
+            self._asked.begin(checked)
+        except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on
+            self.set_exception(error)
+
+    def cancel(self) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def _encode(self, checked: CheckedRequest, response: ResponseBody) -> bytes:
+        if checked.classes:
+            response = classify(checked.model, response, checked.classes)
+        return self._encoder.response(response, is_final=True)
+
+    def set_result(self, message: bytes | None, /) -> None:
+        if not self.is_over:
+            self.is_over, self.message, self._asked = True, message, None
+            if self._waiting is not None:
+                _settle(self._waiting)
+            self._exchange.take_turns()
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.set_result(self._exchange.failure(self._encoder, error))
+
+
+def _settle(waiting: asyncio.Future[None], *_: object) -> None:
+    """Nobody needs to wait for it any more."""
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+def _classified(checked: CheckedRequest, item: StreamItem) -> StreamItem:
+    assert item.body is not None
+    try:
+        return item._replace(body=classify(checked.model, item.body, checked.classes))
+    except ZmqTritonError as unordered:
+        return item._replace(body=None, error=unordered)

@@ -1,0 +1,146 @@
+"""What an RPC begins with, over HTTP/2: its headers read, and the blocks that answer it.
+
+Used by stream_call.py and connection.py. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from zmqtriton_frontends.grpc_api.handlers import Rpc
+from zmqtriton_frontends.grpc_api.transport.lifecycle import pushback
+from zmqtriton_frontends.http2.header_blocks import Headers, literal, status
+
+Rpcs = Mapping[bytes, Rpc]
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+UNIMPLEMENTED = 12
+INTERNAL = 13
+
+#: What gRPC says to itself, and no handler hears.
+_OWN = frozenset(
+    (b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding")
+)
+_NAME = re.compile(rb":?[0-9a-z!#$%&'*+.^_`|~-]+")
+_TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_CONTENT_TYPE = re.compile(rb"application/grpc(?![^+;])")
+#: Compressions that requests may have and answers may be given.
+ENCODINGS = ("identity", "deflate", "gzip")
+
+
+class Opening(NamedTuple):
+    """An RPC's headers. The same ones may open many."""
+
+    rpc: Rpc | None = None
+    headers: Headers = ()
+    #: How long the client waits; below 0: for ever.
+    timeout_s: float = -1.0
+    #: Of those messages that are compressed.
+    encoding: str = ""
+    #: What the client reads besides plain messages.
+    accepts: frozenset[str] = frozenset()
+    #: The block that answers it where nothing else does.
+    refusal: bytes = b""
+
+    def metadata(self) -> Metadata:
+        """For handlers; values of keys that end in -bin are bytes."""
+        return tuple(
+            (name.decode("ascii"), _value(name, value))
+            for name, value in self.headers
+            if name[:1] != b":" and name not in _OWN
+        )
+
+
+def read_opening(headers: Headers, rpcs: Rpcs) -> Opening | None:
+    """None where the headers are none of a request."""
+    fields: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if not _NAME.fullmatch(name):
+            return None
+        if name[:1] == b":" and name in fields:
+            return None
+        fields[name] = value
+    if b":path" not in fields or b":method" not in fields or b":scheme" not in fields:
+        return None
+    if not _CONTENT_TYPE.match(fields.get(b"content-type", b"")):
+        return Opening(refusal=status(415))
+    if fields[b":method"] != b"POST":
+        return Opening(refusal=status(405) + literal([(b"allow", b"POST")]))
+    rpc = rpcs.get(fields[b":path"])
+    if rpc is None:
+        return Opening(refusal=only_trailers(UNIMPLEMENTED, ""))  # as Triton says it
+    return _with_fields(Opening(rpc, headers), fields)
+
+
+def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
+    timeout_s, given = -1.0, fields.get(b"grpc-timeout")
+    if given is not None:
+        found = _TIMEOUT.fullmatch(given)
+        if found is None:
+            return Opening(refusal=only_trailers(INTERNAL, "grpc-timeout is no timeout"))
+        timeout_s = int(found[1]) * _SECONDS[found[2]]
+    encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
+    if encoding not in ENCODINGS:
+        text = f"Compression algorithm '{encoding}' is not supported"
+        accepted = literal([(b"grpc-accept-encoding", ",".join(ENCODINGS).encode())])
+        return Opening(refusal=only_trailers(UNIMPLEMENTED, text) + accepted)
+    try:
+        opening.metadata()
+    except binascii.Error:
+        return Opening(refusal=only_trailers(INTERNAL, "metadata are not base64"))
+    accepts = fields.get(b"grpc-accept-encoding", b"").decode("latin-1").split(",")
+    return opening._replace(
+        timeout_s=timeout_s,
+        encoding=encoding,
+        accepts=frozenset(name.strip() for name in accepts),
+    )
+
+
+def _value(name: bytes, value: bytes) -> str | bytes:
+    if name.endswith(b"-bin"):
+        return base64.b64decode(value + b"=" * (-len(value) % 4))
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+# --------------------------------------------------------------------- answers
+
+#: The headers of a response, without and with a compression.
+HEAD = status(200) + literal([(b"content-type", b"application/grpc")])
+HEADS = {
+    "": HEAD,
+    **{name: HEAD + literal([(b"grpc-encoding", name.encode())]) for name in ENCODINGS},
+}
+#: The trailers where all is well.
+TAIL = literal([(b"grpc-status", b"0")])
+
+
+def trailers(code: int, text: str) -> bytes:
+    pairs = [(b"grpc-status", b"%d" % code)]
+    if text:
+        pairs.append((b"grpc-message", percent_encoded(text)))
+    pairs += [(name.encode(), value.encode()) for name, value in pushback(code, text)]
+    return literal(pairs)
+
+
+def only_trailers(code: int, text: str) -> bytes:
+    """All of a response that has no message."""
+    return HEAD + trailers(code, text)
+
+
+_PLAIN = frozenset(range(0x20, 0x7F)) - {ord("%")}
+
+
+def percent_encoded(text: str) -> bytes:
+    """As grpc-message is to be."""
+    data = text.encode("utf-8", "replace")
+    if _PLAIN.issuperset(data):
+        return data
+    return b"".join(b"%c" % byte if byte in _PLAIN else b"%%%02X" % byte for byte in data)

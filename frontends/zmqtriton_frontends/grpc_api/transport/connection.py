@@ -1,0 +1,243 @@
+"""One client's connection: the socket's side of http2.connection, and its timers.
+
+Made by server.py for each client that connects. Bytes go from the loop to the state machine
+and back; what there is in one turn of the loop is sent at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_frontends.grpc_api.transport.call_kinds import call_of
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.http2.stream import Stream
+
+if TYPE_CHECKING:
+    from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
+    from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+
+#: A client that has not introduced itself by then is none.
+_INTRODUCTION_S = 10.0
+#: What a client may leave unread before it is no longer read from, and until when.
+_HIGH_WATER, _LOW_WATER = 1 << 20, 1 << 18
+#: Pieces of an output are put together up to this size.
+_JOINED_BYTES = 128 * 1024
+#: So much is sent before others have their turn.
+_AT_ONCE_BYTES = 4 << 20
+#: What the kernel takes of pieces at once.
+_MOST_PIECES = 1024
+#: Told to go, a client has so long to read that before new calls are refused.
+_LEAVE_S = 1.0
+#: What a client does not read within this is lost when its connection is closed.
+_CLOSE_S = 5.0
+#: Ages differ by so much of themselves, lest all clients come back at once.
+_AGE_SPREAD = 0.1
+#: Less is not received into a place of its own: copying it costs less than one more turn.
+_WORTH_BYTES = 128 * 1024
+#: Enough for the header of a frame, and not much of what follows it.
+_HEADER_BYTES = 4096
+_KEEPALIVE = b"keepaliv"
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    def __init__(self, server: NativeServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._http2: Connection
+        #: Of the socket; -1 where what is written has to be encrypted.
+        self._descriptor = -1
+        self._is_receiving = False
+        #: What is received goes where a stream wants it; or did, and may again.
+        self._is_filling = False
+        self._was_filling = False
+        self._flush_due = False
+        self._is_closed = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        #: Whether anything came since the last look, and the pings sent since data were.
+        self._was_heard = True
+        self._pings = 0
+
+    # ---------------------------------------------------------------- the loop
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._http2 = Connection(
+            self._server.read_opening, self._begin, self._wake, self._server.rules
+        )
+        secured = transport.get_extra_info("ssl_object")
+        if secured is None:
+            self._descriptor = transport.get_extra_info("socket").fileno()
+        is_http2 = secured is None or secured.selected_alpn_protocol() == "h2"
+        if not is_http2 or not self._server.admit(self):
+            transport.abort()
+        else:
+            transport.set_write_buffer_limits(_HIGH_WATER, _LOW_WATER)
+            self._later("introduction", _INTRODUCTION_S, self._give_up)
+            self._later_ages()
+            self._flush()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self._http2.room()
+        self._is_filling = len(room) >= _WORTH_BYTES
+        if self._is_filling:
+            return room
+        # Where large messages come as little as possible is read that would have to be copied.
+        return self._server.buffer[: _HEADER_BYTES if self._was_filling else None]
+
+    def buffer_updated(self, size: int) -> None:
+        self._was_heard = True
+        self._is_receiving = True
+        if self._is_filling:
+            self._was_filling = True
+            self._http2.filled(size)
+        else:
+            self._http2.receive(self._server.buffer[:size])
+            if size == _HEADER_BYTES:  # and more is there, of something else
+                self._was_filling = False
+        self._is_receiving = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._is_closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._server.left(self)
+        self._http2.lose()
+
+    def pause_writing(self) -> None:
+        self._http2.is_paused = True
+        # Else what it asks would be answered into memory.
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._http2.is_paused = False
+        self._transport.resume_reading()
+        self._http2.go_on()
+        self._flush()
+
+    # --------------------------------------------------------------- the output
+
+    def _wake(self) -> None:
+        if not self._is_receiving and not self._flush_due:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        http2, sent = self._http2, 0
+        while http2.out and not self._is_closed:
+            if sent >= _AT_ONCE_BYTES:
+                # A client that reads as fast as this writes would keep all others waiting.
+                self._wake()
+                return
+            size = http2.out_bytes
+            sent += size
+            out = http2.take_output()
+            if size > _JOINED_BYTES:
+                out = self._send(out)
+            if out:
+                self._transport.write(b"".join(out))
+            http2.go_on()
+        if http2.is_done and not self._is_closed:
+            self._close()
+
+    def _send(self, out: list[bytes | memoryview]) -> list[bytes | memoryview]:
+        """Hands it to the kernel from where it lies, as much as that takes at once. The transport
+        gets the rest, which is copied for it: it would keep others' memory for as long as a client
+        does not read."""
+        transport = self._transport
+        if self._descriptor < 0 or transport.is_closing() or transport.get_write_buffer_size():
+            return out
+        try:
+            sent = os.writev(self._descriptor, out[:_MOST_PIECES])
+        except OSError:  # there is no room, or the transport will hear of it too
+            return out
+        for index, piece in enumerate(out):
+            if sent < len(piece):
+                return [memoryview(piece)[sent:], *out[index + 1 :]]
+            sent -= len(piece)
+        return []
+
+    def _close(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.close()
+            self._later("close", _CLOSE_S, self._transport.abort)
+
+    def abort(self) -> None:
+        """At once, whatever has not been sent."""
+        self._transport.abort()
+
+    # --------------------------------------------------------------- the calls
+
+    def _begin(self, http2: Connection, number: int, opening: Opening | None) -> Stream | None:
+        if opening is None:
+            return None
+        return call_of(http2, number, opening, self._server.answering, self._server.compression)
+
+    # --------------------------------------------------------------- the timers
+
+    def _later(self, name: str, seconds: float, then: Any) -> None:
+        before = self._timers.get(name)
+        if before is not None:
+            before.cancel()
+        self._timers[name] = self._loop.call_later(seconds, then)
+
+    def _give_up(self) -> None:
+        if not self._http2.has_begun:
+            self._transport.abort()
+
+    def _later_ages(self) -> None:
+        times = self._server.times
+        if times.age_s:
+            spread = 1 + random.uniform(-_AGE_SPREAD, _AGE_SPREAD)
+            self._later("age", times.age_s * spread, self.leave)
+        self._later("keepalive", times.keepalive_s, self._keep_alive)
+
+    def leave(self) -> None:
+        """The client is told to go elsewhere; calls under way are finished."""
+        self._http2.leave()
+        self._later("leave", _LEAVE_S, self._refuse_streams)
+        if self._server.times.grace_s:
+            self._later("grace", self._server.times.grace_s, self._end)
+        self._flush()
+
+    def _refuse_streams(self) -> None:
+        self._http2.refuse_streams()
+        self._flush()
+
+    def _end(self) -> None:
+        self._http2.end(frames.NO_ERROR, b"max_age")
+        self._flush()
+
+    def _keep_alive(self) -> None:
+        """Asks who has said nothing for long whether anybody is there."""
+        times, http2 = self._server.times, self._http2
+        may_ping = times.without_calls or bool(http2.streams)
+        if http2.sent_since_ping:
+            self._pings = 0
+        if not self._was_heard and may_ping and (self._pings < times.pings or not times.pings):
+            self._pings += 1
+            http2.sent_since_ping = False
+            http2.ping(_KEEPALIVE)
+            self._flush()
+            self._later("keepalive", times.keepalive_timeout_s, self._judge_silence)
+        else:
+            self._was_heard = False
+            self._later("keepalive", times.keepalive_s, self._keep_alive)
+
+    def _judge_silence(self) -> None:
+        if self._was_heard:
+            self._was_heard = False
+            self._later("keepalive", self._server.times.keepalive_s, self._keep_alive)
+        else:
+            self._http2.end(frames.NO_ERROR, b"keepalive_timeout")
+            self._flush()
+            self._transport.abort()

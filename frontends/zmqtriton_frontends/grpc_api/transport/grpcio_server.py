@@ -1,0 +1,230 @@
+"""Serves the table of RPCs with grpc.aio; the only file of this frontend that knows grpc.
+
+Bytes pass through unread. Everything that goes wrong becomes a status here, and nothing a client
+sends ends the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.handlers import Exchange, Rpc
+from zmqtriton_frontends.grpc_api.inference.response import MAX_MESSAGE_BYTES
+from zmqtriton_frontends.grpc_api.transport import grpcio_credentials
+from zmqtriton_frontends.grpc_api.transport.lifecycle import (
+    FAR_S,
+    INFERENCE,
+    LATER_S,
+    LINGER_S,
+    MOST_STREAMS,
+    Answering,
+    compression_of,
+    details_of,
+    failed,
+    pushback,
+)
+
+_STATUS: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
+
+#: Calls that are not taken up yet. Beyond that grpc cancels some at random, and beyond twice as
+#: many all; its own thousand would make that the fate of a burst.
+_SOME_PENDING = 4 * MOST_STREAMS
+
+#: grpc's channel arguments and the settings they come from.
+_KEEPALIVE = {
+    "grpc.keepalive_time_ms": "grpc_keepalive_time",
+    "grpc.keepalive_timeout_ms": "grpc_keepalive_timeout",
+    "grpc.keepalive_permit_without_calls": "grpc_keepalive_permit_without_calls",
+    "grpc.http2.max_pings_without_data": "grpc_http2_max_pings_without_data",
+    "grpc.http2.min_ping_interval_without_data_ms": (
+        "grpc_http2_min_recv_ping_interval_without_data"
+    ),
+    "grpc.http2.max_ping_strikes": "grpc_http2_max_ping_strikes",
+}
+#: The same, where 0 is "no limit" and says nothing to grpc.
+_AGES = {
+    "grpc.max_connection_age_ms": "grpc_max_connection_age",
+    "grpc.max_connection_age_grace_ms": "grpc_max_connection_age_grace",
+}
+
+
+_COMPRESSION = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
+
+
+def channel_arguments(settings: dict[str, Any]) -> list[tuple[str, int]]:
+    """What grpc is to be told of the server's settings."""
+    arguments = [
+        ("grpc.max_receive_message_length", int(settings["grpc_max_input_size"])),
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        # Several processes serve one port; that nobody else does is the supervisor's business.
+        ("grpc.so_reuseport", 1),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.server.max_pending_requests", _SOME_PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _SOME_PENDING),
+    ]
+    arguments += [(name, int(settings[key])) for name, key in _KEEPALIVE.items()]
+    arguments += [(name, int(settings[key])) for name, key in _AGES.items() if settings[key]]
+    return arguments
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that an answer could not be sent to a client that left at just that moment."""
+    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
+
+
+class GrpcCall:
+    """Call over grpc.aio's context."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    @property
+    def deadline_ns(self) -> int:
+        left_s = self._context.time_remaining()
+        if left_s is None or left_s > FAR_S:
+            return 0
+        return time.monotonic_ns() + int((left_s + LATER_S) * 1e9)
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        pairs: Sequence[tuple[str, str | bytes]] = self._context.invocation_metadata()
+        return pairs
+
+    @property
+    def is_cancelled(self) -> bool:
+        return bool(self._context.cancelled())
+
+
+class Server:
+    """One listening port. Its RPCs end with a status, whatever a handler does."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._answering = Answering(gateway)
+        #: Of the answers to inferences, as in Triton, not of others.
+        self._compression: grpc.Compression | None = _COMPRESSION.get(
+            compression_of(gateway.settings)
+        )
+        self._server: Any = None
+
+    async def start(self, address: str) -> int:
+        """The port that is served; RuntimeError where the address cannot be listened on."""
+        self._server = grpc.aio.server(options=channel_arguments(self._gateway.settings))
+        self._server.add_generic_rpc_handlers(self._services())
+        settings = self._gateway.settings
+        port: int
+        if settings["grpc_use_ssl"]:
+            port = self._server.add_secure_port(address, grpcio_credentials.of(settings))
+        else:
+            port = self._server.add_insecure_port(address)
+        await self._server.start()
+        return port
+
+    async def stop(self, within_s: float) -> None:
+        """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
+        called when the gateway is stopping: new RPCs are refused until the last one has ended."""
+        end = time.monotonic() + within_s
+        await self._answering.drain(within_s)
+        linger_s = max(LINGER_S, end - time.monotonic())
+        await self._server.stop(0 if self._answering.active else linger_s)
+
+    # ------------------------------------------------------------------- RPCs
+
+    def _services(self) -> list[Any]:
+        methods: dict[str, dict[str, Any]] = {}
+        for rpc in self._answering.table:
+            methods.setdefault(rpc.service, {})[rpc.method] = self._method(rpc)
+        return [grpc.method_handlers_generic_handler(name, rows) for name, rows in methods.items()]
+
+    def _method(self, rpc: Rpc) -> Any:
+        # No (de)serializer: grpc hands over bytes.
+        if rpc.unary is not None:
+            return grpc.unary_unary_rpc_method_handler(self._unary(rpc, rpc.unary))
+        if rpc.exchange is not None:
+            return grpc.stream_stream_rpc_method_handler(self._exchange(rpc, rpc.exchange))
+        assert rpc.stream is not None
+        return grpc.unary_stream_rpc_method_handler(self._stream(rpc, rpc.stream))
+
+    def _unary(
+        self, rpc: Rpc, handle: Callable[[bytes, Any], Awaitable[bytes]]
+    ) -> Callable[[bytes, Any], Awaitable[bytes]]:
+        answering = self._answering
+        compression = self._compression if rpc.category == INFERENCE else None
+
+        async def serve(data: bytes, context: Any) -> bytes:
+            answering.begin()
+            try:
+                answering.check()
+                answer = await handle(data, GrpcCall(context))
+                if compression is not None:
+                    context.set_compression(compression)
+                    # What grpc.aio sends of its own with an only answer names no algorithm.
+                    await context.send_initial_metadata(())
+                return answer
+            except Exception as failure:  # noqa: BLE001 - an edge: the client gets an answer
+                error = failed(rpc, failure)
+            finally:
+                answering.ended()
+            await _abort(context, error)
+
+        return serve
+
+    def _stream(
+        self, rpc: Rpc, handle: Callable[[bytes, Any], AsyncIterator[bytes]]
+    ) -> Callable[[bytes, Any], AsyncIterator[bytes]]:
+        async def serve(data: bytes, context: Any) -> AsyncIterator[bytes]:
+            try:
+                self._answering.check()
+                async for response in handle(data, GrpcCall(context)):
+                    yield response
+                return
+            except Exception as failure:  # noqa: BLE001 - an edge, as above
+                error = failed(rpc, failure)
+            await _abort(context, error)
+
+        return serve
+
+    def _exchange(
+        self, rpc: Rpc, handle: Exchange
+    ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
+        # Not a generator: grpc would leave closing it to the garbage collector.
+        async def serve(requests: AsyncIterator[bytes], context: Any) -> None:
+            if self._compression is not None and rpc.category == INFERENCE:
+                context.set_compression(self._compression)
+            self._answering.begin()
+            try:
+                self._answering.check()
+                async with aclosing(handle(requests, GrpcCall(context))) as responses:
+                    async for response in responses:
+                        await context.write(response)
+                return
+            except grpc.aio.InternalError:
+                # What grpc says of sending to a client that has left; nobody is there to be told.
+                return
+            except Exception as failure:  # noqa: BLE001 - an edge, as above
+                error = failed(rpc, failure)
+            finally:
+                self._answering.ended()
+            await _abort(context, error)
+
+        return serve
+
+
+async def _abort(context: Any, error: ZmqTritonError) -> NoReturn:
+    code, text = error.grpc_status, details_of(error.text)
+    await context.abort(_STATUS[code], text, trailing_metadata=pushback(code, text))
+    raise AssertionError("abort always raises")

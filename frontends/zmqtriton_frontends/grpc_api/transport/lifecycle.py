@@ -1,0 +1,125 @@
+"""What every transport of gRPC does alike: who may ask, how many are being answered, what an error
+becomes.
+
+Used by grpcio_server.py and stream_call.py. Knows no transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from zmqtriton_floor.errors import (
+    NO_MEMORY,
+    OVERLOADED,
+    InternalError,
+    Unavailable,
+    ZmqTritonError,
+)
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.call import STOPPING
+from zmqtriton_frontends.grpc_api.handlers import Rpc, table
+from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
+from zmqtriton_frontends.tensors.arena_body import Belief
+
+_log = logging.getLogger(__name__)
+
+#: A status travels in the trailers, and clients drop trailers of more than 8 KiB with an error of
+#: their own; a traceback must not become that.
+_MAX_DETAILS_BYTES = 6000
+_UNAVAILABLE = Unavailable.grpc_status
+#: In milliseconds; clients that have no policy of trying again take no notice.
+_PUSHBACK = (("grpc-retry-pushback-ms", "1000"),)
+#: A deadline further away than this is none, and would not fit 63 bits of nanoseconds.
+FAR_S = 1e9
+#: gRPC itself ends a call at its deadline, as DEADLINE_EXCEEDED, and the request is cancelled. The
+#: broker's own end of it, another status, comes later, and only if nothing else did.
+LATER_S = 0.25
+#: Of one connection; its client keeps back what is more. Without a limit the server would also keep
+#: whatever one connection begins and resets, which is memory and other clients' time.
+MOST_STREAMS = 10_000
+#: For sending the last responses once all RPCs are answered.
+LINGER_S = 1.0
+#: The category of the RPCs that infer.
+INFERENCE = "inference"
+
+
+class Answering:
+    """Of one server: its RPCs and those of them that are under way."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.table = table(gateway)
+        self.belief = Belief()
+        self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
+        #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
+        self.active = 0
+        #: Set by the last of them once drain() waits for it.
+        self._last_answered: asyncio.Event | None = None
+
+    def begin(self) -> None:
+        """One more is being answered; ended() is to be called in any case."""
+        self.active += 1
+
+    def ended(self) -> None:
+        self.active -= 1
+        if not self.active and self._last_answered is not None:
+            self._last_answered.set()
+
+    def check(self) -> None:
+        """Raises Unavailable where the server takes no new RPCs."""
+        if self.gateway.is_ending:
+            raise Unavailable(STOPPING)
+
+    async def drain(self, within_s: float) -> None:
+        """Returns when every RPC is answered, or the time is up. To be called when the gateway is
+        stopping."""
+        for rpc in self.table:
+            rpc.drain()
+        await self.rest(within_s)
+        if self.active:
+            _log.warning("%d RPCs were not answered in time", self.active)
+
+    async def rest(self, within_s: float) -> None:
+        """Returns when none is under way, or the time is up."""
+        if self.active:
+            self._last_answered = asyncio.Event()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._last_answered.wait(), within_s)
+
+
+def failed(rpc: Rpc, error: Exception) -> ZmqTritonError:
+    """What the client is told of an exception of a handler's."""
+    if isinstance(error, ZmqTritonError):
+        return error
+    if isinstance(error, MemoryError):
+        return Unavailable(NO_MEMORY)
+    _log.error("%s failed", rpc.method, exc_info=error)
+    return InternalError("the server failed to answer; its log says why")
+
+
+def compression_of(settings: dict[str, Any]) -> str:
+    """The algorithm that answers to inferences are compressed with; "": none. What Triton's levels
+    are among the algorithms that every client of gRPC knows."""
+    level = settings["grpc_infer_response_compression_level"]
+    return {"low": "gzip", "medium": "deflate", "high": "deflate"}.get(level, "")
+
+
+def pushback(code: int, text: str) -> tuple[tuple[str, str], ...]:
+    """Trailers that keep a client whose policy is to try again from doing so at once."""
+    return _PUSHBACK if code == _UNAVAILABLE and text.endswith(OVERLOADED) else ()
+
+
+def details_of(text: str) -> str:
+    """The text, cut where it would not fit the trailers in gRPC's percent-encoding."""
+    if len(text) * 3 <= _MAX_DETAILS_BYTES and text.isascii():
+        return text
+    size = 0
+    for position, character in enumerate(text):
+        is_plain = " " <= character <= "~" and character != "%"
+        size += 1 if is_plain else 3 * len(character.encode("utf-8", "replace"))
+        if size > _MAX_DETAILS_BYTES:
+            return text[:position] + " [...]"
+    return text

@@ -1,0 +1,158 @@
+"""gRPC over our own HTTP/2: one listening port, its connections, and how they end.
+
+Made by __main__.py, in place of grpcio_server.py's, where the settings ask for it. The handlers are
+the same ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import Any, NamedTuple
+
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.transport import call_headers
+from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
+from zmqtriton_frontends.grpc_api.transport.lifecycle import (
+    LINGER_S,
+    MOST_STREAMS,
+    Answering,
+    compression_of,
+)
+from zmqtriton_frontends.http2.budget import PingRules
+from zmqtriton_frontends.http2.connection import Rules
+from zmqtriton_frontends.http2.header_blocks import Headers
+from zmqtriton_frontends.process.tls import Encryption
+
+#: What is received at once. One buffer is enough, since what is in it is used at once too.
+_BUFFER_BYTES = 1 << 18
+_BACKLOG = 4096
+_MOST_CONNECTIONS = 10_000
+_HANDSHAKE_S = 10.0
+
+
+class Times(NamedTuple):
+    """Triton's options for how long connections last, in seconds; 0: as long as they like."""
+
+    keepalive_s: float
+    keepalive_timeout_s: float
+    without_calls: bool
+    #: Pings of ours in a row without data between them; 0: any number.
+    pings: int
+    age_s: float
+    grace_s: float
+
+
+def _place(host: str, port: int) -> dict[str, Any]:
+    """Several processes serve one port; that nobody else does is the supervisor's business."""
+    if host != "::":
+        return {"host": host, "port": port, "reuse_port": True}
+    # All addresses are those of IPv4 too, as for HTTP; asyncio would leave them out.
+    bound = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind((host, port))
+    return {"sock": bound}
+
+
+class NativeServer:
+    """One listening port. Its RPCs end with a status, whatever a handler does."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        settings = gateway.settings
+        self.answering = Answering(gateway)
+        self.compression = compression_of(settings)
+        self.rules, self.times = rules_of(settings), times_of(settings)
+        self.buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._rpcs = {f"/{rpc.service}/{rpc.method}".encode(): rpc for rpc in self.answering.table}
+        self._connections: set[ClientConnection] = set()
+        self._encryption = Encryption(settings, "grpc", "h2") if settings["grpc_use_ssl"] else None
+        self._listening: asyncio.Server
+        #: Set when the last connection is closed.
+        self._is_left: asyncio.Event | None = None
+
+    async def start(self, address: str) -> int:
+        """The port that is served; RuntimeError where the address cannot be listened on."""
+        host, _, port = address.rpartition(":")
+        try:
+            self._listening = await asyncio.get_running_loop().create_server(
+                self._connected,
+                **_place(host.strip("[]"), int(port)),
+                backlog=_BACKLOG,
+                ssl=self._encryption.context if self._encryption else None,
+                ssl_handshake_timeout=_HANDSHAKE_S if self._encryption else None,
+            )
+        except OSError as error:
+            raise RuntimeError(f"cannot listen on {address}: {error}") from error
+        served: int = self._listening.sockets[0].getsockname()[1]
+        return served
+
+    def leave_port(self) -> None:
+        """Other servers listen there too: whoever connects from now on shall find them."""
+        self._listening.close()
+
+    async def stop(self, within_s: float) -> None:
+        """Returns when every RPC has ended, or the time is up and the rest is broken off. To be
+        called when the gateway is stopping: new RPCs are refused until the last one has ended."""
+        end = time.monotonic() + within_s
+        await self.answering.drain(within_s)
+        self._listening.close()
+        linger_s = 0 if self.answering.active else max(LINGER_S, end - time.monotonic())
+        self._is_left = asyncio.Event()
+        for connection in list(self._connections):
+            connection.leave()
+        try:
+            if self._connections:
+                await asyncio.wait_for(self._is_left.wait(), linger_s)
+        except asyncio.TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            # Which cancels what was under way.
+            await self._is_left.wait()
+            await self.answering.rest(LINGER_S)
+
+    # --------------------------------------------------------- for connections
+
+    def _connected(self) -> ClientConnection:
+        if self._encryption is not None:
+            self._encryption.renew()
+        return ClientConnection(self)
+
+    def admit(self, connection: ClientConnection) -> bool:
+        """Whether there is room for one more."""
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def left(self, connection: ClientConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections and self._is_left is not None:
+            self._is_left.set()
+
+    def read_opening(self, headers: Headers) -> call_headers.Opening | None:
+        return call_headers.read_opening(headers, self._rpcs)
+
+
+def rules_of(settings: dict[str, Any]) -> Rules:
+    """What clients have to keep to."""
+    pings = PingRules(
+        interval_s=settings["grpc_http2_min_recv_ping_interval_without_data"] / 1000,
+        strikes=settings["grpc_http2_max_ping_strikes"],
+        without_calls=settings["grpc_keepalive_permit_without_calls"],
+    )
+    return Rules(MOST_STREAMS, pings)
+
+
+def times_of(settings: dict[str, Any]) -> Times:
+    return Times(
+        keepalive_s=settings["grpc_keepalive_time"] / 1000,
+        keepalive_timeout_s=settings["grpc_keepalive_timeout"] / 1000,
+        without_calls=settings["grpc_keepalive_permit_without_calls"],
+        pings=settings["grpc_http2_max_pings_without_data"],
+        age_s=settings["grpc_max_connection_age"] / 1000,
+        grace_s=settings["grpc_max_connection_age_grace"] / 1000,
+    )

@@ -1,0 +1,1 @@
+"""The ASGI side: requests, routes, access control and error documents of the Falcon application."""

@@ -1,0 +1,118 @@
+"""Who may ask what: keys of restricted APIs, and web pages that try what only tools should do.
+
+Used by app.py while it builds the table; a route that nobody restricted costs nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import falcon
+import falcon.asgi
+from falcon.constants import COMBINED_METHODS
+
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Responder, Route
+from zmqtriton_frontends.inference.restrictions import Restriction, by_category
+
+
+class Headers(Protocol):
+    """What is looked at of a request."""
+
+    def header(self, name: bytes) -> str | None:
+        """The value of a header, given in lower case."""
+
+
+#: Says why not, or "".
+Check = Callable[[Headers], str]
+
+#: What changes the server. Any web page that a browser on this machine shows can send such
+#: requests, without asking anybody; it cannot leave out the header `Origin`.
+_CHANGING = frozenset({"model-repository", "shared-memory", "trace", "logging"})
+#: It is asked by POST, but tells only.
+_READING = "/index"
+_NOT_FOR_PAGES = "This API is not open to web pages, allow one with --http-allowed-origin"
+
+
+class Access:
+    """What the settings say of each category."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._restrictions = by_category(settings["http_restricted_api"])
+        self._origins = frozenset(settings["http_allowed_origin"])
+
+    def checks(self, route: Route) -> list[Check]:
+        """What has to be asked before each answer of the route."""
+        checks: list[Check] = []
+        if route.category in self._restrictions:
+            checks.append(_key_check(self._restrictions[route.category]))
+        is_change = route.method == "POST" and not route.path.endswith(_READING)
+        if is_change and route.category in _CHANGING:
+            checks.append(self._check_origin)
+        return checks
+
+    def responder(self, route: Route) -> Responder:
+        """The route's own, behind its checks."""
+        responder = route.responder
+        for check in self.checks(route):
+            responder = _checked(check, responder)
+        return responder
+
+    def others(self, category: str, methods: list[str]) -> dict[str, Responder]:
+        """What answers to the methods that a path does not have, where Falcon's own answer will not
+        do: without the key nothing is told of a restricted path."""
+
+        async def refuse(req: Request, resp: falcon.asgi.Response, **_: Any) -> None:
+            raise falcon.HTTPMethodNotAllowed(methods)
+
+        restriction = self._restrictions.get(category)
+        if restriction is None:
+            return {"OPTIONS": refuse}
+        guarded = _checked(_key_check(restriction), refuse)
+        return {method: guarded for method in COMBINED_METHODS if method not in methods}
+
+    def _check_origin(self, req: Headers) -> str:
+        origin = req.header(b"origin")
+        if origin is None or origin in self._origins or _is_own_page(origin, req):
+            return ""
+        return _NOT_FOR_PAGES
+
+
+def _is_own_page(origin: str, req: Headers) -> bool:
+    """Whether the page is one of this server's. By name it could be anybody's, who has let his own
+    name point here; an address cannot."""
+    host = req.header(b"host") or ""
+    if origin.partition("://")[2] != host:
+        return False
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return name == "localhost"
+    return True
+
+
+def _key_check(restriction: Restriction) -> Check:
+    name = restriction.name.encode()
+    text = f"This API is restricted, expecting header '{restriction.header}'"
+
+    def check(req: Headers) -> str:
+        given = req.header(name)
+        # Sent twice it has a comma in it, and is another value.
+        is_right = given is not None and restriction.admits([given.encode("latin-1")])
+        return "" if is_right else text
+
+    return check
+
+
+def _checked(check: Check, responder: Responder) -> Responder:
+    async def checked(req: Request, resp: falcon.asgi.Response, **named: Any) -> None:
+        problem = check(req)
+        if problem:
+            await req.drop_body()
+            raise falcon.HTTPForbidden(description=problem)
+        await responder(req, resp, **named)
+
+    return checked

@@ -1,0 +1,1 @@
+"""All other calls over HTTP: metadata, repository, settings, shared memory, documentation."""

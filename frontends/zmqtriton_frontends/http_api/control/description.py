@@ -1,0 +1,133 @@
+"""GET /openapi.json: what this server answers, as OpenAPI 3.1, with an example for each model.
+
+Made of the table of routes that the application is built of, so it can neither miss one nor name
+one that is not there. What a table cannot say (summaries, bodies) stands in openapi_text.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.signature import Signature
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Route
+from zmqtriton_frontends.http_api.control import examples
+from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS, SCHEMAS, Operation
+from zmqtriton_frontends.http_api.inference import json_documents
+
+_PARAMETER = re.compile(r"{(\w+)(?::(\w+))?}")
+_JSON = "application/json"
+_NO_CATEGORY = "pages"
+
+#: What makes an example of a responder's body.
+_EXAMPLES: dict[str, Callable[[Signature], dict[str, Any] | None]] = {
+    "Inference.infer": examples.infer,
+    "Generate.generate": examples.generate,
+    "Generate.generate_stream": examples.generate,
+}
+_STREAMS = "Generate.generate_stream"
+
+
+class Description:
+    """The responder; `table` may still grow until the first request."""
+
+    def __init__(self, gateway: Gateway, table: Sequence[Route]) -> None:
+        self._gateway = gateway
+        self._table = table
+
+    async def document(self, req: Request, resp: falcon.asgi.Response) -> None:
+        resp.data = json_documents.write(self._describe())
+
+    def _describe(self) -> dict[str, Any]:
+        settings = self._gateway.settings
+        paths: dict[str, dict[str, Any]] = {}
+        for route in self._table:
+            path = _PARAMETER.sub(r"{\1}", route.path)
+            paths.setdefault(path, {})[route.method.lower()] = self._operation(route, path)
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": settings["id"],
+                "version": settings["server_version"],
+                "description": "The inference protocol of KServe v2 with Triton's extensions.",
+            },
+            "servers": [{"url": "/"}],
+            "tags": [{"name": tag} for tag in dict.fromkeys(_tag(r) for r in self._table)],
+            "paths": paths,
+            "components": {"schemas": SCHEMAS},
+        }
+
+    def _operation(self, route: Route, path: str) -> dict[str, Any]:
+        responder = _name(route)
+        known = OPERATIONS.get(responder, Operation(responder))
+        parameters = [_parameter(*found) for found in _PARAMETER.findall(route.path)]
+        operation: dict[str, Any] = {
+            "operationId": _operation_id(route.method, path),
+            "summary": known.summary,
+            "tags": [_tag(route)],
+            "responses": {
+                "200": _response(known),
+                "default": {
+                    "description": "What was wrong.",
+                    "content": {_JSON: {"schema": _reference("Error")}},
+                },
+            },
+        }
+        if parameters:
+            operation["parameters"] = parameters
+        if known.request:
+            content: dict[str, Any] = {"schema": _reference(known.request)}
+            if responder in _EXAMPLES:
+                content["examples"] = self._examples(responder)
+            operation["requestBody"] = {
+                "required": known.is_body_required,
+                "content": {_JSON: content},
+            }
+        return operation
+
+    def _examples(self, responder: str) -> dict[str, Any]:
+        make, found = _EXAMPLES[responder], {}
+        for model in self._gateway.catalogue.newest():
+            if model.signature.is_decoupled and responder != _STREAMS:
+                continue  # it answers as often as it likes, which only a stream can carry
+            value = make(model.signature)
+            if value is not None:
+                found[model.name] = {"summary": f"For model={model.name}", "value": value}
+        return found
+
+
+def _name(route: Route) -> str:
+    return str(getattr(route.responder, "__qualname__", ""))
+
+
+def _tag(route: Route) -> str:
+    return route.category or _NO_CATEGORY
+
+
+def _parameter(name: str, converter: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1}
+    if converter == "number":
+        schema = {"type": "string", "pattern": "^[0-9]+$"}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _operation_id(method: str, path: str) -> str:
+    """Unique, since a path and a method are; parameters begin with a capital letter."""
+    words = re.sub(r"{(\w)", lambda match: "By" + match[1].upper(), path)
+    return "_".join((method.lower(), *re.findall(r"\w+", words)))
+
+
+def _response(known: Operation) -> dict[str, Any]:
+    if not known.media:
+        return {"description": "Done; the body is empty."}
+    schema: dict[str, Any] = _reference(known.response) if known.response else {"type": "string"}
+    return {"description": "The answer.", "content": {known.media: {"schema": schema}}}
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}

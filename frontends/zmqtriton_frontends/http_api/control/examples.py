@@ -1,0 +1,75 @@
+"""A request that a model accepts, made of its signature alone, for the description of the API.
+
+Small, and the same each time. What the model makes of it is the model's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.signature import Input, Signature
+
+#: An example is there to be read.
+_MAX_ELEMENTS = 64
+_TEXT = "a few words of text"
+#: JSON cannot carry them.
+_BINARY_ONLY = (BY_NAME["FP16"].number, BF16)
+_BOOL = BY_NAME["BOOL"].number
+_FLOATS = (BY_NAME["FP32"].number, BY_NAME["FP64"].number)
+
+
+def infer(signature: Signature) -> dict[str, Any] | None:
+    """The JSON of an inference; None where JSON could not carry it or nobody would read it."""
+    inputs = _required(signature)
+    if not _is_presentable(inputs):
+        return None
+    return {
+        "inputs": [
+            {
+                "name": wanted.name,
+                "shape": _shape(wanted),
+                "datatype": BY_NUMBER[wanted.datatype].name,
+                "data": _elements(wanted),
+            }
+            for wanted in inputs
+        ]
+    }
+
+
+def generate(signature: Signature) -> dict[str, Any] | None:
+    """The flat JSON of generate; None as above."""
+    inputs = _required(signature)
+    if not _is_presentable(inputs):
+        return None
+    document = {}
+    for wanted in inputs:
+        elements = _elements(wanted)
+        document[wanted.name] = elements[0] if len(elements) == 1 else elements
+    return document
+
+
+def _required(signature: Signature) -> list[Input]:
+    return [wanted for wanted in signature.inputs.values() if not wanted.optional]
+
+
+def _is_presentable(inputs: list[Input]) -> bool:
+    return all(
+        wanted.datatype not in _BINARY_ONLY and count_elements(_shape(wanted)) <= _MAX_ELEMENTS
+        for wanted in inputs
+    )
+
+
+def _shape(wanted: Input) -> list[int]:
+    return [1 if dim < 0 else dim for dim in wanted.dims]
+
+
+def _elements(wanted: Input) -> list[Any]:
+    count = count_elements(_shape(wanted))
+    if wanted.datatype == BYTES:
+        return [_TEXT] * count
+    if wanted.datatype == _BOOL:
+        return [index % 2 == 1 for index in range(count)]
+    if wanted.datatype in _FLOATS:
+        return [float(index) for index in range(count)]
+    return list(range(count))

@@ -1,0 +1,73 @@
+"""Health, metadata, configuration, statistics: what clients ask about the server and its models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.readiness import Readiness
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.inference.load_on_demand import attempt
+
+
+class Metadata:
+    """Responders that read what the gateway knows; only statistics go further than this process,
+    and the readiness of models that have a say in it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._readiness = Readiness(gateway)
+
+    async def live(self, req: Request, resp: falcon.asgi.Response) -> None:
+        """That this answers is the answer."""
+
+    async def ready(self, req: Request, resp: falcon.asgi.Response) -> None:
+        if not await self._readiness.of_server():
+            resp.status = falcon.HTTP_400
+
+    async def model_ready(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        if not await self._readiness.of_model(model, version):
+            raise InvalidArgument("Model version not ready")
+
+    async def server(self, req: Request, resp: falcon.asgi.Response) -> None:
+        settings = self._gateway.settings
+        resp.data = json_documents.write(
+            {
+                "name": settings["id"],
+                "version": settings["server_version"],
+                "extensions": settings["server_extensions"],
+            }
+        )
+
+    async def model(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        catalogue = self._gateway.catalogue
+        resp.data = json_documents.write(await attempt(lambda: catalogue.metadata(model, version)))
+
+    async def config(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        found = await attempt(lambda: self._gateway.catalogue.find(model, version))
+        resp.data = found.config_text.encode()
+
+    async def statistics(
+        self, req: Request, resp: falcon.asgi.Response, model: str = "", version: str = ""
+    ) -> None:
+        if model:
+            self._gateway.catalogue.check_counted(model, version)
+        found = await self._gateway.statistics(model, int(version) if version else -1)
+        resp.data = json_documents.write(
+            {"model_stats": [_public(s) for s in found["model_stats"]]}
+        )
+
+
+def _public(model_stat: dict[str, Any]) -> dict[str, Any]:
+    """Without what the broker adds for the metrics process."""
+    return {key: value for key, value in model_stat.items() if key != "zmqtriton"}

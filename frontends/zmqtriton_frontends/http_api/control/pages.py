@@ -1,0 +1,77 @@
+"""What people open in a browser: the pages at `/` and at `/docs`, and what these load.
+
+The files are read once, when the application is built. They hold nothing of this server: whatever
+they show they ask the API for, like any client, so they are open where all of it is restricted.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import falcon
+import falcon.asgi
+
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.asgi.route import Route
+
+_DIRECTORY = Path(__file__).parents[2] / "pages"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # They belong to this version of the server, and are small.
+    "Cache-Control": "no-cache",
+    "Vary": "Accept, Accept-Encoding",
+}
+
+
+class Pages:
+    """Responders for the files of the package `pages`."""
+
+    def __init__(self) -> None:
+        self._files = {path.name: path.read_bytes() for path in sorted(_DIRECTORY.iterdir())}
+        self._packed = {name: gzip.compress(data, mtime=0) for name, data in self._files.items()}
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/", "", self.front),
+            Route("GET", "/docs", "", self.docs),
+            Route("GET", "/pages/{file:name}", "", self.asset),
+        ]
+
+    async def front(self, req: Request, resp: falcon.asgi.Response) -> None:
+        if not _wants_html(req.header(b"accept") or ""):
+            raise falcon.HTTPNotFound  # as for every client of Triton's that asks for this path
+        self._send(req, resp, "front.html")
+
+    async def docs(self, req: Request, resp: falcon.asgi.Response) -> None:
+        self._send(req, resp, "docs.html")
+
+    async def asset(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+        if file not in self._files or file.endswith(".html"):
+            raise falcon.HTTPNotFound
+        self._send(req, resp, file)
+
+    def _send(self, req: Request, resp: falcon.asgi.Response, file: str) -> None:
+        resp.set_headers(_HEADERS)
+        resp.content_type = _TYPES[Path(file).suffix]
+        if "gzip" in (req.header(b"accept-encoding") or ""):
+            resp.set_header("Content-Encoding", "gzip")
+            resp.data = self._packed[file]
+        else:
+            resp.data = self._files[file]
+
+
+def _wants_html(accept: str) -> bool:
+    """Whether it is listed by name, as browsers do; `*/*` is what everybody else sends."""
+    return any(part.partition(";")[0].strip().lower() == "text/html" for part in accept.split(","))

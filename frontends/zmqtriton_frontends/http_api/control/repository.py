@@ -1,0 +1,83 @@
+"""The repository extension: index, load and unload. The supervisor does it; this asks."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unsupported
+from zmqtriton_floor.staging import PREFIX
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.loads import load
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import json_documents
+
+
+class Repository:
+    """Responders that return when the supervisor has done what was asked."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+
+    async def index(self, req: Request, resp: falcon.asgi.Response, repository: str = "") -> None:
+        ready = (await self._document(req)).get("ready", False)
+        if type(ready) is not bool:
+            raise InvalidArgument("attempt to access JSON non-boolean as boolean")
+        resp.data = json_documents.write(await self._gateway.call("index", {"ready": ready}))
+
+    async def load(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        parameters = _parameters(await self._document(req))
+        encoded: dict[str, str] = {}
+        for key, value in parameters.items():
+            if type(value) is not str:
+                raise InvalidArgument("attempt to access JSON non-string as string")
+            if key.startswith(PREFIX):
+                encoded[key] = value
+            elif key != "config":
+                raise InternalError("unexpected error on creating Triton parameter")
+        files = await asyncio.to_thread(_decode, encoded) if encoded else {}
+        config = {"config": parameters["config"]} if "config" in parameters else {}
+        await load(self._gateway, model, config, files)
+
+    async def unload(self, req: Request, resp: falcon.asgi.Response, model: str) -> None:
+        dependents = _parameters(await self._document(req)).get("unload_dependents", False)
+        if type(dependents) is not bool:
+            raise InvalidArgument(
+                "Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean"
+            )
+        await self._gateway.call("unload", {"model": model, "unload_dependents": dependents})
+
+    async def named_repository(
+        self, req: Request, resp: falcon.asgi.Response, repository: str, model: str
+    ) -> None:
+        raise Unsupported("'repository_name' specification is not supported")
+
+    async def _document(self, req: Request) -> dict[str, Any]:
+        """The body's object; an empty body is an empty one."""
+        body = await req.read_body(self._max_input_size)
+        document = json_documents.parse(body) if body else {}
+        return document if type(document) is dict else {}
+
+
+def _decode(files: Mapping[str, str]) -> dict[str, bytes]:
+    """The files' contents. Line breaks are no fault: `base64` makes them."""
+    decoded = {}
+    for key, text in files.items():
+        try:
+            decoded[key] = base64.b64decode("".join(text.split()), validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidArgument(f"the content of parameter '{key}' is not base64") from None
+    return decoded
+
+
+def _parameters(document: dict[str, Any]) -> dict[str, Any]:
+    parameters = document.get("parameters", {})
+    if type(parameters) is not dict:
+        raise InvalidArgument("attempt to get members for non-object")
+    return parameters

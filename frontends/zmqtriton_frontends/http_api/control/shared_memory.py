@@ -1,0 +1,91 @@
+"""The shared memory extensions: register, unregister, status. The supervisor does it; this asks.
+
+No GPU memory can be registered, which the supervisor says in Triton's words.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import json_documents
+
+#: Of a cudaIpcMemHandle_t.
+_HANDLE_BYTES = 64
+
+
+class SharedMemory:
+    """Responders for one kind: "system" or "cuda"."""
+
+    def __init__(self, gateway: Gateway, kind: str) -> None:
+        self._gateway = gateway
+        self._kind = kind
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+
+    async def status(self, req: Request, resp: falcon.asgi.Response, region: str = "") -> None:
+        resp.data = json_documents.write(await self._call("status", region))
+
+    async def register(self, req: Request, resp: falcon.asgi.Response, region: str) -> None:
+        body = await req.read_body(self._max_input_size)
+        document = json_documents.parse(body)
+        if self._kind == "system":
+            await self._call("register", region, **_read(document))
+        else:
+            _check_handle(document)
+            await self._call("register", region)
+
+    async def register_nameless(self, req: Request, resp: falcon.asgi.Response) -> None:
+        await req.read_body(self._max_input_size)
+        raise InvalidArgument(
+            f"'region name' is necessary to register {self._kind} shared memory region"
+        )
+
+    async def unregister(self, req: Request, resp: falcon.asgi.Response, region: str = "") -> None:
+        await req.read_body(self._max_input_size)
+        await self._call("unregister", region)
+
+    async def _call(self, verb: str, region: str, **arguments: Any) -> Any:
+        named = {"kind": self._kind, "name": region, **arguments}
+        return await self._gateway.call(f"regions.{verb}", named)
+
+
+def _check_handle(document: Any) -> None:
+    """Raises InvalidArgument where it cannot be CUDA's."""
+    given = document if type(document) is dict else {}
+    for key in ("raw_handle", "byte_size"):
+        if key not in given:
+            raise InvalidArgument(f"Shared memory register request has no '{key}' field")
+    handle = given["raw_handle"]
+    text = handle.get("b64") if type(handle) is dict else None
+    try:
+        size = len(base64.b64decode(text or "", validate=True))
+    except (TypeError, ValueError):
+        size = 0
+    if size != _HANDLE_BYTES:
+        raise InvalidArgument("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t")
+    for key in ("device_id", "byte_size"):
+        value = given.get(key, 0)
+        if type(value) is not int or value < 0:
+            raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
+
+
+def _read(document: Any) -> dict[str, Any]:
+    """Key, offset and size. Raises InvalidArgument where one is missing or of another type."""
+    given = document if type(document) is dict else {}
+    for key in ("key", "byte_size"):
+        if key not in given:
+            raise InvalidArgument(f"Shared memory register request has no '{key}' field")
+    if type(given["key"]) is not str:
+        raise InvalidArgument("attempt to access JSON non-string as string")
+    arguments = {"key": given["key"], "offset": 0}
+    for key in ("offset", "byte_size"):
+        value = given.get(key, 0)
+        if type(value) is not int or value < 0:
+            raise InvalidArgument("attempt to access JSON non-unsigned-integer as unsigned-integer")
+        arguments[key] = value
+    return arguments

@@ -1,0 +1,1 @@
+"""Inference over HTTP: infer, generate, their bodies and encodings."""

@@ -1,0 +1,49 @@
+"""Content codings of bodies over HTTP: what clients may send, and which one they get.
+
+Used by infer.py and response_encoding.py; codings.py does the work.
+"""
+
+from __future__ import annotations
+
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_frontends.process import codecs
+
+
+def inflate(data: bytes, coding: str, limit: int) -> bytes:
+    """The body as it was. Raises Unsupported for another coding, InvalidArgument for data that are
+    not exactly one stream of it, or that hold more than `limit` bytes."""
+    coding = coding.strip().lower()
+    if coding in ("", "identity"):
+        return data
+    if coding not in codecs.CODINGS:
+        raise Unsupported("Unsupported compression type")
+    whole = codecs.inflate(data, coding, limit)
+    if whole is None:
+        raise InvalidArgument(f"failed to decompress the request body as {coding}")
+    if len(whole) > limit:
+        raise InvalidArgument(
+            f"decompressed request size exceeds the maximum allowed input size of {limit} bytes. "
+            "Use --http-max-input-size to increase the limit."
+        )
+    return whole
+
+
+def choose(accepted: str) -> str:
+    """The coding for a response to this Accept-Encoding; "" for none."""
+    best, best_quality = "", 0.0
+    for item in accepted[:1024].split(","):
+        name, *attributes = (part.strip().lower() for part in item.split(";"))
+        quality = _quality(attributes)
+        if (name in codecs.CODINGS or name == "identity") and quality > best_quality:
+            best, best_quality = name, quality
+    return "" if best == "identity" else best
+
+
+def _quality(attributes: list[str]) -> float:
+    for attribute in attributes:
+        if attribute.startswith("q="):
+            try:
+                return float(attribute[2:])
+            except ValueError:
+                return 0.0
+    return 1.0

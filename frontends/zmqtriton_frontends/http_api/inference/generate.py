@@ -1,0 +1,113 @@
+"""POST /v2/models/{model}/generate and /generate_stream: flat JSON in, flat JSON or events out.
+
+For decoupled models and others alike. The first response decides the status; what goes wrong later
+is told in the body. A client that goes away has gunicorn cancel the task, and that the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import falcon.asgi
+
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.request import Request
+from zmqtriton_frontends.http_api.inference import generate_request, json_documents
+from zmqtriton_frontends.http_api.inference.generate_response import (
+    Writer,
+    as_event,
+    error_document,
+)
+from zmqtriton_frontends.http_api.inference.server_sent_events import Events
+from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import followed, now_ns
+from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
+
+_NOT_ONE = InternalError(
+    "generate expects model to produce exactly 1 response, use generate stream for model that "
+    "generates various number of responses"
+)
+
+
+class Generate:
+    """The two responders and what they need of the settings."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+
+    async def generate(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        checked = await self._read(req, model, version)
+        writer = Writer(checked.model, checked.body.request_id)
+        documents_written: list[bytes] = []
+        async with aclosing(self._stream(checked)) as items:
+            async for item in items:
+                document, status = await writer.document(item)
+                if not document:
+                    continue
+                if not documents_written:
+                    resp.status = status
+                    resp.set_headers(problems.headers(status))
+                documents_written.append(document)
+                if len(documents_written) > 1:
+                    break  # and the request is cancelled
+        if len(documents_written) == 1:
+            resp.data = documents_written[0]
+        else:
+            resp.data = error_document(_NOT_ONE)
+
+    async def generate_stream(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        checked = await self._read(req, model, version)
+        writer = Writer(checked.model, checked.body.request_id)
+        items = self._stream(checked)
+        first = await anext(items)
+        document, status = await writer.document(first)
+        resp.status = status
+        resp.set_headers(problems.headers(status))
+        resp.content_type = "text/event-stream; charset=utf-8"
+        if first.is_final:
+            resp.data = as_event(document)
+        else:
+            resp.stream = Events(as_event(document), items, writer.event)
+
+    def _stream(self, checked: admission.CheckedRequest) -> AsyncGenerator[StreamItem, None]:
+        return followed(self._gateway.stream(checked), checked.trace, "HTTP_SEND")
+
+    async def _read(self, req: Request, model: str, version: str) -> admission.CheckedRequest:
+        begun_ns = now_ns()
+        # Before anything is refused: an answer to half a body would be lost with the connection.
+        text = await req.read_body(self._max_input_size)
+        try:
+            return await self._check(req, text, (model, version), begun_ns)
+        except NotLoaded as missing:
+            await missing.load()
+        return await self._check(req, text, (model, version), begun_ns)
+
+    async def _check(
+        self, req: Request, text: bytes, target: tuple[str, str], begun_ns: int
+    ) -> admission.CheckedRequest:
+        model, version = target
+        found = self._gateway.catalogue.find(model, version)
+        coding = req.header(b"content-encoding")
+        if coding is not None and coding.strip().lower() not in ("", "identity"):
+            raise InvalidArgument("Unsupported content-encoding, only 'identity' is supported.")
+        body = await json_documents.read(
+            text or b"{}",
+            lambda text: generate_request.read(json_documents.parse(text), found.signature.inputs),
+        )
+        options = admission.Options()
+        checked = admission.prepare(self._gateway.catalogue, model, version, body, options)
+        traces = self._gateway.traces
+        if traces.is_on:
+            parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
+            return traces.follow(checked, parent, begun)
+        return checked

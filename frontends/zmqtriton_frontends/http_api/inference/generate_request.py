@@ -1,0 +1,101 @@
+"""The flat JSON of generate becomes a request: keys that name inputs are tensors, all others are
+parameters.
+
+Called by generate.py. The document says no shapes; they are deduced from the model's. Whether the
+request fits its model is checked behind kserve.prepare. Texts are Triton's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.signature import Input
+from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.http_api.inference.infer_request import (
+    MAX_NAME,
+    MAX_PARAMETERS,
+    request_id,
+)
+from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
+
+#: The key whose value is read as if it stood at the top.
+_NESTED = "parameters"
+
+
+def read(document: Any, inputs: dict[str, Input]) -> RequestBody:
+    """The request for a model with these inputs. Raises InvalidArgument."""
+    if type(document) is not dict:
+        raise InvalidArgument("attempt to get members for non-object")
+    tensors: list[Tensor] = []
+    parameters: dict[str, Any] = {}
+    for key, value in document.items():
+        if key != _NESTED:
+            _take(key, value, inputs, tensors, parameters)
+            continue
+        if key in inputs:
+            raise InvalidArgument(
+                f"Keyword '{key}' for nested schema also given as input tensor name"
+            )
+        if type(value) is not dict:
+            raise InvalidArgument(
+                f"Expected JSON object for keyword: '{key}': attempt to access JSON non-object as "
+                "object"
+            )
+        try:
+            for nested_key, nested in value.items():
+                _take(nested_key, nested, inputs, tensors, parameters)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"Converting keyword: '{key}': {error.text}") from None
+    if len(parameters) > MAX_PARAMETERS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
+    return RequestBody(request_id(document), parameters, [], tensors)
+
+
+def _take(
+    key: str,
+    value: Any,
+    inputs: dict[str, Input],
+    tensors: list[Tensor],
+    parameters: dict[str, Any],
+) -> None:
+    wanted = inputs.get(key)
+    if wanted is not None:
+        tensors.append(_tensor(wanted, value))
+    elif type(value) in (str, int, bool, float):
+        parameters[key] = value
+    else:
+        raise InvalidArgument(
+            f"parameter '{key[:MAX_NAME]}' has invalid type. It should be either 'int', 'bool', or "
+            "'string'."
+        )
+
+
+def _tensor(wanted: Input, value: Any) -> Tensor:
+    name, datatype = wanted.name, BY_NUMBER[wanted.datatype]
+    elements = value if type(value) is list else [value]
+    shape = _shape(name, wanted.dims, len(elements))
+    data = to_bytes(name, datatype, count_elements(shape), elements)
+    return Tensor(name, datatype.number, shape, data)
+
+
+def _shape(name: str, dims: tuple[int, ...], count: int) -> list[int]:
+    """The innermost dimension of any length takes what the fixed ones leave, others are 1."""
+    shape = list(dims)
+    for dim in dims:
+        if dim == 0 or (dim > 0 and count % dim):
+            raise _misfit(name)
+        if dim > 0:
+            count //= dim
+    for position in reversed(range(len(shape))):
+        if shape[position] < 0:
+            shape[position] = count
+            count = 1
+    if count != 1:
+        raise _misfit(name)
+    return shape
+
+
+def _misfit(name: str) -> InvalidArgument:
+    return InvalidArgument(f"The schema can not convert input '{name}' to tensor with proper shape")

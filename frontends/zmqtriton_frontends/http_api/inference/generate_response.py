@@ -1,0 +1,83 @@
+"""Responses to generate as flat JSON documents, bare or as server-sent events.
+
+Called by generate.py. Nothing here knows how many there will be or when they are sent. What takes
+long is left to a thread, in pieces, so that others are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+
+_Write = Callable[[dict[str, Any]], bytes]
+
+
+class Writer:
+    """Writes the responses to one request."""
+
+    def __init__(self, model: ModelVersion, request_id: str) -> None:
+        self._model = model.name
+        self._reserved: dict[str, Any] = {"id": request_id} if request_id else {}
+        self._reserved["model_name"] = model.name
+        self._reserved["model_version"] = str(model.version)
+
+    async def document(self, item: StreamItem) -> tuple[bytes, int]:
+        """The JSON of a response or an error, also of one that JSON cannot carry, and the HTTP
+        status of that; no JSON for an end without a response."""
+        body = item.body
+        if body is not None and json_documents.is_long(sum(len(t.data) for t in body.outputs)):
+            return await json_documents.aside(self._document, item, _in_pieces)
+        return self._document(item, json_documents.write)
+
+    async def event(self, item: StreamItem) -> bytes:
+        """The same as an event."""
+        return as_event((await self.document(item))[0])
+
+    def _document(self, item: StreamItem, write: _Write) -> tuple[bytes, int]:
+        error = item.error
+        if error is None and item.body is not None:
+            try:
+                return write(self._fields(item.body)), 200
+            except ZmqTritonError as unwritable:
+                error = unwritable
+        if error is None:
+            return b"", 200
+        return error_document(error), error.http_status
+
+    def _fields(self, body: ResponseBody) -> dict[str, Any]:
+        fields = {tensor.name: self._value(tensor) for tensor in body.outputs}
+        # Of those with the same name Triton keeps its own, then a parameter, then an output.
+        fields.update(body.parameters)
+        fields.update(self._reserved)
+        return dict(sorted(fields.items()))
+
+    def _value(self, tensor: Tensor) -> Any:
+        name, number, shape, data = tensor
+        datatype = BY_NUMBER.get(number)
+        if datatype is None or (
+            number != BYTES and len(data) != count_elements(shape) * datatype.size
+        ):
+            raise InternalError(f"invalid output '{name}' in the response of model '{self._model}'")
+        elements = from_bytes(name, number, data)
+        return elements[0] if len(elements) == 1 else elements
+
+
+def _in_pieces(fields: dict[str, Any]) -> bytes:
+    return b"".join(json_documents.members(fields))
+
+
+def error_document(error: ZmqTritonError) -> bytes:
+    return json_documents.write({"error": error.text})
+
+
+def as_event(document: bytes) -> bytes:
+    """Nothing for nothing."""
+    return b"data: %b\n\n" % document if document else b""

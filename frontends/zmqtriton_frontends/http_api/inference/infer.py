@@ -1,0 +1,174 @@
+"""POST /v2/models/{model}/infer, and its parts for small requests, which take a shortcut.
+
+Reads the body, has it checked, waits for the gateway and writes the response. A client that goes
+away has gunicorn cancel the task, and the gateway then cancels the request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import falcon.asgi
+
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import Unsupported
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Request, too_large
+from zmqtriton_frontends.http_api.inference import (
+    binary,
+    compression,
+    infer_request,
+    json_documents,
+    large_answer,
+    large_body,
+)
+from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, Wanted
+from zmqtriton_frontends.inference import admission
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import ending, now_ns
+from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
+from zmqtriton_frontends.tensors.arena_body import Gathered
+
+#: Of a request, whole; a view where it lies in shared memory.
+Body = bytes | memoryview
+#: Makes a request of a body's JSON; may be left to a thread.
+Reader = Callable[[bytes], InferRequest]
+
+JSON_LENGTH = binary.HEADER.lower().encode()
+
+
+class Inference:
+    """The responder and what it needs of the settings."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._max_input_size: int = gateway.settings["http_max_input_size"]
+        self._forwarding = Forwarding(gateway.settings["http_header_forward_pattern"])
+
+    async def infer(
+        self, req: Request, resp: falcon.asgi.Response, model: str, version: str = ""
+    ) -> None:
+        begun_ns = now_ns()
+        # Before anything is refused: an answer to half a body would be lost with the connection.
+        with await self._receive(req, resp) as body:
+            try:
+                await self._infer(req, resp, (model, version), body, begun_ns)
+            except NotLoaded as missing:
+                await missing.load()
+                await self._infer(req, resp, (model, version), body, begun_ns)
+
+    async def _receive(self, req: Request, resp: falcon.asgi.Response) -> Gathered:
+        read = req.begin_body()
+        if read.has_more:
+            straight = await large_body.straight(req, self._gateway, read)
+            if straight is not None:
+                return straight
+        length = req.header(JSON_LENGTH)
+        limit = self._max_input_size if length is None else MAX_BODY_BYTES
+        pieces, size = await req.read_pieces(limit, read)
+        coding = req.header(b"content-encoding")
+        if coding is not None:
+            pieces = [self._inflate(resp, b"".join(pieces), coding)]
+            size = len(pieces[0])
+        tensors_at = size if length is None else binary.tensors_at(length, size)
+        if size - tensors_at <= INLINE_BYTES:
+            return Gathered(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        return await self._gateway.payload.gather(pieces, size, tensors_at)
+
+    async def _infer(
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        target: tuple[str, str],
+        body: Body,
+        begun_ns: int,
+    ) -> None:
+        # In no variable: the traceback of an error would keep the reader, and with it the body.
+        plan = self.find(target), body, req.header(JSON_LENGTH)
+        parsed = await json_documents.read(*self.reader(*plan))
+        if self._forwarding:
+            self._forwarding.add(parsed.body.parameters, req.spelled_headers())
+        checked = self.check(target, parsed)
+        traces = self._gateway.traces
+        if traces.is_on:
+            parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
+            checked = traces.follow(checked, parent, begun)
+        with ending(checked.trace, "HTTP_SEND"):
+            await self._respond(req, resp, checked, parsed)
+
+    async def _respond(
+        self,
+        req: Request,
+        resp: falcon.asgi.Response,
+        checked: admission.CheckedRequest,
+        parsed: InferRequest,
+    ) -> None:
+        response = await self._gateway.infer(checked)
+        if checked.trace is not None:
+            checked.trace.mark("INFER_RESPONSE_COMPLETE")
+        wanted = Wanted(checked, parsed, req.header(b"accept-encoding"))
+        if wanted.takes_long(response):
+            _answer(req, resp, await json_documents.aside(wanted.encode_in_pieces, response))
+        else:
+            _answer(req, resp, wanted.encode(response))
+
+    # ------------------------------------------- what fast_path.py does too, one after the other
+
+    def find(self, target: tuple[str, str]) -> ModelVersion:
+        """The model of an inference over HTTP. Raises what Catalogue.find raises, and Unsupported
+        for one that may answer more than once."""
+        found = self._gateway.catalogue.find(*target)
+        if found.signature.is_decoupled:
+            raise Unsupported(
+                "HTTP end point doesn't support models with decoupled transaction policy"
+            )
+        return found
+
+    def reader(self, model: ModelVersion, body: Body, header: str | None) -> tuple[bytes, Reader]:
+        """The JSON of a body, and what makes a request of it. Raises InvalidArgument."""
+        if header is None:
+            return bytes(body), _read_json
+        length = binary.json_length(header, len(body))
+        if length == 0:
+            if len(body) > self._max_input_size:
+                raise too_large("raw input", len(body), self._max_input_size)
+            raw = binary.raw_request(model, body)
+            request = InferRequest(raw, admission.Options(), OutputForm({}, default=True))
+            return b"", lambda _: request
+        if length > self._max_input_size:
+            raise too_large("JSON", length, self._max_input_size)
+        tail = binary.Tail(memoryview(body)[length:], model.name)
+        return bytes(body[:length]), lambda text: infer_request.read(
+            json_documents.parse(text), tail
+        )
+
+    def check(self, target: tuple[str, str], parsed: InferRequest) -> admission.CheckedRequest:
+        """Raises what kserve.prepare raises."""
+        body, options, form = parsed
+        return admission.prepare(self._gateway.catalogue, *target, body, options, form.places)
+
+    def _inflate(self, resp: falcon.asgi.Response, body: bytes, coding: str) -> bytes:
+        try:
+            return compression.inflate(body, coding, self._max_input_size)
+        except Unsupported:
+            resp.set_header("Accept-Encoding", "gzip, deflate")
+            raise
+
+
+def _read_json(text: bytes) -> InferRequest:
+    return infer_request.read(json_documents.parse(text), None)
+
+
+def _answer(req: Request, resp: falcon.asgi.Response, encoded: Encoded) -> None:
+    headers, text, tail = encoded
+    resp.set_headers(headers)
+    size = sum(map(len, tail))
+    if size > INLINE_BYTES and req.connection is not None:
+        resp.content_length = len(text) + size
+        resp.stream = large_answer.pieces(text, tail, time.monotonic)
+    else:
+        resp.data = b"".join((text, *tail)) if tail else text

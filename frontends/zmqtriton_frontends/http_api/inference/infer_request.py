@@ -1,0 +1,292 @@
+"""An inference's body becomes the protocol-neutral request and what the response has to look like.
+
+Raises InvalidArgument with Triton's texts. Whether the request fits its model is not checked here,
+but no name, number or count leaves this file that the wire could not carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.datatypes import BY_NAME, count_elements
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
+from zmqtriton_frontends.http_api.inference.binary import Tail
+from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
+from zmqtriton_frontends.inference.admission import Options
+from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, Place
+
+#: Inputs and outputs of one request together; its parameters.
+MAX_TENSORS = 1024
+MAX_PARAMETERS = 1024
+MAX_RANK = 32
+MAX_NAME = 1024
+MAX_SEQUENCE_ID = 128
+
+_MAX_COUNT = 2**63 - 1
+_RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout")
+_DEFAULT_OPTIONS = Options()
+
+
+class OutputForm(NamedTuple):
+    """Which outputs go out as binary, and which do not go out but into shared memory."""
+
+    #: Those that the client listed.
+    listed: dict[str, bool]
+    #: All others.
+    default: bool
+    places: Mapping[str, Place] = NO_PLACES
+    #: Of those that become classes.
+    classes: Classes = NO_CLASSES
+
+
+class InferRequest(NamedTuple):
+    body: RequestBody
+    options: Options
+    form: OutputForm
+
+
+def read(document: Any, tail: Tail | None) -> InferRequest:
+    """The request of a document; `tail` is None where the body was JSON alone."""
+    if type(document) is not dict:
+        document = {}
+    own_id = request_id(document)
+    parameters: dict[str, Any] = {}
+    options, default_binary = _DEFAULT_OPTIONS, False
+    given = document.get("parameters")
+    if given is not None:
+        parameters, options, default_binary = _parameters(given)
+
+    entries = _array(document, "inputs")
+    form = OutputForm({}, default_binary)
+    if "outputs" in document:
+        form = _outputs(document, default_binary)
+    if len(entries) + len(form.listed) > MAX_TENSORS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
+    inputs = [_input(entry, tail) for entry in entries]
+    if tail is not None:
+        tail.end()
+    return InferRequest(RequestBody(own_id, parameters, list(form.listed), inputs), options, form)
+
+
+def request_id(document: dict[str, Any]) -> str:
+    """What its client calls it. Raises InvalidArgument."""
+    given = document.get("id", "")
+    if type(given) is not str:
+        raise _mismatch("id", "string")
+    if len(given) > MAX_NAME:
+        raise InvalidArgument(f"request id cannot be longer than {MAX_NAME} characters")
+    return given
+
+
+def _mismatch(key: str, kind: str) -> InvalidArgument:
+    return InvalidArgument(f"Unable to parse '{key}': attempt to access JSON non-{kind} as {kind}")
+
+
+def _array(owner: dict[str, Any], key: str) -> list[Any]:
+    value = owner.get(key)
+    if type(value) is not list:
+        if key in owner:
+            raise _mismatch(key, "array")
+        raise _absent(key)
+    return value
+
+
+def _absent(key: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"Unable to parse '{key}': attempt to access non-existing object member '{key}'"
+    )
+
+
+def _name(entry: Any, key: str = "name") -> str:
+    if type(entry) is not dict or key not in entry:
+        raise _absent(key)
+    name = entry[key]
+    if type(name) is not str:
+        raise _mismatch(key, "string")
+    if len(name) > MAX_NAME:
+        raise InvalidArgument(f"Unable to parse '{key}': longer than {MAX_NAME} characters")
+    return name
+
+
+# ------------------------------------------------------------------- inputs
+
+
+def _input(entry: Any, tail: Tail | None) -> Tensor:
+    if type(entry) is not dict:
+        raise _other_than_one_source([])
+    name = _name(entry)
+    kind = _name(entry, "datatype")
+    datatype = BY_NAME.get(kind)
+    if datatype is None:
+        raise InvalidArgument(f"invalid datatype for input {name}")
+    shape = _shape(entry)
+    parameters: Any = entry.get("parameters")
+    if parameters is None and "data" in entry:
+        data = to_bytes(name, datatype, count_elements(shape), entry["data"])
+        return Tensor(name, datatype.number, shape, data)
+    if _source(entry, parameters) == "data":
+        data = to_bytes(name, datatype, count_elements(shape), entry["data"])
+        return Tensor(name, datatype.number, shape, data)
+    if "shared_memory_region" in parameters:
+        return Tensor(name, datatype.number, shape, _place(parameters))
+    size = parameters["binary_data_size"]
+    if type(size) is not int or size < 0:
+        raise _mismatch("binary_data_size", "unsigned-integer")
+    if tail is None:
+        raise InvalidArgument(
+            "must specify valid 'Infer-Header-Content-Length' in request header and "
+            "'binary_data_size' when passing inputs in binary data format"
+        )
+    return Tensor(name, datatype.number, shape, tail.take(name, size))
+
+
+def _shape(entry: dict[str, Any]) -> list[int]:
+    shape = _array(entry, "shape")
+    if len(shape) > MAX_RANK:
+        raise InvalidArgument(f"Unable to parse 'shape': more than {MAX_RANK} dimensions")
+    for dim in shape:
+        if type(dim) is not int or not 0 <= dim <= _MAX_COUNT:
+            raise _mismatch("shape", "unsigned-integer")
+    return shape
+
+
+def _source(entry: dict[str, Any], parameters: Any) -> str:
+    """The one place that an input's data are in."""
+    found = ["data"] if "data" in entry else []
+    if type(parameters) is dict:
+        found += [k for k in ("binary_data_size", "shared_memory_region") if k in parameters]
+    if len(found) == 1:
+        return found[0]
+    raise _other_than_one_source(found)
+
+
+def _other_than_one_source(found: list[str]) -> InvalidArgument:
+    said = "But no field is set"
+    if found:
+        said = "But set " + " ".join(f"'{key}'" for key in found)
+    return InvalidArgument(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in "
+        f"'parameters', 'shared_memory_region' in 'parameters'. {said}"
+    )
+
+
+def _place(parameters: dict[str, Any]) -> Place:
+    region = _name(parameters, "shared_memory_region")
+    numbers = []
+    for key in ("shared_memory_offset", "shared_memory_byte_size"):
+        value = parameters.get(key, 0)
+        if type(value) is not int or value < 0:
+            raise _mismatch(key, "unsigned-integer")
+        numbers.append(value)
+    return Place(region, *numbers)
+
+
+# ------------------------------------------------------------------ outputs
+
+
+def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
+    entries = _array(document, "outputs")
+    if len(entries) > MAX_TENSORS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
+    listed: dict[str, bool] = {}
+    places: dict[str, Place] = {}
+    classes: dict[str, int] = {}
+    for entry in entries:
+        name = _name(entry)
+        if name in listed:
+            raise InvalidArgument(f"output '{name}' already exists in request")
+        is_binary = False
+        parameters = entry.get("parameters")
+        if type(parameters) is dict:
+            is_binary = parameters.get("binary_data", False)
+            if type(is_binary) is not bool:
+                raise _mismatch("binary_data", "boolean")
+            if "classification" in parameters:
+                classes[name] = _class_count(parameters)
+            if "shared_memory_region" in parameters:
+                places[name] = _place(parameters)
+        listed[name] = is_binary
+    wanted = {name: count for name, count in classes.items() if count}
+    return OutputForm(listed, default_binary, places, wanted or NO_CLASSES)
+
+
+def _class_count(parameters: dict[str, Any]) -> int:
+    """0: the output itself."""
+    count = parameters["classification"]
+    if type(count) is not int or not 0 <= count <= _MAX_COUNT:
+        raise InvalidArgument(
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as "
+            "unsigned-integer"
+        )
+    if count and "shared_memory_region" in parameters:
+        raise InvalidArgument("Output can't set both 'shared_memory_region' and 'classification'")
+    return count
+
+
+# --------------------------------------------------------------- parameters
+
+
+def _parameters(given: Any) -> tuple[dict[str, Any], Options, bool]:
+    """Those for the model, those for the scheduler, and whether outputs go out as binary."""
+    if type(given) is not dict:
+        raise InvalidArgument(
+            "failed to get request params.: attempt to get members for non-object"
+        )
+    if len(given) > MAX_PARAMETERS:
+        raise InvalidArgument(f"a request cannot have more than {MAX_PARAMETERS} parameters")
+    default_binary = given.get("binary_data_output", False)
+    if type(default_binary) is not bool:
+        raise _mismatch("binary_data_output", "boolean")
+    options = _DEFAULT_OPTIONS
+    if not given.keys().isdisjoint(_RESERVED):
+        options = _options(given)
+    parameters = {}
+    for key, value in given.items():
+        if key in _RESERVED or key == "binary_data_output":
+            continue
+        if key.startswith("triton_"):
+            raise InvalidArgument(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should "
+                "not be specified."
+            )
+        if type(value) not in (bool, int, float, str):
+            raise InvalidArgument(
+                f"parameter '{key[:MAX_NAME]}' has invalid type. It should be either 'int', "
+                "'bool', or 'string'."
+            )
+        parameters[key] = value
+    return parameters, options, default_binary
+
+
+def _options(given: dict[str, Any]) -> Options:
+    flags = 0
+    for key, flag in (("sequence_start", SEQUENCE_START), ("sequence_end", SEQUENCE_END)):
+        value = given.get(key, False)
+        if type(value) is not bool:
+            raise _mismatch(key, "boolean")
+        flags |= flag * value
+    for key in ("priority", "timeout"):
+        value = given.get(key, 0)
+        if type(value) is not int or not 0 <= value <= _MAX_COUNT:
+            raise _mismatch(key, "unsigned-integer")
+    return Options(
+        flags=flags,
+        priority=given.get("priority", 0),
+        timeout_us=given.get("timeout", 0),
+        correlation=_sequence_id(given.get("sequence_id", 0)),
+    )
+
+
+def _sequence_id(value: Any) -> int | str:
+    if type(value) is int and 0 <= value < 2**64:
+        return value
+    if type(value) is not str:
+        raise _mismatch("sequence_id", "string")
+    if len(value) > MAX_SEQUENCE_ID:
+        raise InvalidArgument(
+            f"string correlation ID cannot be longer than {MAX_SEQUENCE_ID} characters"
+        )
+    return value

@@ -1,0 +1,73 @@
+"""A response becomes the body that the client reads: JSON, and behind it what goes as binary."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.datatypes import BY_NUMBER, BYTES, count_elements
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.infer_request import OutputForm
+from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes
+from zmqtriton_frontends.inference.catalogue import ModelVersion
+
+
+class WrittenResponse(NamedTuple):
+    text: bytes | list[bytes]
+    #: What goes out as binary, behind the text.
+    tail: list[bytes | memoryview]
+
+
+def json_bytes(response: ResponseBody, form: OutputForm) -> int:
+    """How much of it write() makes numbers of."""
+    return sum(
+        len(tensor.data)
+        for tensor in response.outputs
+        if tensor.name not in form.places and not form.listed.get(tensor.name, form.default)
+    )
+
+
+def write(
+    model: ModelVersion,
+    request_id: str,
+    response: ResponseBody,
+    form: OutputForm,
+    *,
+    in_pieces: bool = False,
+) -> WrittenResponse:
+    """Raises InternalError for a tensor whose bytes are not its shape's, InvalidArgument for one
+    that JSON cannot carry."""
+    document: dict[str, Any] = {"id": request_id} if request_id else {}
+    document["model_name"] = model.name
+    document["model_version"] = str(model.version)
+    if response.parameters:
+        document["parameters"] = response.parameters
+    outputs: list[dict[str, Any]] = []
+    document["outputs"] = outputs
+    tail: list[bytes | memoryview] = []
+    for tensor in response.outputs:
+        # What lies in a client's shared memory is there already.
+        is_placed = tensor.name in form.places
+        entry = _describe(model, tensor, is_placed)
+        if is_placed:
+            pass
+        elif form.listed.get(tensor.name, form.default):
+            entry["parameters"] = {"binary_data_size": len(tensor.data)}
+            if tensor.data:
+                tail.append(tensor.data)
+        else:
+            entry["data"] = from_bytes(tensor.name, tensor.datatype, tensor.data)
+        outputs.append(entry)
+    if in_pieces:
+        return WrittenResponse(json_documents.pieces(document, "outputs", "data"), tail)
+    return WrittenResponse(json_documents.write(document), tail)
+
+
+def _describe(model: ModelVersion, tensor: Tensor, is_placed: bool) -> dict[str, Any]:
+    name, number, shape, data = tensor
+    datatype = BY_NUMBER.get(number)
+    has_size = number != BYTES and not is_placed
+    if datatype is None or (has_size and len(data) != count_elements(shape) * datatype.size):
+        raise InternalError(f"invalid output '{name}' in the response of model '{model.name}'")
+    return {"name": name, "datatype": datatype.name, "shape": shape}

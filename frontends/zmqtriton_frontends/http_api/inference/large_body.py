@@ -1,0 +1,86 @@
+"""A large binary body comes straight into the arena, where stubs will map it.
+
+Called by infer.py. What a client announces is believed little by little, and nothing of the arena
+waits long for a client that does not send: then the body is read as any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Pieces, Request
+from zmqtriton_frontends.http_api.inference import binary
+from zmqtriton_frontends.tensors.arena_body import Gathered
+
+#: Room for so much is given to anybody who announces it.
+BELIEVED_BYTES = 1 << 20
+#: Who announces more has to have sent this part of it.
+_PART = 16
+#: A body that takes longer is read into memory that nobody else may need.
+PATIENCE_S = 3.0
+
+
+async def straight(req: Request, gateway: Gateway, read: Pieces) -> Gathered | None:
+    """The whole body; None where it is to be read as any other, after what was read by now."""
+    size = _announced(req)
+    text = req.header(b"inference-header-content-length")
+    if text is None or size - binary.tensors_at(text, size) <= INLINE_BYTES:
+        return None
+    while size > max(BELIEVED_BYTES, read.size * _PART):
+        if not read.has_more:
+            return None
+        await req.read_piece(read, MAX_BODY_BYTES)
+    room = await gateway.payload.reserve(size, binary.tensors_at(text, size))
+    if room is None:
+        return None
+    try:
+        is_whole = await _fill(req, room.data, read)
+    except BaseException:
+        room.free()
+        raise
+    if is_whole:
+        return room
+    read.pieces = [bytes(room.data[: read.size])]
+    room.free()
+    return None
+
+
+def _announced(req: Request) -> int:
+    """What the body will have; 0: not known, too much, or not to be had this way."""
+    length = req.header(b"content-length")
+    size = int(length) if length is not None and length.isdigit() else 0
+    is_plain = req.header(b"content-encoding") is None and req.connection is not None
+    return size if is_plain and size <= MAX_BODY_BYTES else 0
+
+
+async def _fill(req: Request, view: memoryview, read: Pieces) -> bool:
+    """Whether the body came in time; what came of it is at the front of the view."""
+    position = 0
+    for piece in read.pieces:
+        view[position : position + len(piece)] = piece
+        position += len(piece)
+    connection: Any = req.connection
+    while read.has_more and connection.has_pieces:
+        count = len(read.pieces)
+        await req.read_piece(read, MAX_BODY_BYTES)
+        for piece in read.pieces[count:]:
+            view[position : position + len(piece)] = piece
+            position += len(piece)
+    if not read.has_more:
+        return True
+    whole = connection.fill(view[position:])
+    if whole is None:
+        return False
+    try:
+        await asyncio.wait_for(whole, PATIENCE_S)
+    except asyncio.TimeoutError:
+        return False
+    finally:
+        read.size = len(view) - connection.stop_filling()
+    # The last byte comes once more, as what completes the request.
+    read.size -= 1
+    await req.read_piece(read, MAX_BODY_BYTES)
+    return True

@@ -1,0 +1,68 @@
+"""A response as its client wants it: with outputs as classes, JSON or bytes, and compressed or not.
+
+Used by infer.py and fast_path.py. What takes long is left to a thread, in pieces, so that others
+are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.http_api.inference import binary, compression, json_documents
+from zmqtriton_frontends.http_api.inference.infer_request import InferRequest
+from zmqtriton_frontends.http_api.inference.infer_response import json_bytes, write
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.classification import classify
+from zmqtriton_frontends.process import codecs
+
+_JSON = ("content-type", "application/json")
+_OCTETS = ("content-type", "application/octet-stream")
+_JSON_LENGTH = binary.HEADER.lower()
+
+
+class Encoded(NamedTuple):
+    #: Those that differ from other responses'.
+    headers: tuple[tuple[str, str], ...]
+    text: bytes
+    #: What follows the text.
+    tail: list[bytes | memoryview]
+
+
+class Wanted(NamedTuple):
+    """What a client has asked for, and how."""
+
+    checked: CheckedRequest
+    parsed: InferRequest
+    #: Accept-Encoding.
+    accepted: str | None
+
+    def takes_long(self, response: ResponseBody) -> bool:
+        """Whether encode_in_pieces() is to be called, by a thread."""
+        outputs, form = response.outputs, self.parsed.form
+        if self.accepted is not None:
+            return json_documents.is_long(sum(len(tensor.data) for tensor in outputs))
+        return json_documents.is_long(json_bytes(response, form))
+
+    def encode(self, response: ResponseBody, *, in_pieces: bool = False) -> Encoded:
+        """Raises what infer_response.write raises."""
+        checked, parsed, accepted = self
+        form = parsed.form
+        if form.classes:
+            response = classify(checked.model, response, form.classes)
+        request_id = parsed.body.request_id
+        written, tail = write(checked.model, request_id, response, form, in_pieces=in_pieces)
+        text, *others = written if isinstance(written, list) else [written]
+        headers: tuple[tuple[str, str], ...] = ()
+        if tail:
+            headers = (_OCTETS, (_JSON_LENGTH, str(len(text) + sum(map(len, others)))))
+        elif others:
+            headers = (_JSON,)
+        coding = compression.choose(accepted) if accepted is not None else ""
+        if coding:
+            text, others, tail = codecs.deflate((text, *others, *tail), coding), [], []
+            headers += (("content-encoding", coding),)
+        return Encoded(headers, text, [*others, *tail])
+
+    def encode_in_pieces(self, response: ResponseBody) -> Encoded:
+        return self.encode(response, in_pieces=True)

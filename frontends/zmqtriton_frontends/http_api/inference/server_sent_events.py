@@ -1,0 +1,90 @@
+"""The body of a response of server-sent events: those that are ready go out in one chunk.
+
+Made by generate.py, iterated and closed by Falcon. It takes no more from the gateway's stream while
+the connection is not writable, and closing it cancels the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.http_api.inference.generate_response import as_event, error_document
+
+_log = logging.getLogger(__name__)
+
+#: One chunk has no more events, or hardly more bytes.
+_MAX_EVENTS = 256
+_MAX_BYTES = 1 << 20
+
+
+class Events:
+    """An async iterator of chunks, with the `close` that Falcon awaits whatever happened."""
+
+    def __init__(
+        self,
+        first: bytes,
+        items: AsyncGenerator[StreamItem, None],
+        write: Callable[[StreamItem], Awaitable[bytes]],
+    ) -> None:
+        """What was ready before, the items that follow, and how an item is written."""
+        self._loop = asyncio.get_running_loop()
+        self._items = items
+        self._write = write
+        self._ready = [first] if first else []
+        self._bytes = len(first)
+        self._has_ended = False
+        #: What the reader of chunks waits for, and what the reader of items.
+        self._more: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._following = self._loop.create_task(self._follow())
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._ready:
+            if self._has_ended:
+                raise StopAsyncIteration
+            self._more = self._loop.create_future()
+            await self._more
+        chunk = self._ready[0] if len(self._ready) == 1 else b"".join(self._ready)
+        self._ready.clear()
+        self._bytes = 0
+        _settle(self._room)
+        return chunk
+
+    async def close(self) -> None:
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        await self._items.aclose()
+
+    async def _follow(self) -> None:
+        try:
+            async for item in self._items:
+                self._append(await self._write(item))
+                while len(self._ready) >= _MAX_EVENTS or self._bytes >= _MAX_BYTES:
+                    self._room = self._loop.create_future()
+                    await self._room
+        except ZmqTritonError as error:
+            self._append(as_event(error_document(error)))
+        except Exception:  # noqa: BLE001 - an edge: the client is told, whatever it is
+            _log.exception("could not go on with a stream of events")
+            self._append(as_event(error_document(InternalError("internal error"))))
+        finally:
+            self._has_ended = True
+            _settle(self._more)
+
+    def _append(self, event: bytes) -> None:
+        if event:
+            self._ready.append(event)
+            self._bytes += len(event)
+            _settle(self._more)
+
+
+def _settle(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)

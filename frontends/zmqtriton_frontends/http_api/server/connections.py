@@ -1,0 +1,393 @@
+"""The open connections of one process: who is idle, who stalls, and how they end when it stops.
+
+Built on gunicorn's own protocol for ASGI, of which it reads a few private fields; nothing else in
+the project knows them. It adds no work to a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from gunicorn.asgi import protocol
+from gunicorn.asgi.parser import PythonProtocol
+
+from zmqtriton_floor.errors import NO_MEMORY
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
+from zmqtriton_frontends.http_api.asgi.request import CONNECTION, MAX_BODY_BYTES
+from zmqtriton_frontends.http_api.inference.large_answer import View
+from zmqtriton_frontends.http_api.server.body_receiver import Filling
+from zmqtriton_frontends.http_api.server.fast_path import Shortcut
+from zmqtriton_frontends.http_api.server.fast_path_connection import Arrivals
+from zmqtriton_frontends.http_api.server.header_case import Spelling
+from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
+
+_log = logging.getLogger(__name__)
+
+#: From the connection to the end of its first request's headers.
+HEADERS_WITHIN_S = 9.0
+#: So many bytes of a body must come in each such time, and so many be read of an answer.
+STALL_S = 30.0
+MIN_PROGRESS_BYTES = 30 * 1024
+
+_SERVER_EXITING = b'{"error":"Server exiting"}'
+#: How the paths end that infer.
+_INFERENCE = ("/infer", "/generate", "/generate_stream")
+
+# Which server this is, and which version of it, is nobody's business. There is no setting for it.
+protocol._CACHED_SERVER_HEADER = b""
+
+
+class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
+    """One client's connection."""
+
+    def __init__(self, owner: Any, connections: Connections) -> None:
+        super().__init__(owner)
+        self._response_buffer: bytes | None = None
+        self._connections = connections
+        self._received = 0
+        #: Whether it was sending, and how many bytes had gone, or come, at that time.
+        self._progress = (False, 0)
+        self._progress_at = 0.0
+        self._spelling = Spelling() if owner.keeps_spelling else None
+        #: Takes what arrives, from the first large body on.
+        self._filling: Filling | None = None
+        shortcut: Shortcut | None = owner.shortcut
+        self._arrivals = Arrivals(self, shortcut) if shortcut is not None else None
+        self._is_refusing = False
+        #: Sends what the transport has encrypted; None where that sends by itself.
+        self._below: Any = None
+
+    def secured(self, plain: Any) -> None:
+        """The transport to come encrypts, and gives what it has to this one."""
+        self._below = plain
+
+    @property
+    def _unsent(self) -> int:
+        size: int = self.transport.get_write_buffer_size()
+        return size if self._below is None else size + int(self._below.get_write_buffer_size())
+
+    def connection_made(self, transport: Any) -> None:
+        self._progress_at = self._connections.now()
+        self._connections.add(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connections.remove(self)
+        super().connection_lost(exc)
+        if self._arrivals is not None:
+            self._arrivals.lost()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._arrivals is not None:
+                data = self._arrivals.take(data)
+            if data:
+                super().data_received(data)
+        except MemoryError:
+            is_amid = self.is_receiving and not self._unsent
+            self._end(503 if is_amid else 0, NO_MEMORY)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._arrivals is not None:
+            self._arrivals.read()
+
+    def _keepalive_timeout(self) -> None:
+        if self._arrivals is not None and not self._is_unused(self.now()):
+            self._arm_keepalive_timer()
+        else:
+            super()._keepalive_timeout()
+
+    def _on_body(self, chunk: bytes) -> None:
+        self._received += len(chunk)
+        super()._on_body(chunk)
+
+    def _feed_callback_parser(self, data: bytes) -> Any:
+        if self._spelling is not None:
+            self._spelling.feed(self._callback_parser, data)
+        goes_on = super()._feed_callback_parser(data)
+        if goes_on and getattr(self._callback_parser, "_chunk_size", 0) > MAX_BODY_BYTES:
+            self._send_error_response(400, "Invalid chunk size")
+            self._close_transport()
+            return False
+        return goes_on
+
+    def _is_websocket_upgrade(self, request: Any) -> bool:
+        """There are none here: a client that asks for one gets what any other would."""
+        return False
+
+    def _on_headers_complete(self) -> Any:
+        if self._spelling is not None:
+            self._spelling.end(self._callback_parser)
+        return super()._on_headers_complete()
+
+    @property
+    def spellings(self) -> Mapping[bytes, bytes]:
+        """The names of the request's headers as the client wrote them, by those in lower case; only
+        where the process keeps them."""
+        return self._spelling.names if self._spelling is not None else {}
+
+    def _build_http_scope(self, *request: Any) -> dict[str, Any]:
+        scope: dict[str, Any] = super()._build_http_scope(*request)
+        scope[CONNECTION] = self
+        return scope
+
+    def _send_body(self, body: Any, *framing: Any) -> None:
+        if type(body) is View:
+            if body.head:
+                self._response_buffer = (self._response_buffer or b"") + body.head
+            body = body.view
+        super()._send_body(body, *framing)
+
+    # ------------------------------------------------ requests that take the shortcut
+
+    @property
+    def awaits_request(self) -> bool:
+        """Gunicorn has read all that came, and nothing is under way."""
+        parser = self._callback_parser
+        return (
+            self._awaiting_request
+            and type(parser) is PythonProtocol
+            and parser._state == "request_line"
+            and not parser._buffer
+            and self.keeps_open
+        )
+
+    @property
+    def keeps_open(self) -> bool:
+        alive: bool = self.worker.alive
+        return alive and not self._is_refusing
+
+    @property
+    def is_closed(self) -> bool:
+        closed: bool = self._closed
+        return closed
+
+    @property
+    def is_read(self) -> bool:
+        """The client takes what it is sent."""
+        return not self._flow_control.write_paused
+
+    def now(self) -> float:
+        return self._connections.now()
+
+    def response_head(self, status: int) -> tuple[bytes, bytes]:
+        """How it begins, and which headers are last."""
+        line: bytes = protocol._get_cached_status_line((1, 1), status)
+        date: bytes = protocol._get_cached_date_header()
+        return line, date if self.keeps_open else date + b"Connection: close\r\n"
+
+    async def write_piece(self, piece: View) -> None:
+        self.transport.writelines((piece.head, piece.view))
+        await self._flow_control.drain()
+
+    def pause_reading(self) -> None:
+        self._pause_reading()
+
+    def resume_reading(self) -> None:
+        self._resume_reading()
+
+    def _is_unused(self, now: float) -> bool:
+        """By requests that took the shortcut."""
+        arrivals = self._arrivals
+        is_busy = arrivals is not None and arrivals.is_busy
+        used_at = arrivals.used_at if arrivals is not None else 0.0
+        return not is_busy and now - used_at >= self._keepalive
+
+    # ------------------------------------------------- bodies that go elsewhere
+
+    @property
+    def has_pieces(self) -> bool:
+        """Whether something of the body has arrived that the application has not received."""
+        return bool(self._body_receiver.buffered)
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a request has begun and is not complete."""
+        receiver = self._body_receiver
+        return receiver is not None and not receiver._complete
+
+    @property
+    def is_amid_body(self) -> bool:
+        """Whether some of a body has come, and not all of it; asked only where fill() works."""
+        parser = self._callback_parser
+        has_begun = parser.is_chunked or parser._body_remaining != parser.content_length
+        return self.is_receiving and has_begun
+
+    def fill(self, view: memoryview) -> asyncio.Future[None] | None:
+        """Puts the rest of the body, which is as large as the view, there; stop_filling() has to
+        follow. None where that cannot be. Its last byte arrives in the usual way as well."""
+        parser = self._callback_parser
+        # Gunicorn's own parser in C keeps its counts to itself.
+        is_body = type(parser) is PythonProtocol and parser._state == "body"
+        if not is_body or self.has_pieces or parser._body_remaining != len(view):
+            return None
+        whole = self.fill_room(view)
+        self._resume_reading()
+        return whole
+
+    def fill_room(self, view: memoryview) -> asyncio.Future[None]:
+        """The same where gunicorn knows nothing of the request, and will not; until end_room() or
+        until it is full, which is told to the arrivals."""
+        if self._filling is None:
+            self._filling = Filling(self)
+            self.transport.set_protocol(self._filling)
+        self._filling.begin(view)
+        return self._filling.whole
+
+    def end_room(self) -> int:
+        """How much of it was not filled."""
+        return self._filling.stop() if self._filling is not None else 0
+
+    def take(self, data: bytes) -> None:
+        """What arrives while nothing is filled."""
+        had_begun = self.is_amid_body
+        self.data_received(data)
+        if not had_begun and self.is_amid_body and self.has_pieces:
+            # The application shall say where the body goes before more of it is read; it reads on
+            # by receiving what is here.
+            self._pause_reading()
+
+    def count(self, size: int) -> None:
+        self._received += size
+
+    def filled(self, last: bytes) -> None:
+        """All is there; the parser sees one byte of it, and that the body ends with it."""
+        if self._arrivals is not None and self._arrivals.is_receiving:
+            self._arrivals.filled()
+            return
+        self._callback_parser._body_remaining = len(last)
+        self.data_received(last)
+
+    def stop_filling(self) -> int:
+        """From here on what arrives is gunicorn's again; how much of the view was not filled."""
+        assert self._filling is not None, "nothing is stopped that was not begun"
+        missing = self._filling.stop()
+        if missing:
+            self._callback_parser._body_remaining = missing
+        return missing
+
+    def _send_error_response(self, status: int, message: str, extra_headers: Any = ()) -> None:
+        """Gunicorn's own refusals, in the form that all our errors have."""
+        data = json.dumps({"error": message[:1024]}).encode()
+        reason = self._get_reason_phrase(status)
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\nConnection: close\r\n"
+        )
+        head += "".join(f"{name}: {value}\r\n" for name, value in extra_headers)
+        self._safe_write(head.encode("latin-1") + b"\r\n" + data)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way here: at most the beginning of a request's headers has come, and all
+        that was answered has gone."""
+        is_busy = self._arrivals is not None and self._arrivals.is_busy
+        is_served = self._awaiting_request and not self._finishing_calls
+        return is_served and not is_busy and not self._unsent
+
+    def leave(self) -> None:
+        """What is being answered now is the last."""
+        self._is_refusing = True
+
+    def _will_close(self, *asked: Any) -> bool:
+        return self._is_refusing or bool(super()._will_close(*asked))
+
+    def refuse(self, application: Any) -> None:
+        """Any further request gets this application's answer."""
+        self.app = application
+        self._is_refusing = True
+        begun = self._arrivals.leave() if self._arrivals is not None else b""
+        if begun:
+            super().data_received(begun)
+
+    def close(self) -> None:
+        self._close_transport()
+
+    def check(self, now: float) -> None:
+        """Ends the connection if its client stalls."""
+        if self._arrivals is not None:
+            late = self._arrivals.check()
+            if late:
+                super().data_received(late)
+            if self._arrivals.used_at and self.req_count == 1 and self._is_unused(now):
+                self.close()  # gunicorn's limit, which counts from the end of a request of its own
+                return
+        unsent = self._unsent
+        if self._awaiting_request and not unsent:
+            if self.req_count > 1 or not self._has_begun_request():
+                self._progress_at = now  # gunicorn's keepalive limit applies
+            elif now - self._progress_at > HEADERS_WITHIN_S:
+                self._end(408, "Request Timeout")
+            return
+        is_receiving = self.is_receiving
+        is_sending = bool(unsent)
+        done = acknowledged_bytes(self.transport) if is_sending else self._received
+        was_sending, before = self._progress
+        is_idle = not is_sending and not is_receiving
+        if is_idle or is_sending != was_sending or done - before >= MIN_PROGRESS_BYTES:
+            self._progress, self._progress_at = (is_sending, done), now
+        elif now - self._progress_at > STALL_S:
+            self._end(408 if is_receiving and not unsent else 0, "Request Timeout")
+
+    def _has_begun_request(self) -> bool:
+        # A parser without such a field may hold something, so it counts as begun.
+        return bool(getattr(self._callback_parser, "_buffer", True))
+
+    def _end(self, status: int, text: str) -> None:
+        if status:
+            self._send_error_response(status, text, problems.headers(status))
+            self._close_transport()
+        else:
+            self.transport.abort()
+
+
+class Connections:
+    """All of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.now = loop.time
+        self._open: set[Connection] = set()
+
+    def add(self, connection: Connection) -> None:
+        self._open.add(connection)
+
+    def remove(self, connection: Connection) -> None:
+        self._open.discard(connection)
+
+    def check(self) -> None:
+        """To be called once a second."""
+        now = self.now()
+        for connection in tuple(self._open):
+            connection.check(now)
+
+    def refuse_requests(self) -> None:
+        """From now on new requests are told that the server is exiting."""
+        for connection in self._open:
+            connection.refuse(_say_exiting)
+
+    @property
+    def are_idle(self) -> bool:
+        return all(connection.is_idle for connection in self._open)
+
+    def close(self) -> None:
+        for connection in tuple(self._open):
+            connection.close()
+
+
+async def _say_exiting(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI application. Gunicorn adds `Connection: close`, since its process is ending."""
+    if scope["type"] != "http":
+        return
+    body = FAREWELL if scope["path"].endswith(_INFERENCE) else _SERVER_EXITING
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 503, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

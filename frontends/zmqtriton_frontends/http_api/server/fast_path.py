@@ -1,0 +1,185 @@
+"""Inferences up to 16 MiB without what gunicorn and Falcon do, which is most of their cost.
+
+One object for a process, made by server.py; fast_path_connection.py asks it about what arrives. It
+takes only heads that mean the same to everybody. All others are gunicorn's, so nothing is refused
+here, and no rule about them stands twice; what a request is, and what is answered, infer.py and
+problems.py say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.gateway.pending_request import UnderWay
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.http_api.asgi.access import Check
+from zmqtriton_frontends.http_api.inference import json_documents
+from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
+from zmqtriton_frontends.http_api.inference.large_body import BELIEVED_BYTES
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, Wanted
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded
+from zmqtriton_frontends.inference.request_trace import now_ns
+from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
+from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.tensors.arena_body import Belief, Gathered
+
+#: A body of more may take its time, or memory of its own.
+MAX_BODY_BYTES = 64 << 10
+#: Unless most of it goes straight into the arena. There anybody is given room for BELIEVED_BYTES,
+#: and all together for more.
+MAX_ROOM_BYTES = 16 << 20
+_MAX_FIELDS = 50
+_HEAD = re.compile(
+    rb"POST /v2/models/([A-Za-z0-9_.-]{1,255})(?:/versions/([0-9]{1,18}))?/infer HTTP/1\.1\r\n"
+    rb"((?:[A-Za-z0-9-]+:[\t\x20-\x7e]*\r\n)+)\r\n"
+)
+#: With any of these a body is framed, or a connection goes on, by rules that gunicorn knows.
+_UNUSUAL = frozenset(
+    (
+        *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer"),
+        *(b"x-forwarded-protocol", b"x-forwarded-ssl"),
+    )
+)
+
+#: Gets the status and the response, sooner or later.
+Answer = Callable[[int, Encoded], None]
+
+
+class Head(NamedTuple):
+    """Of a request: all that counts of its headers."""
+
+    target: tuple[str, str]
+    body_bytes: int
+    #: Inference-Header-Content-Length and Accept-Encoding.
+    json_length: str | None
+    accepted: str | None
+    parent: Parent | None = None
+
+
+class _Fields:
+    def __init__(self, fields: dict[bytes, bytes]) -> None:
+        self._fields = fields
+
+    def header(self, name: bytes) -> str | None:
+        value = self._fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+
+class Shortcut:
+    def __init__(self, gateway: Gateway, inference: Inference, checks: Sequence[Check]) -> None:
+        self.gateway = gateway
+        self.inference = inference
+        self._checks = checks
+        self._max_json: int = gateway.settings["http_max_input_size"]
+        self.belief = Belief()
+
+    def read(self, raw: bytes) -> Head | None:
+        """A head, with the empty line that ends it; None where gunicorn shall have the request."""
+        match = _HEAD.fullmatch(raw)
+        if match is None:
+            return None
+        model, version, lines = match.groups(b"")
+        rows = [line.partition(b":") for line in lines[:-2].split(b"\r\n")]
+        fields = {name.lower(): value.strip(b" \t") for name, _, value in rows}
+        given = _Fields(fields)
+        length = fields.get(b"content-length", b"")
+        if (
+            *(len(fields) < len(rows), len(rows) > _MAX_FIELDS, b"host" not in fields),
+            *(not length.isdigit(), not fields.keys().isdisjoint(_UNUSUAL)),
+            fields.get(b"connection", b"keep-alive").lower() != b"keep-alive",
+            any(check(given) for check in self._checks),
+        ).count(True):
+            return None
+        json_length = given.header(JSON_LENGTH)
+        most = MAX_BODY_BYTES if json_length is not None else min(self._max_json, MAX_BODY_BYTES)
+        if len(length) > 8 or (int(length) > most and not _wants_room(json_length, int(length))):
+            return None
+        target = (model.decode(), version.decode())
+        told = given.header(b"accept-encoding"), parent_in_headers(given.header)
+        return Head(target, int(length), json_length, *told)
+
+    def room(self, head: Head) -> tuple[Gathered, int] | None:
+        """For a large body; None where the arena has none at the moment, or clients are believed
+        too much already. What of belief is to be given back."""
+        size, believed = head.body_bytes, 0
+        if size > BELIEVED_BYTES:
+            believed = self.belief.take(size)
+            if not believed:
+                return None
+        room = self.gateway.payload.reserve_now(size, int(head.json_length or "0"))
+        if room is None:
+            self.belief.give_back(believed)
+            return None
+        return room, believed
+
+
+def _wants_room(json_length: str | None, size: int) -> bool:
+    """Whether most of a body is tensors that stubs will map, and the rest is soon read."""
+    if json_length is None or not json_length.isascii() or not json_length.isdigit():
+        return False
+    tensors_at = int(json_length) if len(json_length) <= 8 else size
+    is_short = tensors_at <= MAX_BODY_BYTES and size <= MAX_ROOM_BYTES
+    return is_short and size - tensors_at > INLINE_BYTES
+
+
+class Exchange(UnderWay):
+    """A request whose answer is a status and a body."""
+
+    __slots__ = ("_answer", "_head", "_shortcut", "_wanted")
+
+    SENDING = "HTTP_SEND"
+
+    def __init__(self, shortcut: Shortcut, head: Head, answer: Answer) -> None:
+        super().__init__(shortcut.gateway)
+        self._shortcut = shortcut
+        self._head = head
+        self._answer = answer
+        self._wanted: Wanted
+
+    def begin(self, body: Body) -> None:
+        """Answers perhaps before it returns."""
+        try:
+            self._ask(body)
+        except NotLoaded as missing:
+            self._await(missing.load(), lambda _: self._ask(body))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer
+            self.set_exception(error)
+
+    def _ask(self, body: Body) -> None:
+        target, _, json_length, accepted, parent = self._head
+        traces = self._gateway.traces
+        begun_ns = now_ns() if traces.is_on else 0
+        request_log.came_to_infer(*target)
+        inference = self._shortcut.inference
+        text, reader = inference.reader(inference.find(target), body, json_length)
+        parsed = reader(text)
+        checked = inference.check(target, parsed)
+        if traces.is_on:
+            checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
+        self._wanted = Wanted(checked, parsed, accepted)
+        self._send(checked)
+
+    def _respond(self, response: ResponseBody) -> None:
+        wanted = self._wanted
+        if wanted.takes_long(response):
+            self._await(json_documents.aside(wanted.encode_in_pieces, response), self._succeed)
+        else:
+            self._succeed(wanted.encode(response))
+
+    def _succeed(self, encoded: Encoded) -> None:
+        self._end_trace()
+        self._answer(200, encoded)
+
+    def _refuse(self, error: Exception) -> None:
+        if isinstance(error, ZmqTritonError):
+            status, text = problems.told(error)
+        else:
+            path = f"/v2/models/{'/versions/'.join(filter(None, self._head.target))}/infer"
+            status, text = problems.fault("POST", path, error)
+        self._answer(status, Encoded(problems.headers(status), text, []))

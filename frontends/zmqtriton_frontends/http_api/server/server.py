@@ -1,0 +1,214 @@
+"""Gunicorn as this server needs it: an arbiter that watches processes, and in each an ASGI loop.
+
+The arbiter is started by `__main__`. Each process that it forks makes a lifeline of its own, dies
+with the arbiter, serves what `app.build` makes, and at the end drains: it stops accepting, answers
+new requests with 503, and leaves as soon as nothing is under way. No ZeroMQ before the fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import uvloop  # noqa: F401 - gunicorn would load it after the fork, in each process
+from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
+from gunicorn.workers.gasgi import ASGIWorker
+
+from zmqtriton_floor import prctl
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.wire import Branch
+from zmqtriton_frontends.gateway import startup
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.server import tls
+from zmqtriton_frontends.http_api.server.connections import Connection, Connections
+from zmqtriton_frontends.process import request_log
+from zmqtriton_frontends.process.allocator import keep_freed_memory
+
+_log = logging.getLogger(__name__)
+
+#: A loop that does not turn for so long hangs; requests that wait for a model never stop it.
+_HANG_S = 120
+_CHECK_EVERY_S = 1.0
+#: How often a draining process looks whether it is done.
+_DRAIN_STEP_S = 0.01
+
+
+class Server(BaseApplication):  # type: ignore[misc]
+    """The arbiter's side."""
+
+    def __init__(
+        self, settings: dict[str, Any], lifeline: Lifeline, directory: str, descriptor: int
+    ) -> None:
+        self.settings = settings
+        self.lifeline = lifeline
+        self._directory = directory
+        self._descriptor = descriptor
+        super().__init__()
+
+    def load_config(self) -> None:
+        for key, value in self._gunicorn_settings().items():
+            self.cfg.set(key, value)
+
+    def _gunicorn_settings(self) -> dict[str, Any]:
+        cores = len(os.sched_getaffinity(0))
+        return {
+            "bind": f"fd://{self._descriptor}",
+            "worker_class": HttpProcess,
+            "workers": self.settings["http_workers"] or max(1, cores // 2),
+            "preload_app": True,
+            "asgi_loop": "auto",  # uvloop where it is installed
+            "asgi_lifespan": "off",
+            # With a grace period a client that has gone would be noticed that much later.
+            "asgi_disconnect_grace_period": 0,
+            "timeout": _HANG_S,
+            "graceful_timeout": max(1, self.settings["exit_timeout_secs"]),
+            "keepalive": 75,
+            "backlog": 4096,
+            # Names with `_` too; they become no variables here, so that none can pose as another.
+            "header_map": "dangerous",
+            "limit_request_line": 8190,
+            "limit_request_fields": 100,
+            "limit_request_field_size": 8190,
+            "control_socket_disable": True,
+            "accesslog": None,
+            "logger_class": _Log,
+            # Its heartbeat is a file's time, which on a real disk can block.
+            "worker_tmp_dir": self._directory,
+        }
+
+    def load(self) -> Callable[[Gateway], Any]:
+        """Not an application yet: that needs a gateway, which a process makes after the fork."""
+        gc.collect()
+        gc.freeze()  # the pages with what is imported by now stay shared
+        return app.build
+
+
+class _Log(Logger):  # type: ignore[misc]
+    """Gunicorn's records go where all others go; its news of every day don't."""
+
+    def setup(self, cfg: Any) -> None:
+        self.cfg = cfg
+        self._access_log_enabled = False
+        self.error_log.propagate = True
+        self.error_log.setLevel(logging.WARNING)
+
+
+class HttpProcess(ASGIWorker):  # type: ignore[misc]
+    """One process that serves."""
+
+    def init_process(self) -> None:
+        prctl.set_name("zmqtriton-http")
+        prctl.die_with(self.ppid)
+        keep_freed_memory()
+        self._lifeline = branch(self.app.lifeline)
+        self._stopping = asyncio.Event()
+        #: Whether models see names of headers as clients write them.
+        self.keeps_spelling = bool(self.app.settings["http_header_forward_pattern"])
+        super().init_process()
+
+    def load_wsgi(self) -> None:
+        self._build = self.app.wsgi()
+
+    # ---------------------------------------------------------------- signals
+
+    def handle_exit_signal(self) -> None:
+        super().handle_exit_signal()
+        self._stopping.set()
+
+    def handle_quit_signal(self) -> None:
+        super().handle_quit_signal()
+        self._stopping.set()
+
+    def _stop(self, within_ms: int) -> None:
+        """The supervisor says that the server stops. The arbiter is told too, lest it replace this
+        process when that has gone."""
+        self.alive = False
+        self._stopping.set()
+        os.kill(self.ppid, signal.SIGTERM)
+
+    # ---------------------------------------------------------------- serving
+
+    async def _serve(self) -> None:
+        """Replaces gunicorn's, whose end waits for idle connections and looks once a second."""
+        gateway = Gateway(self._lifeline)
+        gateway.on_stop = self._stop
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        if not await startup.may_open(gateway, stopping):
+            return
+        self.asgi = request_log.telling(self._build(gateway))
+        self.shortcut = app.shortcut(gateway)
+        connections = Connections(self.loop)
+        secured = tls.of(gateway.settings)
+        make: Any = lambda: Connection(self, connections)  # noqa: E731
+        if secured is not None:
+            make = secured.secured(make)
+        # Without it the loop would have them listen for a hundred at a time.
+        backlog = self.cfg.backlog
+        servers = [
+            await self.loop.create_server(make, sock=s.sock, backlog=backlog) for s in self.sockets
+        ]
+        gc.freeze()
+        for listener in self.sockets:
+            gateway.listening("HTTPService", startup.address(*listener.getsockname()[:2]))
+        if gateway.settings["reuse_http_port"]:
+            gateway.on_retire = lambda: self._leave_port(servers)
+            if gateway.is_stopping:
+                self._leave_port(servers)
+        while self.alive:
+            self.notify()
+            connections.check()
+            if secured is not None:
+                secured.renew()
+            await asyncio.wait((stopping,), timeout=_CHECK_EVERY_S)
+
+        for server in servers:
+            server.close()
+        await self._drain(connections)
+        connections.close()
+        if secured is not None:
+            secured.close()
+        gateway.close()
+        gateway.traces.end()
+
+    def _leave_port(self, servers: Iterable[Any]) -> None:
+        """Other servers listen there too: whoever connects from now on shall find them."""
+        for listener in self.sockets:
+            with suppress(OSError):  # another process of ours was faster
+                # Closed it would still be the arbiter's, for which the kernel accepts too.
+                listener.sock.shutdown(socket.SHUT_RD)
+        for server in servers:
+            server.close()
+
+    async def _drain(self, connections: Connections) -> None:
+        connections.refuse_requests()
+        deadline = self.loop.time() + self.cfg.graceful_timeout
+        while self.loop.time() < deadline and not self._quick_shutdown:
+            # At least one turn, so that requests already received are answered.
+            await asyncio.sleep(_DRAIN_STEP_S)
+            if connections.are_idle:
+                return
+            self.notify()
+            connections.check()
+        _log.warning("left with connections that were not done")
+
+
+def branch(arbiters: Lifeline) -> Lifeline:
+    """A lifeline of this process's own, made by sending one end of a pair over the arbiter's."""
+    ours, theirs = pair()
+    arbiters.send(Branch(os.getpid()), theirs.fileno())
+    while arbiters.is_backed_up:
+        select.select([], [arbiters], [])
+        arbiters.flush()
+    theirs.close()
+    arbiters.close()
+    return Lifeline(ours)

@@ -1,0 +1,98 @@
+"""A protocol-neutral request becomes a checked one, ready for the gateway.
+
+HTTP and gRPC both end here, so that no check can be missing from one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.wire import SEQUENCE_START, RequestBody
+from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
+from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, Place
+from zmqtriton_frontends.inference.request_trace import Trace
+from zmqtriton_frontends.process import request_log
+
+
+class Options(NamedTuple):
+    """What a client may ask of the scheduler; the fields are those of wire.Request."""
+
+    flags: int = 0
+    priority: int = 0
+    timeout_us: int = 0
+    deadline_ns: int = 0
+    correlation: int | str = 0
+
+
+class CheckedRequest(NamedTuple):
+    """Fits its model; the gateway sends it as it is."""
+
+    model: ModelVersion
+    body: RequestBody
+    admission: Admission
+    options: Options
+    #: Outputs that are written to clients' shared memory.
+    places: Mapping[str, Place] = NO_PLACES
+    #: Called when it has its place among those that go to the broker; room for large tensors may
+    #: have to be awaited before.
+    on_asked: Callable[[], None] = lambda: None
+    #: Outputs of which the client wants classes only.
+    classes: Classes = NO_CLASSES
+    #: Where answers are kept.
+    cache_key: bytes = b""
+    trace: Trace | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """It says that it belongs to a sequence that has begun before."""
+        correlation, is_start = self.options.correlation, self.options.flags & SEQUENCE_START
+        return bool(correlation) and not is_start and self.model.has_sequences
+
+
+def prepare(
+    catalogue: Catalogue,
+    model: str,
+    version: str,
+    body: RequestBody,
+    options: Options,
+    places: Mapping[str, Place] = NO_PLACES,
+) -> CheckedRequest:
+    """Raises what Catalogue.find, Regions.fill and Signature.check raise, and InvalidArgument for
+    numbers and names that the wire does not carry."""
+    found = catalogue.find(model, version)
+    if options != _NO_OPTIONS:
+        _check_options(options)
+    if body.parameters:
+        _check_parameters(body.parameters)
+    for tensor in body.inputs:
+        if type(tensor.data) is Place:
+            body = catalogue.regions.fill(body)
+            break
+    admission = found.signature.check(body)
+    request_log.admitted(body.request_id)
+    request = CheckedRequest(found, body, admission, options, places)
+    if found.is_cached and catalogue.keys is not None:
+        return request._replace(cache_key=catalogue.keys.of(body))
+    return request
+
+
+_NO_OPTIONS = Options()
+
+
+def _check_options(options: Options) -> None:
+    for name in ("priority", "timeout_us", "deadline_ns"):
+        if not 0 <= getattr(options, name) < 2**63:
+            raise InvalidArgument(f"'{name}' is out of range")
+    correlation = options.correlation
+    if len(correlation) > 1024 if isinstance(correlation, str) else not 0 <= correlation < 2**64:
+        raise InvalidArgument("the sequence id is out of range")
+
+
+def _check_parameters(parameters: dict[str, Any]) -> None:
+    for key, value in parameters.items():
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            raise InvalidArgument(f"the value of parameter '{key}' is out of range")

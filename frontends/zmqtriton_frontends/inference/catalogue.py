@@ -1,0 +1,273 @@
+"""What a frontend knows of the models: the newest News of each version, and questions about them.
+
+Fed by the gateway from the lifeline. Does no I/O. Texts and codes are Triton's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton_floor.cache_keys import Keys, is_cached
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME
+from zmqtriton_floor.errors import (
+    GIVEN_UP,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    ZmqTritonError,
+)
+from zmqtriton_floor.members import inside
+from zmqtriton_floor.signature import Signature
+from zmqtriton_floor.wire import News
+from zmqtriton_frontends.inference.client_regions import Regions
+from zmqtriton_frontends.inference.load_on_demand import Demand, NotLoaded
+
+#: The answer to a request that comes while the server stops.
+STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
+_READY = "READY"
+#: The reason of a version that somebody unloaded on purpose; it does not make a server unready.
+_UNLOADED = "unloaded"
+
+
+class ModelVersion:
+    """One version of a model, as News told it; replaced as a whole by the next News."""
+
+    def __init__(self, news: News) -> None:
+        self.name = news.model
+        self.version = news.version
+        self.generation = news.generation
+        self.state = news.state
+        self.reason = news.reason
+        self.ready_instances = news.ready_instances
+        #: Its model has a say in whether it is ready.
+        self.is_asked = bool(news.is_asked)
+        #: Requests have it loaded, so it need not be.
+        self.is_on_demand = bool(news.is_on_demand)
+        self.config_text = news.config
+        self.config_proto = news.config_proto
+        self.config: dict[str, Any] = json.loads(news.config) if news.config else {}
+        #: Output -> the names of its classes.
+        self.labels: dict[str, list[str]] = json.loads(news.labels) if news.labels else {}
+        self.signature = Signature(self.config or {"name": news.model})
+        #: What it answers may be kept for those who ask the same.
+        self.is_cached = is_cached(self.config)
+        #: Inputs of requests to it may be looked up: by its own cache, or by that of a member.
+        self.is_hashed = self.is_cached
+        #: Requests to it may be parts of sequences: its own, or a member's.
+        self.has_sequences = has_sequences(self.config)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether requests are taken; they may have to wait for an instance."""
+        return self.state == _READY and self.generation != 0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it has served, and its instances died too often."""
+        return not self.is_loaded and GIVEN_UP in self.reason
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether the server is ready without it."""
+        return self.reason == _UNLOADED or (self.is_on_demand and not self.is_loaded)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether an instance could execute now."""
+        return self.is_loaded and self.ready_instances > 0
+
+
+class Catalogue:
+    """All models by name and version."""
+
+    def __init__(self) -> None:
+        #: The server is ready only while all models are.
+        self.strict_readiness = True
+        #: For requests to models whose answers are kept; None: the server keeps none.
+        self.keys: Keys | None = None
+        #: Who has models loaded for requests; None: only operators load.
+        self.demand: Demand | None = None
+        #: Without it nothing is ready, though requests may be made: they wait.
+        self.has_broker = True
+        #: Clients' shared memory, which requests name as they name models.
+        self.regions = Regions()
+        self._models: dict[str, dict[int, ModelVersion]] = {}
+        #: Those of these that are ensembles, by name and version.
+        self._ensembles: dict[tuple[str, int], ModelVersion] = {}
+        #: The version that an unversioned request gets, kept so that the hot path does one look-up.
+        self._newest: dict[str, ModelVersion] = {}
+
+    def update(self, news: News) -> None:
+        versions = self._models.setdefault(news.model, {})
+        if news.version:
+            version = versions[news.version] = ModelVersion(news)
+            self._ensembles.pop((news.model, news.version), None)
+            if "ensemble_scheduling" in version.config:
+                self._ensembles[news.model, news.version] = version
+        loaded = [v for v in versions.values() if v.is_loaded]
+        if loaded:
+            self._newest[news.model] = max(loaded, key=lambda v: v.version)
+        else:
+            self._newest.pop(news.model, None)
+
+        self._look_into_ensembles()
+
+    def _look_into_ensembles(self) -> None:
+        """What serves has changed, so they may have other members."""
+        for ensemble in self._ensembles.values():
+            configs = list(inside(self._config, ensemble.name, ensemble.version))
+            ensemble.is_hashed = any(map(is_cached, configs))
+            ensemble.has_sequences = any(map(has_sequences, configs))
+
+    def _config(self, name: str, version: int) -> dict[str, Any] | None:
+        newest = self._newest.get(name)
+        found = self._models.get(name, {}).get(version) if version > 0 else newest
+        return found.config if found is not None else None
+
+    def forget(self, name: str) -> None:
+        for key in [key for key in self._ensembles if key[0] == name]:
+            del self._ensembles[key]
+        self._models.pop(name, None)
+        self._newest.pop(name, None)
+
+    def newest(self) -> list[ModelVersion]:
+        """What requests that name no version go to, in the order of the models' names."""
+        return [self._newest[name] for name in sorted(self._newest)]
+
+    def config_of(self, name: str, version: int) -> dict[str, Any]:
+        """Empty for what is not known here."""
+        found = self._models.get(name, {}).get(version)
+        return found.config if found is not None else {}
+
+    def find(self, name: str, version: str = "") -> ModelVersion:
+        """The version that requests to it go to.
+
+        Raises InvalidArgument for an unknown model or a version that is no number, NotFound for an
+        unknown version, Unavailable for one that is not loaded; NotLoaded in place of these where
+        requests have models loaded.
+        """
+        if not version:
+            newest = self._newest.get(name)
+            if newest is not None:
+                return newest
+        try:
+            return self._find(name, version)
+        except ZmqTritonError as error:
+            if self.demand is None or not self._is_on_demand(name):
+                raise
+            raise NotLoaded(error, name, self.demand) from None
+
+    def _find(self, name: str, version: str) -> ModelVersion:
+        if not version:
+            for known in self._known(name).values():
+                if known.is_given_up:
+                    raise Unavailable(known.reason)
+            raise NotFound(f"Request for unknown model: '{name}' has no available versions")
+        found = self._version(name, version)
+        if found.is_given_up:
+            raise Unavailable(found.reason)
+        if not found.is_loaded:
+            raise Unavailable(
+                f"Request for unknown model: '{name}' version {found.version} is not at ready state"
+            )
+        return found
+
+    def _is_on_demand(self, name: str) -> bool:
+        """Nothing of it is loaded, and nobody wanted that."""
+        versions = self._models.get(name, {}).values()
+        return all(v.is_on_demand and not v.is_loaded for v in versions)
+
+    def _known(self, name: str) -> dict[int, ModelVersion]:
+        versions = self._models.get(name)
+        if versions is None:
+            raise InvalidArgument(f"Request for unknown model: '{name}' is not found")
+        return versions
+
+    def _version(self, name: str, version: str) -> ModelVersion:
+        number = parse_version(version)
+        found = self._known(name).get(number)
+        if found is None:
+            raise NotFound(f"Request for unknown model: '{name}' version {number} is not found")
+        return found
+
+    def metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """The metadata extension's answer."""
+        found = self.find(name, version)
+        config = found.config
+        versions = [found.version]
+        if not version:
+            versions = sorted(v.version for v in self._models[name].values() if v.is_loaded)
+        return {
+            "name": name,
+            "versions": [str(v) for v in versions],
+            "platform": config.get("platform") or config.get("backend", ""),
+            "inputs": [_tensor(entry, config) for entry in config.get("input", [])],
+            "outputs": [_tensor(entry, config) for entry in config.get("output", [])],
+        }
+
+    def check_counted(self, name: str, version: str = "") -> None:
+        """Raises, in words of their own, where there are no statistics of it."""
+        number = parse_version(version) if version else 0
+        versions = self._models.get(name)
+        if versions is None:
+            raise InvalidArgument(f"requested model '{name}' is not available")
+        if number and number not in versions:
+            raise InvalidArgument(f"requested model version is not available for model '{name}'")
+
+    def is_model_ready(self, name: str, version: str = "") -> bool:
+        """Raises as find() does for what is unknown; False for what is known and not ready."""
+        if not version:
+            self._known(name)
+            newest = self._newest.get(name)
+            return newest is not None and newest.is_ready and self.has_broker
+        return self._version(name, version).is_ready and self.has_broker
+
+    def asked(self) -> set[int]:
+        """Generations whose models have a say in whether the server is ready."""
+        return {
+            version.generation
+            for versions in self._models.values()
+            for version in versions.values()
+            if version.is_asked and version.is_loaded and self.strict_readiness
+        }
+
+    def is_ready(self) -> bool:
+        """Strict: every version of every model can execute, or was unloaded on purpose."""
+        if not self.has_broker or not self.strict_readiness:
+            return self.has_broker
+        return all(
+            versions and all(v.is_ready or v.may_be_missing for v in versions.values())
+            for versions in self._models.values()
+        )
+
+
+def has_sequences(config: Mapping[str, Any]) -> bool:
+    """Whether requests to a model belong together; each of an iterative one is on its own."""
+    batching = config.get("sequence_batching")
+    return batching is not None and not batching.get("iterative_sequence")
+
+
+def parse_version(version: str) -> int:
+    """A version as clients write it; InvalidArgument where it is no number, or a negative one."""
+    if re.fullmatch("-[0-9]{1,18}", version):
+        raise InvalidArgument(
+            f"invalid model version specified '{version}' , version should be an integral value > 0"
+        )
+    if not re.fullmatch("[0-9]{1,18}", version):
+        raise InvalidArgument(
+            f"failed to get model version from specified version string '{version}', version "
+            "should be an integral value > 0"
+        )
+    return int(version)
+
+
+def _tensor(entry: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    batch = [-1] if config.get("max_batch_size", 0) else []
+    return {
+        "name": entry["name"],
+        "datatype": BY_CONFIG_NAME[entry["data_type"]].name,
+        "shape": batch + list(entry["dims"]),
+    }

@@ -1,0 +1,262 @@
+"""Clients' shared memory in a frontend: inputs are read from it, outputs are written into it.
+
+Large inputs are read when there is a place for them, straight to where their stub maps them.
+
+The supervisor has opened and checked each region; the gateway adds and removes them as it is told.
+Nothing here is mapped, so that a client that cuts its memory short gets an error and cannot crash
+the process. A region stays open as long as a request holds a claim on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import INLINE_BYTES
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound
+from zmqtriton_floor.mappings import REGIONS_FROM
+from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
+
+#: The largest element, and what processors copy at a time.
+_ALIGNMENT = 64
+#: A small request could otherwise have any amount of memory filled.
+MAX_READ_BYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a request says that a tensor lies; stands for the data until they are read."""
+
+    region: str
+    offset: int
+    size: int
+
+
+#: Of a request without outputs in shared memory.
+NO_PLACES: Mapping[str, Place] = {}
+
+
+@dataclass
+class _Region:
+    number: int
+    name: str
+    descriptor: int
+    offset: int
+    size: int
+    claims: int = 0
+    is_leaving: bool = False
+
+    def position(self, place: Place) -> int:
+        """Of a place within the file. Raises InvalidArgument for one beyond the region."""
+        is_beyond = place.offset >= self.size if place.size else place.offset > self.size
+        if is_beyond:
+            raise InvalidArgument(f"Invalid offset for shared memory region: '{self.name}'")
+        if place.size > self.size - place.offset:
+            raise InvalidArgument(
+                f"Invalid offset + byte size for shared memory region: '{self.name}'"
+            )
+        return self.offset + place.offset
+
+    def read(self, position: int, view: memoryview) -> None:
+        """Fills the view. Raises InvalidArgument where there is less than that."""
+        while view:
+            count = os.preadv(self.descriptor, [view], position)
+            if not count:
+                raise self._cut_short()
+            view, position = view[count:], position + count
+
+    def write(self, place: Place, data: Any) -> None:
+        view = memoryview(data)
+        position = self.position(place)
+        # Writing behind its end would make the file larger again.
+        if position + len(view) > os.fstat(self.descriptor).st_size:
+            raise self._cut_short()
+        try:
+            while view:
+                written = os.pwrite(self.descriptor, view, position)
+                view = view[written:]
+                position += written
+        except OSError as error:
+            raise InternalError(
+                f"cannot write to shared memory region '{self.name}': {error.strerror}"
+            ) from None
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+        self.descriptor = -1
+
+    def _cut_short(self) -> InvalidArgument:
+        return InvalidArgument(
+            f"shared memory region '{self.name}' is smaller than when it was registered"
+        )
+
+
+class Regions:
+    """Those that the supervisor has told of, by name."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, _Region] = {}
+        self._by_number: dict[int, _Region] = {}
+        #: Called with the number of a removed region when the last claim on it is given back.
+        self.on_left: Callable[[int], None] = lambda number: None
+
+    # ---------------------------------------------------------- told by the gateway
+
+    def add(self, message: wire.Region, descriptor: int) -> None:
+        """The descriptor is this object's from now on."""
+        number, name, offset, size = message
+        region = _Region(number, name, descriptor, offset, size)
+        self._by_number[number] = self._by_name[name] = region
+
+    def remove(self, number: int) -> None:
+        region = self._by_number.get(number)
+        if region is None:
+            self.on_left(number)
+            return
+        if self._by_name.get(region.name) is region:
+            del self._by_name[region.name]
+        region.is_leaving = True
+        self._close_unused(region)
+
+    def close(self) -> None:
+        """All of them, in use or not."""
+        for region in self._by_number.values():
+            region.close()
+        self._by_number.clear()
+        self._by_name.clear()
+
+    def _close_unused(self, region: _Region) -> None:
+        if region.is_leaving and not region.claims and region.number in self._by_number:
+            del self._by_number[region.number]
+            region.close()
+            self.on_left(region.number)
+
+    # ----------------------------------------------------------------- for requests
+
+    def fill(self, body: RequestBody) -> RequestBody:
+        """The body with the data of inputs that lie in regions, or Contents for large ones. Raises
+        NotFound for an unknown region, InvalidArgument for what is not within it."""
+        inputs = body.inputs
+        total = sum(t.data.size for t in inputs if type(t.data) is Place)
+        if total > MAX_READ_BYTES:
+            raise InvalidArgument(
+                f"inputs in shared memory of {total} bytes exceed the maximum of {MAX_READ_BYTES}"
+            )
+        return body._replace(inputs=[self._filled(tensor) for tensor in inputs])
+
+    def _filled(self, tensor: Tensor) -> Tensor:
+        place = tensor.data
+        if type(place) is not Place:
+            return tensor
+        region = self._find(place.region)
+        contents = Contents(region, region.position(place), place.size, self._close_unused)
+        # Strings are looked into before they are sent.
+        is_later = place.size > INLINE_BYTES and tensor.datatype != BYTES
+        return tensor._replace(data=contents if is_later else contents.read())
+
+    def claim(self, places: Mapping[str, Place]) -> Claim:
+        """Holds what outputs will be written to; raises as `fill` does. To be used with `with`."""
+        found = {}
+        for output, place in places.items():
+            region = self._find(place.region)
+            region.position(place)
+            found[output] = (region, place)
+        return Claim(found, self._close_unused)
+
+    def _find(self, name: str) -> _Region:
+        region = self._by_name.get(name)
+        if region is None:
+            raise _not_found(name)
+        return region
+
+
+def _not_found(name: str) -> NotFound:
+    return NotFound(f"Unable to find shared memory region: '{name}'")
+
+
+class Contents:
+    """Bytes of a region that are still to be read; a tensor's data until then. To be used with
+    `with`: meanwhile the region stays."""
+
+    def __init__(
+        self, region: _Region, position: int, size: int, released: Callable[[_Region], None]
+    ) -> None:
+        self._region = region
+        self._position = position
+        self._size = size
+        self._released = released
+
+    def __len__(self) -> int:
+        return self._size
+
+    def lent(self, owner: int, block: int) -> Reference | None:
+        """For who may map it; None where numpy would have to look at elements across words."""
+        segment = REGIONS_FROM + self._region.number
+        is_aligned = self._position % _ALIGNMENT == 0
+        return Reference(owner, segment, block, self._position, self._size) if is_aligned else None
+
+    def read(self) -> bytearray:
+        data = bytearray(self._size)
+        self.read_into(memoryview(data))
+        return data
+
+    def read_into(self, view: memoryview) -> None:
+        """Raises InvalidArgument where the client has cut its memory short."""
+        self._region.read(self._position, view)
+
+    def __enter__(self) -> Contents:
+        if self._region.descriptor < 0:
+            raise _not_found(self._region.name)
+        self._region.claims += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._region.claims -= 1
+        self._released(self._region)
+
+
+class Claim:
+    """Regions that one request writes its outputs to."""
+
+    def __init__(
+        self, places: dict[str, tuple[_Region, Place]], released: Callable[[_Region], None]
+    ) -> None:
+        self._places = places
+        self._released = released
+        for region, _ in places.values():
+            region.claims += 1
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """To be called once, where this is not used with `with`."""
+        for region, _ in self._places.values():
+            region.claims -= 1
+            self._released(region)
+
+    def store(self, response: ResponseBody) -> ResponseBody:
+        """Writes the outputs to their places; the response keeps them without data. Raises
+        InternalError where there is too little room."""
+        return response._replace(outputs=[self._store(tensor) for tensor in response.outputs])
+
+    def _store(self, tensor: Tensor) -> Tensor:
+        found = self._places.get(tensor.name)
+        if found is None:
+            return tensor
+        region, place = found
+        size = len(tensor.data)
+        if size > place.size:
+            raise InternalError(
+                f"shared memory size specified with the request for output '{tensor.name}' "
+                f"({place.size} bytes) should be at least {size} bytes to hold the results"
+            )
+        region.write(place, tensor.data)
+        return tensor._replace(data=b"")

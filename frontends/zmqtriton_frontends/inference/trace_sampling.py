@@ -1,0 +1,152 @@
+"""Which requests are traced, and what a frontend knows of those: when they came and were answered.
+
+Asked by whoever has checked a request, over either protocol. A request that is not traced costs the
+look at `is_on`. What is known goes to the process that keeps traces, and is lost rather than waited
+for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from zmqtriton_floor import spans, wire
+from zmqtriton_floor.spans import Sender
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.request_trace import Trace, now_ns
+
+#: A traceparent whose span is to be the parent; later versions may add to it.
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?![0-9a-f])"
+)
+#: What other systems keep with a trace, as W3C writes it; spaces around its commas do no harm.
+_MEMBER = r"[a-z0-9][a-z0-9_\-*/@]{0,255}=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}"
+_TRACESTATE = re.compile(rf"{_MEMBER}(,[ \t]*{_MEMBER}){{0,31}}")
+_MOST_STATE = 512
+
+
+class Parent(NamedTuple):
+    """What a client says of the span that it has begun."""
+
+    traceparent: str
+    tracestate: str = ""
+
+
+class _Choice(NamedTuple):
+    """The settings of one model, or of all others."""
+
+    #: What its traces are counted under, by all frontends.
+    name: str
+    is_on: bool
+    flags: int
+    rate: int
+    most: int
+    log_frequency: int
+
+
+class Traces:
+    def __init__(self) -> None:
+        #: Whether any request may be.
+        self.is_on = False
+        self._is_given = False
+        self._choices: dict[str, _Choice] = {}
+        self._seen: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+        self._sender = Sender("")
+
+    def begin(self, directory: str, settings: dict[str, Any]) -> None:
+        self._sender = Sender(directory)
+        self.change(settings.get("tracing", {}))
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """What holds from now on, as wire.Tracing has it."""
+        self._is_given = settings.get("mode") == "opentelemetry"
+        self._choices = {
+            model: _choice(model, said, has_tensors=not self._is_given)
+            for model, said in settings.get("of", {}).items()
+        }
+        self.is_on = any(choice.is_on for choice in self._choices.values())
+        names = {choice.name for choice in self._choices.values()}
+        self._seen = {name: self._seen.get(name, 0) for name in names}
+        self._taken = {name: self._taken.get(name, 0) for name in names}
+
+    def end(self) -> None:
+        """When all is answered: what was told arrives."""
+        self._sender.close()
+
+    def follow(
+        self, checked: CheckedRequest, parent: Parent | None, received: tuple[str, int]
+    ) -> CheckedRequest:
+        """To be asked only while is_on: the request as it shall be sent. `received` is the name of
+        what has been received, and when that began."""
+        model = checked.model
+        choice = self._choices.get(model.name) or self._choices.get("")
+        if choice is None or not choice.is_on:
+            return checked
+        above = self._given(parent)
+        if above:
+            context = spans.among(above)
+        elif self._is_due(choice):
+            self._taken[choice.name] += 1
+            context = spans.new()
+        else:
+            return checked
+        told = {
+            "root": choice.name,
+            "count": -1 if above else choice.most,
+            "log_frequency": choice.log_frequency,
+            "parent": spans.span_of(above),
+            "model": model.name,
+            "version": model.version,
+            "request_id": checked.body.request_id,
+            "marks": [(f"{received[0]}_START", received[1]), (f"{received[0]}_END", now_ns())],
+        }
+        options = checked.options._replace(flags=checked.options.flags | choice.flags)
+        return checked._replace(options=options, trace=Trace(self._sender, context, told))
+
+    def _given(self, parent: Parent | None) -> str:
+        """The name of the client's span; "" where there is none that counts."""
+        if parent is None or not self._is_given:
+            return ""
+        found = _TRACEPARENT.match(parent.traceparent)
+        if found is None:
+            return ""
+        return spans.named(found[0], _state(parent.tracestate))
+
+    def _is_due(self, choice: _Choice) -> bool:
+        if not choice.rate or 0 <= choice.most <= self._taken[choice.name]:
+            return False
+        self._seen[choice.name] += 1
+        return self._seen[choice.name] % choice.rate == 0
+
+
+def parent_in_headers(header: Callable[[bytes], str | None]) -> Parent | None:
+    """What HTTP's headers say; one that was sent twice has a comma in it."""
+    traceparent = header(b"traceparent")
+    return None if traceparent is None else Parent(traceparent, header(b"tracestate") or "")
+
+
+def parent_in_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> Parent | None:
+    """What gRPC's metadata say."""
+    found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
+    for name, value in metadata:
+        if name in found and isinstance(value, str):
+            found[name].append(value)
+    if len(found["traceparent"]) != 1:
+        return None
+    return Parent(found["traceparent"][0], ",".join(found["tracestate"]))
+
+
+def _state(text: str) -> str:
+    """Nothing where it is wrong, which must not cost the trace."""
+    state = text.strip(" \t")
+    return state if len(state) <= _MOST_STATE and _TRACESTATE.fullmatch(state) else ""
+
+
+def _choice(model: str, said: dict[str, Any], *, has_tensors: bool) -> _Choice:
+    name = json.dumps([model, *said["changes"]])
+    flags = wire.TRACE_TENSORS if has_tensors and "TENSORS" in said["levels"] else 0
+    numbers = said["rate"], said["count"], said["log_frequency"]
+    return _Choice(name, bool(said["levels"]), flags, *numbers)

@@ -1,0 +1,53 @@
+"""What clients ask, told in the log where verbose lines are wanted, in Triton's words.
+
+Called by the HTTP frontend for each request, and by admission.py for each inference. Costs one look
+at the level otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+#: As the library of HTTP numbers them that Triton uses.
+_METHODS = {
+    **{"GET": 0, "HEAD": 1, "POST": 2, "PUT": 3, "DELETE": 4, "MKCOL": 5, "COPY": 6, "MOVE": 7},
+    **{"OPTIONS": 8, "PROPFIND": 9, "PROPPATCH": 10, "LOCK": 11, "UNLOCK": 12, "TRACE": 13},
+    **{"CONNECT": 14, "PATCH": 15},
+}
+_UNKNOWN = 16
+
+
+def came(method: str, path: str) -> None:
+    """A request over HTTP."""
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
+
+
+def came_to_infer(model: str, version: str) -> None:
+    """The same, of which only the target was kept."""
+    if _log.isEnabledFor(logging.DEBUG):
+        middle = f"/versions/{version}" if version else ""
+        came("POST", f"/v2/models/{model}{middle}/infer")
+
+
+def admitted(own_id: str) -> None:
+    """An inference that fits its model; the id is the client's."""
+    if _log.isEnabledFor(logging.DEBUG):
+        whose = own_id or "<id_unknown>"
+        _log.debug("[request id: %s] Setting state from INITIALIZED to INITIALIZED", whose)
+        _log.debug("[request id: %s] Setting state from INITIALIZED to PENDING", whose)
+
+
+def telling(app: Any) -> Any:
+    """The same ASGI application, with a line for each request."""
+
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            raw = scope.get("raw_path") or scope["path"].encode()
+            came(scope["method"], raw.decode("latin-1"))
+        await app(scope, receive, send)
+
+    return told

@@ -1,0 +1,1 @@
+"""Where the tensors of requests and responses lie, and how they come there."""

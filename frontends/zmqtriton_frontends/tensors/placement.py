@@ -1,0 +1,94 @@
+"""Where a request's large tensors go: into this process's arena, unless they lie there already.
+
+Used by payload.py, which has the memory made where there is too little. Sends nothing, and waits
+for nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack
+from typing import Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena
+from zmqtriton_floor.cache_keys import Keys
+from zmqtriton_floor.wire import Reference, RequestBody
+from zmqtriton_frontends.inference.client_regions import Contents
+from zmqtriton_frontends.tensors.trusted_regions import Lending
+
+_WORD_BYTES = 8
+
+
+class Placement:
+    """A body for stubs, with references in place of large tensors."""
+
+    def __init__(self, arena: Arena, lending: Lending, keys: Keys | None) -> None:
+        """keys: where the answer is to be found again."""
+        self._arena = arena
+        self._lending = lending
+        self._keys = keys
+        self.body: RequestBody
+        self.cache_key = b""
+        #: What of the arena it refers to.
+        self.blocks: list[int] = []
+        #: What it refers to of clients'.
+        self.lent = ExitStack()
+
+    def place(self, body: RequestBody) -> Generator[int, Allocation, None]:
+        """Asks for so many bytes where the arena has no room. Takes all back if this raises, or is
+        closed before its end."""
+        with ExitStack() as regions:
+            for tensor in body.inputs:  # all of them, before anything is waited for
+                if type(tensor.data) is Contents:
+                    regions.enter_context(tensor.data)
+            try:
+                yield from self._place(body)
+            except BaseException:
+                self.take_back()
+                raise
+
+    def take_back(self) -> None:
+        """Nobody is to read it."""
+        self._arena.free(self.blocks)
+        self.lent.close()
+
+    def _place(self, body: RequestBody) -> Generator[int, Allocation, None]:
+        keys = self._keys
+        inputs: list[wire.Tensor] = []
+        parts: list[bytes] = []
+        for tensor in body.inputs:
+            data = tensor.data
+            if len(data) > INLINE_BYTES:
+                # What is to be found again must not be a client's, which may change it.
+                reference = self._lending.lend(data, self.lent) if keys is None else None
+                reference = reference or self._locate(data)
+                if reference is None:
+                    room = self._arena.allocate(len(data)) or (yield len(data))
+                    reference, data = self._put(data, room)
+                tensor = tensor._replace(data=reference)
+            if keys is not None:
+                tensor, part = keys.marked(tensor, data)
+                parts.append(part)
+            inputs.append(tensor)
+        self.body = body._replace(inputs=inputs)
+        if keys is not None:
+            self.cache_key = keys.of_parts(body.outputs, parts)
+
+    def _locate(self, data: Any) -> Reference | None:
+        """Where it lies in the arena, if models can have it there: they expect their arrays where
+        numbers of any size may begin."""
+        reference = self._arena.locate(data) if type(data) is memoryview else None
+        if reference is None or reference.offset % _WORD_BYTES:
+            return None
+        self._arena.lease([reference.block])
+        self.blocks.append(reference.block)
+        return reference
+
+    def _put(self, data: Any, room: Allocation) -> tuple[Reference, memoryview]:
+        self.blocks.append(room.reference.block)
+        if type(data) is Contents:
+            data.read_into(room.view)
+        else:
+            room.view[:] = data
+        return room.reference, room.view

@@ -1,0 +1,42 @@
+"""Clients' regions that stubs map themselves, where the operator trusts (--trust-client-shm).
+
+Used by payload.py. A region stays registered until the requests that refer to it are answered. What
+a client cuts short kills the stub that reads it, and no other process: frontends never map it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from zmqtriton_floor.wire import Reference
+from zmqtriton_frontends.inference.client_regions import Contents
+
+
+class Lending:
+    def __init__(self, owner: int, settings: dict[str, Any]) -> None:
+        """`owner` is the serial of this process."""
+        self._owner = owner
+        self._is_trusting = bool(settings.get("trust_client_shm"))
+        #: By the ids of requests.
+        self._claims: dict[int, ExitStack] = {}
+        self._last = 0
+
+    def lend(self, data: Any, claims: ExitStack) -> Reference | None:
+        """The region of these data enters the claims; None where they are to be copied."""
+        if not self._is_trusting or type(data) is not Contents:
+            return None
+        self._last += 1
+        reference = data.lent(self._owner, self._last)
+        if reference is not None:
+            claims.enter_context(data)
+        return reference
+
+    def asked(self, own_id: int, claims: ExitStack) -> None:
+        """The claims last until answered()."""
+        if self._is_trusting:
+            self._claims[own_id] = claims.pop_all()
+
+    def answered(self, own_id: int) -> None:
+        if own_id in self._claims:
+            self._claims.pop(own_id).close()

@@ -1,0 +1,1 @@
+"""What models see: the classes and functions of triton_python_backend_utils."""

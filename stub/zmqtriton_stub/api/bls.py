@@ -1,0 +1,274 @@
+"""Models that ask other models: what InferenceRequest's exec and async_exec do, and their result.
+
+Turns requests into what bls_client.py sends, and replies into responses. An error of the other
+model, of the broker or of the request itself becomes a response with an error, never an exception.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BYTES
+from zmqtriton_floor.errors import InternalError, InvalidArgument, ProtocolError, ZmqTritonError
+from zmqtriton_floor.signature import batch_key
+from zmqtriton_stub import instance
+from zmqtriton_stub.api.errors import ErrorCode, TritonError, TritonModelException
+from zmqtriton_stub.api.inference import (
+    TRITONSERVER_MEMORY_GPU,
+    InferenceRequest,
+    InferenceResponse,
+    MemoryType,
+    PreferredMemory,
+)
+from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.api.tensor import received as received_tensor
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.tensor_forwarding import check_placed
+
+if TYPE_CHECKING:
+    from asyncio import Future
+
+    from zmqtriton_stub.broker.bls_call import Answered, Question
+    from zmqtriton_stub.broker.bls_client import Asker
+    from zmqtriton_stub.memory.tensor_memory import Memory
+
+
+class ResponseIterator:
+    """The responses to one request, as they come; after the last, an iteration starts over.
+
+    The last one may be empty, where a decoupled model has said FINAL without a response.
+    """
+
+    def __init__(
+        self, asker: Asker, question: Question, preferred: PreferredMemory | None = None
+    ) -> None:
+        self._asker = asker
+        self._question = question
+        self._preferred = preferred
+        #: One thread at a time takes the next.
+        self._lock = threading.Lock()
+        self._responses: list[InferenceResponse] = []
+        self._position = 0
+        self._is_finished = False
+
+    def __iter__(self) -> ResponseIterator:
+        if self._is_finished and self._position >= len(self._responses):
+            self._position = 0
+        return self
+
+    def __next__(self) -> InferenceResponse:
+        with self._lock:
+            if self._position >= len(self._responses):
+                if self._is_finished:
+                    raise StopIteration("Iteration is done for the responses.")
+                reply = self._asker.wait(self._question)
+                self._is_finished = bool(reply[0].flags & wire.FINAL)
+                self._responses.append(_response(reply, self._preferred))
+            response = self._responses[self._position]
+            self._position += 1
+            return response
+
+    def cancel(self) -> None:
+        """Tells the other model that nobody wants the rest."""
+        self._asker.cancel(self._question)
+
+    def __del__(self) -> None:
+        # Fire and forget is allowed: the other model goes on.
+        self._asker.drop(self._question)
+
+
+def ask(request: InferenceRequest) -> InferenceResponse:
+    """Blocks until the one response is there."""
+    asker = _asker()
+    # Whoever waits in the main thread executes nothing meanwhile.
+    is_main = threading.current_thread() is threading.main_thread()
+    flags = wire.ONE_RESPONSE | wire.WAITS if is_main else wire.ONE_RESPONSE
+    answered = asker.wait(_ask(asker, request, flags))
+    return _only_response(answered, request._preferred_memory)
+
+
+def ask_stream(request: InferenceRequest) -> ResponseIterator:
+    asker = _asker()
+    return ResponseIterator(asker, _ask(asker, request, 0), request._preferred_memory)
+
+
+def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
+    """The request is sent now; the future gets the response or, of a stream, the iterator when
+    its first response is there. Raises RuntimeError where no event loop runs."""
+    import asyncio  # most models do without, and it takes long to import
+
+    loop = asyncio.get_running_loop()
+    asker = _asker()
+    future: Future[Any] = loop.create_future()
+    preferred = request._preferred_memory
+
+    def settle(question: Question) -> None:
+        if future.done():
+            return
+        if is_stream:
+            future.set_result(ResponseIterator(asker, question, preferred))
+        else:
+            answered = question.inbox.get()
+            assert answered is not None  # no thread waits for it
+            future.set_result(_only_response(answered, preferred))
+
+    def notify(question: Question) -> None:
+        question.notify = None
+        if asyncio._get_running_loop() is loop:
+            settle(question)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(settle, question)
+
+    question = _ask(asker, request, 0 if is_stream else wire.ONE_RESPONSE, notify)
+
+    def end(_: Future[Any]) -> None:
+        asker.unwatch(loop)
+        asker.waiting.futures.pop(future, None)
+        if future.cancelled():
+            asker.cancel(question)
+            asker.drop(question)
+
+    if not future.done():
+        asker.watch(loop)
+        asker.waiting.futures[future] = question
+        future.add_done_callback(end)
+    return future
+
+
+def _asker() -> Asker:
+    current = instance.current
+    if current is None or current.asker is None:
+        raise TritonModelException("BLS is only supported during the 'execute' function.")
+    return current.asker
+
+
+def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
+    inputs = [packed(tensor) for tensor in request._inputs]
+    if _takes_gpu(request._preferred_memory):
+        flags |= wire.ON_GPU
+    blocks: list[wire.Block] = []
+    held: list[Any] = []
+    #: Others', which this model was given with a request of its own.
+    borrowed: list[wire.Block] = []
+    memory = _memory()
+    try:
+        row = _row(request, inputs, flags)
+        placing = 0
+        if memory is not None:
+            passing, placing = memory.passing, _placing(memory, request, inputs)
+            inputs, blocks = memory.place(
+                inputs, lambda data: passing.to_model(data, held, borrowed), placing
+            )
+            if any(type(tensor.data) is wire.Reference for tensor in inputs):
+                row = row._replace(flags=row.flags | wire.PLACED)
+        body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
+        if placing & wire.HASHED and memory is not None and memory.keys is not None:
+            row = row._replace(cache_key=memory.keys.of_placed(body))
+        data = wire.encode_body(body)
+    except (ZmqTritonError, OverflowError, ValueError) as error:
+        if memory is not None:
+            memory.answered(blocks + borrowed)
+        if not isinstance(error, ZmqTritonError):
+            error = InvalidArgument(str(error))
+        return asker.refused(error, notify)
+    return asker.ask(row, data, blocks + borrowed, notify, held)
+
+
+def _takes_gpu(preferred: PreferredMemory | None) -> bool:
+    """Whether the outputs may stay on a GPU. Models that know nothing of GPUs get theirs on the
+    CPU, unless they prefer something."""
+    if preferred is None or preferred.memory_type is MemoryType.DEFAULT:
+        return instance.current is not None and instance.current.takes_gpu
+    return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
+
+
+def _placing(memory: Memory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
+    """ON_GPU where some of the inputs lie on one and the other model takes them so; HASHED where
+    none does, as it would have to be copied, and somebody may know the answer."""
+    target = request._model_name, request._model_version
+    for row in inputs:
+        if type(row.data) is gpu.Span:
+            return wire.ON_GPU if memory.takes_gpu(*target) else 0
+    return wire.HASHED if memory.is_hashed(*target) else 0
+
+
+def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
+    """The tensor where it was preferred; strings, and all without a GPU, stay on the CPU."""
+    data = row.data
+    if type(data) is gpu.Span:
+        return row if data.gpu == number else row._replace(data=gpu.copied(data, number))
+    if row.datatype == BYTES or not len(data) or not gpu.is_usable():
+        return row
+    return row._replace(data=gpu.uploaded(number, data))
+
+
+def _memory() -> Memory | None:
+    return None if instance.current is None else instance.current.memory
+
+
+def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wire.Request:
+    # What the other model takes for a batch we cannot know, so this says what it would be if the
+    # first dimension were one. The broker takes it back where the model has none.
+    shape = inputs[0].shape if inputs else []
+    trace = request._trace
+    if trace is not None and trace._parent:
+        flags |= trace._flags
+    row = wire.Request(
+        0,
+        0,
+        request._model_name,
+        request._model_version,
+        request._flags & (wire.SEQUENCE_START | wire.SEQUENCE_END) | flags,
+        0,
+        request._timeout,
+        0,
+        shape[0] if shape else 0,
+        batch_key(inputs, 1),
+        request._correlation_id,
+        trace=trace._parent if trace is not None else "",
+    )
+    try:
+        # A message that does not decode is dropped by the broker, and nobody would answer.
+        wire.FORMS["Request"].read([*row])
+    except ProtocolError as error:
+        raise InvalidArgument(f"the request cannot be sent: {error.text}") from None
+    return row
+
+
+def _only_response(answered: Answered, preferred: PreferredMemory | None) -> InferenceResponse:
+    row, body = answered
+    if not row.code and not body:
+        return _failure(InternalError.number, "Unexpected empty response.")
+    return _response(answered, preferred)
+
+
+def _response(answered: Answered, preferred: PreferredMemory | None) -> InferenceResponse:
+    row, body = answered
+    if row.code:
+        return _failure(row.code, row.text)
+    if not body:
+        return InferenceResponse()
+    memory = _memory()
+    try:
+        parameters, outputs = wire.decode_response(body)
+        if memory is not None:
+            check_placed(outputs, row.flags)
+            outputs, _ = memory.open(outputs, is_leased=True, takes_gpu=True)
+        if preferred is not None and preferred.memory_type is TRITONSERVER_MEMORY_GPU:
+            outputs = [_on_gpu(row, preferred.device_id) for row in outputs]
+    except ZmqTritonError as error:
+        return _failure(error.number, error.text)
+    finally:
+        if instance.current is not None and instance.current.asker is not None:
+            instance.current.asker.opened(row)
+    response = InferenceResponse([received_tensor(tensor) for tensor in outputs])
+    response._parameters = parameters
+    return response
+
+
+def _failure(number: int, text: str) -> InferenceResponse:
+    known = any(code.number == number for code in ErrorCode)
+    code = ErrorCode(number - 1) if known else ErrorCode.INTERNAL
+    return InferenceResponse(error=TritonError(text, code))

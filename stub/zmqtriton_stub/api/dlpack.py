@@ -1,0 +1,324 @@
+"""Tensors as DLPack capsules and back, without a copy, in Python alone; for tensor.py.
+
+What is given away is given by numpy and renamed to its true datatype: whoever takes it may delete
+it amid an exception or at exit, where functions of C may run and ours may not. A numpy older than
+1.22 gives nothing; there a capsule owns a copy. What is taken is read here, since numpy refuses
+bfloat16. What is on a GPU is asked for and given away by the driver of gpu.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, List, NamedTuple, Sequence
+
+import numpy as np
+
+from zmqtriton_floor.datatypes import BF16, BY_NAME, BY_NUMBER, BYTES, DATATYPES, count_elements
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.gpu import Span
+
+CPU = 1
+GPU = 2
+CUDA_HOST = 3
+#: Memory of a GPU, as CUDA's own and as its unified memory.
+_ON_GPU = (GPU, 13)
+
+_UNSUPPORTED = (
+    "Provided tensor is not supported. Tensor must be a DLPack capsule         or have "
+    "`__dlpack__` and `__dlpack_device__` attributes"
+)
+_NOT_CONTIGUOUS = (
+    "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order "
+    "are supported."
+)
+
+_READ_ONLY = 1
+#: What DLPack calls the kinds of numpy's dtypes.
+_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+_BOOL = BY_NAME["BOOL"].number
+#: The datatypes that a model gives under another one: the code that they are to have.
+_DISGUISED = {BF16: 4, _BOOL: _CODES["b"]}
+
+
+#: By code and bits: our number, and the dtype of the array.
+_DATATYPES: dict[tuple[int, int], tuple[int, Any]] = {
+    (_CODES[np.dtype(d.numpy).kind], d.size * 8): (d.number, np.dtype(d.numpy))
+    for d in DATATYPES
+    if d.numpy is not None and d.number != BYTES
+}
+_DATATYPES[_DISGUISED[BF16], 16] = (BF16, np.dtype(np.uint16))
+
+
+class _Datatype(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("datatype", _Datatype),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _Managed(ctypes.Structure):
+    """What a capsule points at."""
+
+    _fields_ = (
+        ("tensor", _Tensor),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+class _Versioned(ctypes.Structure):
+    """What it points at since DLPack 1.0."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+class _Kind(NamedTuple):
+    """One of the two forms that capsules have."""
+
+    name: bytes
+    used_name: Any
+    structure: Any
+
+
+def _forever(text: bytes) -> Any:
+    """A name for capsules, which may be looked at when this module is gone."""
+    buffer = ctypes.create_string_buffer(text)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(buffer))
+    return buffer
+
+
+_KINDS = (
+    _Kind(b"dltensor", _forever(b"used_dltensor"), _Managed),
+    _Kind(b"dltensor_versioned", _forever(b"used_dltensor_versioned"), _Versioned),
+)
+_NAME = _forever(b"dltensor")
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    # Not pythonapi.name: others in this process may declare that differently.
+    prototype = ctypes.PYFUNCTYPE(result, *arguments)
+    return prototype((name, ctypes.pythonapi))
+
+
+_is_valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_pointer = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+_rename = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+_new = _function(
+    "PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
+
+
+class Taken(NamedTuple):
+    """What was in a capsule. The array is one of uint16 if the datatype is BF16, and a Span if it
+    lies on a GPU."""
+
+    datatype: int
+    array: Any
+    shape: List[int]
+
+
+class _Owner:
+    """Memory of another library as numpy wants it described, and its owner here: numpy keeps this
+    for as long as an array is over it."""
+
+    def __init__(self, managed: Any) -> None:
+        self._address = ctypes.addressof(managed)
+        # Looked up now: at exit there is nobody to ask.
+        self._delete = _DELETER(managed.deleter) if managed.deleter else None
+        self.__array_interface__: dict[str, Any] = {}
+
+    def __del__(self) -> None:
+        if self._delete is not None:
+            self._delete(self._address)
+
+
+def take(source: Any) -> Taken:
+    """The tensor of a capsule, or of an object that makes one; TritonModelException if it cannot
+    be had."""
+    if type(source).__name__ != "PyCapsule":
+        if not (hasattr(source, "__dlpack__") and hasattr(source, "__dlpack_device__")):
+            raise TritonModelException(_UNSUPPORTED)
+        device, number = map(int, source.__dlpack_device__())
+        _check_device(device)
+        source = _driver().ask(source, number) if device in _ON_GPU else _ask(source)
+    elif _is_on_gpu(source):
+        # Who has made it is not here to be asked what is still being written.
+        _driver().settle(_tensor_of(source).device_id)
+    kind = _kind_of(source)
+    managed = kind.structure.from_address(_pointer(source, kind.name))
+    tensor = managed.tensor
+    _check_device(tensor.device_type)
+    shape = tensor.shape[: tensor.ndim] if tensor.ndim else []
+    _check_order(shape, tensor.strides[: tensor.ndim] if tensor.strides else None)
+    datatype, dtype = _datatype(tensor.datatype)
+    # From here on it is ours to delete.
+    _rename(source, ctypes.addressof(kind.used_name))
+    owner = _Owner(managed)
+    if not count_elements(shape):
+        return Taken(datatype, np.empty(shape, dtype), shape)
+    address = (tensor.data or 0) + tensor.byte_offset
+    if tensor.device_type in _ON_GPU:
+        size = count_elements(shape) * dtype.itemsize
+        return Taken(datatype, Span(tensor.device_id, address, size, owner), shape)
+    is_read_only = kind.structure is _Versioned and bool(managed.flags & _READ_ONLY)
+    owner.__array_interface__ = {
+        "version": 3,
+        "typestr": dtype.str,
+        "shape": tuple(shape),
+        "data": (address, is_read_only),
+    }
+    return Taken(datatype, np.asarray(owner), shape)
+
+
+def _tensor_of(capsule: Any) -> Any:
+    kind = _kind_of(capsule)
+    return kind.structure.from_address(_pointer(capsule, kind.name)).tensor
+
+
+def _is_on_gpu(capsule: Any) -> bool:
+    return _tensor_of(capsule).device_type in _ON_GPU
+
+
+def _driver() -> gpu.Driver:
+    try:
+        return gpu.driver()
+    except Unavailable as error:
+        raise TritonModelException(
+            "DLPack tensor is stored in GPU, which this model instance has no access to "
+            f"({error.text}). Copy it to the CPU first."
+        ) from None
+
+
+def _ask(source: Any) -> Any:
+    try:
+        return source.__dlpack__()
+    except BufferError:
+        # Only the newer form can say that it must not be written to.
+        try:
+            return source.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            pass
+        raise
+
+
+def _kind_of(capsule: Any) -> _Kind:
+    if type(capsule).__name__ != "PyCapsule":
+        raise TritonModelException(_UNSUPPORTED)
+    for kind in _KINDS:
+        if _is_valid(capsule, kind.name):
+            return kind
+    raise TritonModelException(
+        "Provided tensor is not supported. The DLPack capsule has been used already, or holds "
+        "something else."
+    )
+
+
+def _check_device(device_type: int) -> None:
+    if device_type not in (CPU, CUDA_HOST, *_ON_GPU):
+        raise TritonModelException(f"DLDevice type {device_type} is not support by Python backend.")
+
+
+def _check_order(shape: Sequence[int], strides: Sequence[int] | None) -> None:
+    """What a stride is counts only where there is a next element."""
+    if strides is None or 0 in shape:
+        return
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size != 1 and stride != expected:
+            raise TritonModelException(_NOT_CONTIGUOUS)
+        expected *= size
+
+
+def _datatype(datatype: _Datatype) -> tuple[int, Any]:
+    """Ours, and the dtype of the array."""
+    known = _DATATYPES.get((datatype.code, datatype.bits))
+    if known is None or datatype.lanes != 1:
+        raise TritonModelException(
+            f"DLPack data type is not supported (code {datatype.code}, {datatype.bits} bits, "
+            f"{datatype.lanes} lanes)."
+        )
+    return known
+
+
+def give(array: Any, datatype: int, max_version: Any = None) -> Any:
+    """A capsule over a writeable array, which it keeps alive; BF16 comes as uint16."""
+    if datatype == _BOOL:
+        array = array.view(np.uint8)  # old numpys have no word for it
+    if hasattr(array, "__dlpack__"):
+        capsule = _give_shared(array, max_version)
+    else:
+        capsule = _give_copy(array)
+    return _unmasked(capsule, datatype)
+
+
+def give_span(span: Span, datatype: int, shape: Sequence[int], max_version: Any = None) -> Any:
+    """The same over memory of a GPU."""
+    masks: dict[int, Any] = {BF16: np.uint16, _BOOL: np.uint8}
+    dtype = np.dtype(masks.get(datatype) or BY_NUMBER[datatype].numpy)
+    return _unmasked(_driver().give(span, dtype, tuple(shape), max_version), datatype)
+
+
+def _unmasked(capsule: Any, datatype: int) -> Any:
+    if datatype in _DISGUISED:
+        _tensor_of(capsule).datatype.code = _DISGUISED[datatype]
+    return capsule
+
+
+def _give_shared(array: Any, max_version: Any) -> Any:
+    if max_version is not None:
+        try:
+            return array.__dlpack__(max_version=max_version)
+        except TypeError:
+            pass  # a numpy that knows the older form only, which is always allowed
+    return array.__dlpack__()
+
+
+def _give_copy(array: Any) -> Any:
+    """All of it in one piece of C's memory, so that C's free() is all that it takes to delete it.
+    A capsule that nobody takes is never freed."""
+    malloc = _c_function("malloc", ctypes.c_void_p, ctypes.c_size_t)
+    head = ctypes.sizeof(_Managed) + array.ndim * ctypes.sizeof(ctypes.c_int64)
+    head += -head % 64
+    address = malloc(head + array.nbytes)
+    if not address:
+        raise MemoryError
+    managed = _Managed.from_address(address)
+    shape = address + ctypes.sizeof(_Managed)
+    ctypes.memset(address, 0, head)
+    (ctypes.c_int64 * array.ndim).from_address(shape)[:] = array.shape
+    ctypes.memmove(address + head, array.ctypes.data, array.nbytes)
+    tensor = managed.tensor
+    tensor.data, tensor.device_type, tensor.ndim = address + head, CPU, array.ndim
+    tensor.datatype.code, tensor.datatype.lanes = _CODES[array.dtype.kind], 1
+    tensor.datatype.bits = array.dtype.itemsize * 8
+    tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
+    free = _c_function("free", None, ctypes.c_void_p)
+    managed.deleter = ctypes.cast(free, ctypes.c_void_p).value
+    return _new(address, ctypes.addressof(_NAME), None)
+
+
+def _c_function(name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(ctypes.CDLL(None), name)
+    function.restype, function.argtypes = result, list(arguments)
+    return function

@@ -1,0 +1,108 @@
+"""The errors that a model sees and makes, and an exception of a model in Triton's words."""
+
+from __future__ import annotations
+
+import enum
+import os
+import traceback
+
+from zmqtriton_floor import errors
+
+_LIBRARY = os.path.dirname(os.__file__)
+_STUB = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_FOLDERS = ("", "api", "broker", "execution", "memory")
+#: Every folder with code of the stub and the floor; frames of these are not shown to users.
+_OURS = frozenset(
+    os.path.normpath(os.path.join(_STUB, folder))
+    for folder in (*_FOLDERS, os.path.dirname(os.path.abspath(errors.__file__)))
+)
+#: What stands between our call and the model's first frame.
+_BETWEEN = _OURS | {os.path.join(_LIBRARY, "asyncio"), os.path.join(_LIBRARY, "importlib")}
+#: The bound of the wire's kind Text.
+_MAX_TEXT = 1 << 16
+
+
+class ErrorCode(enum.IntEnum):
+    """Triton's numbers; on our wire each is one higher, since 0 there is no error."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+    def __str__(self) -> str:
+        """As models print it, whatever their Python makes of an IntEnum."""
+        return f"__ErrorCode.{self.name}"
+
+    @property
+    def number(self) -> int:
+        """The number on the wire."""
+        return errors.BY_CODE[self.name].number
+
+
+class TritonError:
+    """The error of a response."""
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    __slots__ = ("_code", "_message")
+
+    def __init__(self, message: str, code: int = ErrorCode.INTERNAL) -> None:
+        if isinstance(message, bytes):  # what a model finds in a tensor of strings
+            message = message.decode()
+        if not isinstance(message, str):
+            raise TypeError(f"the message of a TritonError must be a str, got {type(message)}")
+        self._message = message
+        self._code = ErrorCode(code)
+
+    def code(self) -> ErrorCode:
+        return self._code
+
+    def message(self) -> str:
+        return self._message
+
+
+class TritonModelException(Exception):
+    """Raised by everything in pb_utils that fails, and by models."""
+
+
+def clip(text: str) -> str:
+    """The text as it can travel: of bounded length, with no half of a surrogate pair."""
+    return text[:_MAX_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def describe(error: BaseException) -> str:
+    """Type, text and the model's frames from the innermost outwards, as Triton's stub prints it;
+    just the text where we ourselves complain of the model."""
+    try:
+        text = str(error) or "<EMPTY MESSAGE>"
+    except Exception as failure:  # noqa: BLE001 - a model's own __str__ may raise anything
+        text = f"<MESSAGE UNAVAILABLE DUE TO {type(failure).__name__}>"
+    head = f"{type(error).__name__}: {text}"
+    frames = _frames(error)
+    if not frames and isinstance(error, TritonModelException):
+        return clip(text)
+    return clip(head + "\n\nAt:\n" + "".join(frames) if frames else head)
+
+
+def _frames(error: BaseException) -> list[str]:
+    frames: list[str] = []
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        directory = os.path.dirname(code.co_filename)
+        # "<frozen importlib._bootstrap>" has no directory.
+        skipped = _OURS if frames else _BETWEEN
+        if directory not in skipped and not code.co_filename.startswith("<frozen"):
+            frames.append(f"  {code.co_filename}({number}): {code.co_name}\n")
+    return frames[::-1]

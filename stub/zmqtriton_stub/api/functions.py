@@ -1,0 +1,111 @@
+"""The functions and constants of pb_utils that belong to no class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_floor.datatypes import BY_NUMBER, DATATYPES
+from zmqtriton_floor.tensors import decode_bytes, encode_bytes
+from zmqtriton_stub import instance
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
+from zmqtriton_stub.api.tensor import Tensor
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+
+TRITON_STRING_TO_NUMPY: dict[str, Any] = {
+    d.config_name: bool if d.numpy is np.bool_ else d.numpy
+    for d in DATATYPES
+    if d.numpy is not None
+}
+
+
+def triton_string_to_numpy(triton_type_string: str) -> Any:
+    return TRITON_STRING_TO_NUMPY[triton_type_string]
+
+
+def triton_to_numpy_type(data_type: int) -> Any:
+    """The type of numpy; None for a number that has none."""
+    datatype = BY_NUMBER.get(data_type)
+    return datatype and datatype.numpy
+
+
+def numpy_to_triton_type(data_type: Any) -> int | None:
+    """Triton's number for a type or dtype of numpy; None where there is none."""
+    if data_type == np.bytes_:
+        data_type = np.object_
+    for datatype in DATATYPES:
+        if datatype.numpy is not None and data_type == datatype.numpy:
+            return datatype.number
+    return None
+
+
+def serialize_byte_tensor(input_tensor: Any) -> Any:
+    """The elements, each after its length; () where there is none, None for other datatypes."""
+    if input_tensor.size == 0:
+        return ()
+    return encode_bytes(input_tensor) if input_tensor.dtype.kind in "OS" else None
+
+
+def deserialize_bytes_tensor(encoded_tensor: Any) -> Any:
+    """A flat array of bytes objects."""
+    elements = decode_bytes(bytes(encoded_tensor))
+    array = np.empty(len(elements), dtype=np.object_)
+    array[:] = elements
+    return array
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+    for tensor in inference_request.inputs():
+        if tensor.name() == name:
+            return tensor
+    return None
+
+
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+    for tensor in inference_response.output_tensors():
+        if tensor.name() == name:
+            return tensor
+    return None
+
+
+def get_input_config_by_name(model_config: dict[str, Any], name: str) -> Any:
+    return _find(model_config.get("input", ()), name)
+
+
+def get_output_config_by_name(model_config: dict[str, Any], name: str) -> Any:
+    return _find(model_config.get("output", ()), name)
+
+
+def _find(entries: Any, name: str) -> Any:
+    for entry in entries:
+        if entry["name"] == name:
+            return entry
+    return None
+
+
+def using_decoupled_model_transaction_policy(model_config: dict[str, Any]) -> bool:
+    return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
+
+
+def get_model_dir() -> str:
+    """The directory of the model's version."""
+    if instance.current is None:
+        raise TritonModelException("get_model_dir() works only in a model that is being served.")
+    return instance.current.version_directory
+
+
+class SharedMemory:
+    """Where large tensors of this instance lie; its only object is `shared_memory`."""
+
+    def free_memory(self) -> int:
+        """Bytes that are there and in no use; models compare two of them, to find what leaks."""
+        current = instance.current
+        return 0 if current is None or current.memory is None else current.memory.arena.unused_bytes
+
+
+shared_memory = SharedMemory()

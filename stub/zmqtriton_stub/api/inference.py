@@ -1,0 +1,321 @@
+"""The requests and responses of models. What answers a request is in responses.py."""
+
+from __future__ import annotations
+
+import enum
+import json
+import operator
+import threading
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
+
+from zmqtriton_floor import wire
+from zmqtriton_stub.api.errors import TritonError, TritonModelException
+from zmqtriton_stub.api.tensor import Tensor
+from zmqtriton_stub.api.tensor import received as received_tensor
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
+
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+#: Those of a request that are a model's business.
+_SEQUENCE_FLAGS = wire.SEQUENCE_START | wire.SEQUENCE_END
+
+_MISSING: Any = object()
+
+# Reentrant, for the destructors that the garbage collector may run meanwhile.
+_sender_lock = threading.RLock()
+
+
+class MemoryType(enum.Enum):
+    """Where a model that asks another one wants the outputs."""
+
+    TRITONSERVER_MEMORY_GPU = 0
+    TRITONSERVER_MEMORY_CPU = 1
+    DEFAULT = 2
+
+    def __int__(self) -> int:
+        return self.value
+
+
+TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
+TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
+
+
+class PreferredMemory:
+    """A kind of memory and the number of its device."""
+
+    __slots__ = ("device_id", "memory_type")
+
+    def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: int = 0) -> None:
+        if not isinstance(preferred_memory_type, MemoryType):
+            raise TypeError(
+                "the preferred memory is TRITONSERVER_MEMORY_CPU or TRITONSERVER_MEMORY_GPU, got "
+                f"{type(preferred_memory_type)}"
+            )
+        self.memory_type = preferred_memory_type
+        self.device_id = operator.index(preferred_device_id)
+
+
+class InferenceTrace:
+    """The trace that a request belongs to, if any."""
+
+    __slots__ = ("_context", "_flags", "_parent")
+
+    def __init__(self, context: str = "") -> None:
+        self._context = context
+        #: The span that requests made with this belong to, and how it is traced.
+        self._parent = ""
+        self._flags = 0
+
+    def get_context(self) -> str | None:
+        return self._context or None
+
+
+def check_parameters(parameters: Any) -> dict[str, Any]:
+    """A copy of the parameters that a model gave; raises for what cannot be sent."""
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise TritonModelException(f"Expect parameters to have type dict, got {type(parameters)}")
+    for key, value in parameters.items():
+        if not isinstance(key, str):
+            raise TritonModelException(
+                f"Expect parameters keys to have type str, found type {type(key)}"
+            )
+        if not isinstance(value, (bool, int, str)):
+            raise TritonModelException(
+                f"Expect parameters values to have type bool/int/str, found type {type(value)}"
+            )
+    return dict(parameters)
+
+
+def _text(value: Any) -> str:
+    """A string; or bytes, since what a model finds in a tensor of strings are bytes."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError(f"expected a str, got {type(value)}")
+    return value
+
+
+def _unsigned(value: Any, bits: int, what: str) -> int:
+    """An integer of so many bits; TypeError for others, as where arguments are bound to C."""
+    number = operator.index(value)
+    if not 0 <= number < 1 << bits:
+        raise TypeError(f"{what} must be an unsigned integer of {bits} bits, got {number}")
+    return number
+
+
+def _correlation_id(value: Any) -> int | str:
+    if not isinstance(value, (int, str)):
+        raise TritonModelException("Correlation ID must be integer or string")
+    return int(value) if isinstance(value, int) else value
+
+
+def _instance_of(kind: Any, value: Any, what: str) -> Any:
+    """The value; TypeError where it is neither None nor of this kind."""
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{what} must be of type {kind.__name__}, got {type(value)}")
+    return value
+
+
+class _Arguments(NamedTuple):
+    """Those of InferenceRequest(), by position or by name, in Triton's order."""
+
+    request_id: str = ""
+    correlation_id: int | str = 0
+    inputs: Iterable[Tensor] = _MISSING
+    requested_output_names: Iterable[str] = _MISSING
+    model_name: str = _MISSING
+    model_version: int = -1
+    flags: int = 0
+    timeout: int = 0
+    preferred_memory: PreferredMemory | None = None
+    trace: InferenceTrace | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class InferenceRequest:
+    """A request: one that this model is asked, or one that it asks another model."""
+
+    __slots__ = (
+        "__weakref__",
+        "_correlation_id",
+        "_flags",
+        "_inputs",
+        "_model_name",
+        "_model_version",
+        "_outputs",
+        "_parameters",
+        "_pending",
+        "_preferred_memory",
+        "_request_id",
+        "_sender",
+        "_timeout",
+        "_trace",
+    )
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        try:
+            asked = _Arguments(*arguments, **named)
+        except TypeError as error:
+            raise TypeError(f"InferenceRequest(): {error}") from None
+        required = (asked.inputs, asked.requested_output_names, asked.model_name)
+        if any(argument is _MISSING for argument in required):
+            raise TypeError(
+                "InferenceRequest() needs inputs, requested_output_names and model_name"
+            )
+        if isinstance(asked.requested_output_names, (str, bytes)):
+            raise TypeError("requested_output_names must be a list of names, got one name")
+        self._request_id = _text(asked.request_id)
+        self._correlation_id = _correlation_id(asked.correlation_id)
+        self._inputs = list(asked.inputs)
+        self._outputs: list[str] = [_text(name) for name in asked.requested_output_names]
+        self._model_name = _text(asked.model_name)
+        self._model_version = operator.index(asked.model_version)
+        self._flags = _unsigned(asked.flags, 32, "flags")
+        self._timeout = _unsigned(asked.timeout, 64, "timeout")
+        self._preferred_memory: PreferredMemory | None = _instance_of(
+            PreferredMemory, asked.preferred_memory, "preferred_memory"
+        )
+        self._trace: InferenceTrace | None = _instance_of(InferenceTrace, asked.trace, "trace")
+        self._parameters = check_parameters(asked.parameters)
+        self._pending: Pending | None = None
+        self._sender: InferenceResponseSender | None = None
+        what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
+        if None in self._inputs:
+            raise TritonModelException(f"Input tensor {what} should not be empty.")
+        for tensor in self._inputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"inputs must hold Tensor objects, found {type(tensor)}")
+        if "" in self._outputs:
+            raise TritonModelException(f"Requested output name {what} should not be empty.")
+
+    def request_id(self) -> str:
+        return self._request_id
+
+    def correlation_id(self) -> int | str:
+        return self._correlation_id
+
+    def inputs(self) -> list[Tensor]:
+        return self._inputs.copy()
+
+    def requested_output_names(self) -> set[str]:
+        """Those that the client named; all of the configuration where it named none."""
+        if not self._outputs and self._pending is not None:
+            return set(self._pending.wanted)
+        return set(self._outputs)
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = _unsigned(flags, 32, "flags")
+
+    def timeout(self) -> int:
+        return self._timeout
+
+    def parameters(self) -> str:
+        return _json(self._parameters)
+
+    def trace(self) -> InferenceTrace:
+        if self._trace is None:
+            self._trace = InferenceTrace()
+            if self._pending is not None and self._pending.work.trace:
+                self._pending.describe_trace(self._trace)
+        return self._trace
+
+    def set_release_flags(self, flags: int) -> None:
+        flags = _unsigned(flags, 32, "flags")
+        if self._pending is not None:  # else it is not this model's to release
+            self._pending.release_flags = flags
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        if self._sender is None:
+            if self._pending is None:
+                raise TritonModelException(
+                    "Unable to get the response sender of a request that this model has made."
+                )
+            # Of two, the one that is dropped would end the request.
+            with _sender_lock:
+                if self._sender is None:
+                    self._sender = self._pending.make_sender()
+        return self._sender
+
+    def exec(self, decoupled: bool = False) -> Any:
+        """Asks the other model and waits: its response, or an iterator of its responses."""
+        from zmqtriton_stub.api import bls  # which needs the classes of this file
+
+        return bls.ask_stream(self) if decoupled else bls.ask(self)
+
+    def async_exec(self, decoupled: bool = False) -> Any:
+        """The same as something to await."""
+        from zmqtriton_stub.api import bls
+
+        return bls.ask_async(self, decoupled)
+
+    def is_cancelled(self) -> bool:
+        return self._pending is not None and self._pending.look_cancelled()
+
+
+class InferenceResponse:
+    """A response: tensors and parameters, or an error."""
+
+    __slots__ = ("__weakref__", "_error", "_output_tensors", "_parameters")
+
+    def __init__(
+        self,
+        output_tensors: Iterable[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        tensors = list(output_tensors)
+        for tensor in tensors:
+            if not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException(
+                        "Output tensor for inference response should not be empty."
+                    )
+                raise TypeError(f"output_tensors must hold Tensor objects, found {type(tensor)}")
+        if error is not None and not isinstance(error, TritonError):
+            raise TypeError(f"error must be a TritonError, got {type(error)}")
+        self._output_tensors = tensors
+        self._error = error
+        self._parameters = check_parameters(parameters) if parameters else {}
+
+    def output_tensors(self) -> list[Tensor]:
+        return self._output_tensors.copy()
+
+    def has_error(self) -> bool:
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        return self._error
+
+    def parameters(self) -> str:
+        return _json(self._parameters)
+
+
+def _json(parameters: Any) -> str:
+    # As Triton writes it: some models compare the text.
+    return json.dumps(parameters, ensure_ascii=False, separators=(",", ":"))
+
+
+def received(
+    work: wire.Work, body: wire.RequestBody, pending: Pending, _new: Any = InferenceRequest.__new__
+) -> InferenceRequest:
+    """The request that arrived; InferenceRequest() itself is for models."""
+    request: InferenceRequest = _new(InferenceRequest)
+    request._request_id, request._parameters, request._outputs, inputs = body
+    request._inputs = [received_tensor(row) for row in inputs]
+    request._correlation_id = work.correlation
+    request._flags = work.flags & _SEQUENCE_FLAGS
+    request._timeout = work.timeout_us
+    request._model_name = ""
+    request._model_version = -1
+    request._trace = None
+    request._pending = pending
+    request._sender = None
+    return request

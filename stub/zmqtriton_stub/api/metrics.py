@@ -1,0 +1,178 @@
+"""MetricFamily and Metric, through which models put numbers of their own on the metrics page.
+
+What they say is checked here, in Triton's words, and handed to model_metrics.py. Nothing here waits
+but the making of a family and value(), which ask what other processes have.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_stub import instance
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.broker.model_metrics import Measured, Measures
+
+#: Where a test imports pb_utils without a server.
+_without_a_server = Measures()
+
+_DELETED = (
+    "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The "
+    "'MetricFamily' object should be deleted AFTER its corresponding 'Metric' objects have been "
+    "deleted."
+)
+
+
+class MetricKind(enum.Enum):
+    COUNTER = 0
+    GAUGE = 1
+    HISTOGRAM = 2
+
+    def __int__(self) -> int:
+        """Triton's number."""
+        return int(self.value)
+
+    __index__ = __int__
+
+
+def _measures() -> Measures:
+    return _without_a_server if instance.current is None else instance.current.measures
+
+
+class _Life:
+    """What a family and its metrics have in common."""
+
+    __slots__ = ("is_deleted", "kind", "measures", "number")
+
+    def __init__(self, measures: Measures, number: int, kind: MetricKind) -> None:
+        self.measures = measures
+        self.number = number
+        self.kind = kind
+        self.is_deleted = False
+
+
+class MetricFamily:
+    """One of the same name and kind in another instance, or another model, is the same."""
+
+    COUNTER = MetricKind.COUNTER
+    GAUGE = MetricKind.GAUGE
+    HISTOGRAM = MetricKind.HISTOGRAM
+
+    _life: _Life | None = None
+
+    def __init__(self, name: str, description: str, kind: MetricKind) -> None:
+        for value, wanted in ((name, str), (description, str), (kind, MetricKind)):
+            if not isinstance(value, wanted):
+                raise TypeError(f"MetricFamily takes a {wanted.__name__} here, got {type(value)}")
+        measures = _measures()
+        try:
+            number = measures.add_family(str(name), str(description), int(kind))
+        except ZmqTritonError as error:
+            raise instance.refusal("Error when creating MetricFamily", error.text) from None
+        self._life = _Life(measures, number, kind)
+
+    def Metric(self, labels: Any = None, buckets: Any = None) -> Metric:
+        life = self._life
+        assert life is not None
+        if labels is not None and not isinstance(labels, dict):
+            raise TritonModelException("Failed to create metric. Labels must be a dictionary.")
+        if buckets is not None and not isinstance(buckets, list):
+            raise TritonModelException("Failed to create metric. Buckets must be a list.")
+        if life.kind is MetricKind.HISTOGRAM:
+            if buckets is None:
+                raise TritonModelException("Failed to create metric. Missing required buckets.")
+        elif buckets is not None:
+            raise TritonModelException("Failed to create metric. Unexpected buckets found.")
+        bounds = [_number(bound) for bound in buckets or ()]
+        try:
+            measured = life.measures.add(life.number, int(life.kind), dict(labels or {}), bounds)
+        except ZmqTritonError as error:
+            raise instance.refusal("Error when creating Metric", error.text) from None
+        return Metric._made(life, measured)
+
+    def __del__(self) -> None:
+        life = self._life
+        if life is not None:
+            life.is_deleted = True
+            life.measures.drop(life.number)
+
+
+class Metric:
+    """One series of a family; it is there as long as somebody holds it."""
+
+    __slots__ = ("_family", "_measured")
+
+    _family: _Life
+    _measured: Measured | None
+
+    def __init__(self) -> None:
+        raise TypeError("c_python_backend_utils.Metric: No constructor defined!")
+
+    @classmethod
+    def _made(cls, family: _Life, measured: Measured) -> Metric:
+        metric = cls.__new__(cls)
+        metric._family, metric._measured = family, measured
+        return metric
+
+    def increment(self, value: float) -> None:
+        value = _number(value)
+        doing = "Failed to increment metric value"
+        kind = self._kind(doing)
+        if kind is MetricKind.HISTOGRAM:
+            raise _unsupported(doing, kind, "Increment")
+        if kind is MetricKind.COUNTER and value < 0:
+            text = "can only be incremented monotonically by non-negative values."
+            raise instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_COUNTER {text}")
+        self._change("add", value)
+
+    def set(self, value: float) -> None:
+        value = _number(value)
+        doing = "Failed to set metric value"
+        kind = self._kind(doing)
+        if kind is not MetricKind.GAUGE:
+            raise _unsupported(doing, kind, "Set")
+        self._change("set", value)
+
+    def observe(self, value: float) -> None:
+        value = _number(value)
+        doing = "Failed to observe metric value"
+        kind = self._kind(doing)
+        if kind is not MetricKind.HISTOGRAM:
+            raise _unsupported(doing, kind, "Observe")
+        self._change("observe", value)
+
+    def value(self) -> float:
+        doing = "Failed to get metric value"
+        kind = self._kind(doing)
+        if kind is MetricKind.HISTOGRAM:
+            raise _unsupported(doing, kind, "Value")
+        assert self._measured is not None
+        try:
+            return self._family.measures.value(self._measured)
+        except ZmqTritonError as error:
+            raise instance.refusal(doing, error.text) from None
+
+    def _kind(self, doing: str) -> MetricKind:
+        if self._family.is_deleted:
+            raise TritonModelException(f"{doing}: {_DELETED}")
+        return self._family.kind
+
+    def _change(self, verb: str, value: float) -> None:
+        assert self._measured is not None
+        self._family.measures.change(self._measured, verb, value)
+
+    def __del__(self) -> None:
+        measured = getattr(self, "_measured", None)
+        if measured is not None:
+            self._family.measures.drop(measured.number)
+
+
+def _unsupported(doing: str, kind: MetricKind, verb: str) -> TritonModelException:
+    return instance.refusal(doing, f"TRITONSERVER_METRIC_KIND_{kind.name} does not support {verb}")
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, (str, bytes, bytearray)):
+        raise TypeError(f"a metric takes a number, got {type(value)}")
+    return float(value)

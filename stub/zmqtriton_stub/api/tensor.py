@@ -1,0 +1,145 @@
+"""The Tensor of models.
+
+A tensor that arrived keeps its bytes and becomes an array when asked; one that a model made keeps
+the array and becomes bytes when sent. One that lies on a GPU has a span in place of bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BF16, BYTES
+from zmqtriton_floor.tensors import datatype_of, encode_bytes, from_numpy, to_numpy
+from zmqtriton_stub.api import dlpack
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.gpu import Span
+
+
+class Tensor:
+    """A named tensor; its data are in the memory of the CPU, or of a GPU."""
+
+    __slots__ = ("__weakref__", "_array", "_data", "_datatype", "_name", "_shape")
+
+    def __init__(self, name: str, array: Any) -> None:
+        self._name = name if type(name) is str and name else _checked(name)
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"Tensor() takes a name and a NumPy array, got {type(array)}")
+        try:
+            self._datatype = datatype_of(array).number
+        except KeyError:
+            raise TritonModelException("NumPy dtype is not supported.") from None
+        self._array: Any = array if array.flags.c_contiguous else np.ascontiguousarray(array)
+        self._shape: list[int] = list(array.shape)
+        #: bytes, a view of shared memory, or a Span of a GPU's.
+        self._data: Any = None
+
+    def name(self) -> str:
+        return self._name
+
+    def shape(self) -> list[int]:
+        return self._shape.copy()
+
+    def triton_dtype(self) -> int:
+        return self._datatype
+
+    def is_cpu(self) -> bool:
+        return type(self._data) is not Span
+
+    def as_numpy(self) -> Any:
+        """The array, the same at each call; the model may write into it."""
+        array = self._array
+        if array is None:
+            if type(self._data) is Span:
+                raise TritonModelException(
+                    "Tensor is stored in GPU and cannot be converted to NumPy."
+                )
+            if self._datatype == BF16:
+                raise TritonModelException(
+                    f"Tensor '{self._name}' is of type BF16, which NumPy does not have."
+                )
+            data: Any = b"" if self._data is None else self._data
+            array = self._array = to_numpy(self._datatype, self._shape, data)
+            self._data = None
+        return array
+
+    @staticmethod
+    def from_dlpack(name: str, tensor: Any) -> Tensor:
+        """A tensor that shares the memory of a DLPack capsule or of an object that gives one."""
+        name = _checked(name)
+        taken = dlpack.take(tensor)
+        if type(taken.array) is Span:
+            return received(wire.Tensor(name, taken.datatype, taken.shape, taken.array))
+        if taken.datatype != BF16:
+            return Tensor(name, taken.array)
+        flat: Any = taken.array.reshape(-1).view(np.uint8)
+        return received(wire.Tensor(name, BF16, list(taken.array.shape), memoryview(flat)))
+
+    def to_dlpack(self) -> Any:
+        """A capsule that shares the tensor's memory, and copies it if that must not be written."""
+        return self.__dlpack__()
+
+    def __dlpack__(
+        self,
+        stream: Any = None,
+        *,
+        max_version: Any = None,
+        dl_device: Any = None,
+        copy: Any = None,
+    ) -> Any:
+        if self._datatype == BYTES:
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("A Tensor gives its memory where it is.")
+        if type(self._data) is Span:
+            # All that was written there is there, so there is nothing that a stream must wait for.
+            span = gpu.copied(self._data, self._data.gpu) if copy else self._data
+            return dlpack.give_span(span, self._datatype, self._shape, max_version)
+        array = self._bfloat16() if self._datatype == BF16 else self.as_numpy()
+        if copy:
+            array = array.copy()
+        elif not array.flags.writeable:  # most who take it could not know
+            array = self._array = array.copy()
+        return dlpack.give(array, self._datatype, max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        data = self._data
+        return (dlpack.GPU, data.gpu) if type(data) is Span else (dlpack.CPU, 0)
+
+    def _bfloat16(self) -> Any:
+        """What numpy cannot name, as numbers of its size."""
+        data = self._data
+        if type(data) is not memoryview or data.readonly:
+            data = self._data = memoryview(bytearray(data))
+        return np.frombuffer(data, np.uint16).reshape(self._shape)
+
+
+def _checked(name: Any) -> str:
+    # What a model finds in a tensor of strings are bytes.
+    if type(name) is bytes:
+        name = name.decode()
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a Tensor is a str, got {type(name)}")
+    if not name:
+        raise TritonModelException("Tensor name cannot be an empty string.")
+    return name
+
+
+def received(row: wire.Tensor, _new: Any = Tensor.__new__) -> Tensor:
+    """The tensor that arrived; Tensor() itself is for models."""
+    tensor: Tensor = _new(Tensor)
+    tensor._name, tensor._datatype, tensor._shape, tensor._data = row
+    tensor._array = None
+    return tensor
+
+
+def packed(tensor: Tensor) -> wire.Tensor:
+    """The tensor as it is sent."""
+    data = tensor._data
+    if data is None:
+        array = tensor._array
+        data = encode_bytes(array) if tensor._datatype == BYTES else from_numpy(array)
+    return wire.Tensor(tensor._name, tensor._datatype, tensor._shape, data)

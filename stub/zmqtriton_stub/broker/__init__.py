@@ -1,0 +1,1 @@
+"""The stub's side of its conversation with the broker."""

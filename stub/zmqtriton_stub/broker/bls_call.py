@@ -1,0 +1,124 @@
+"""One question to another model, from its asking to its final reply; bls_client.py moves it on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from typing import Any, Callable, Sequence, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import block_of
+from zmqtriton_floor.errors import ProtocolError, ZmqTritonError
+
+#: A row of Replies and its body.
+Answered = Tuple[wire.Reply, bytes]
+#: Called with a question that has got a reply.
+Notify = Callable[[Any], None]
+
+
+class Question:
+    """One request that this model has made, until its final reply."""
+
+    __slots__ = (
+        "bell",
+        "blocks",
+        "body",
+        "held",
+        "inbox",
+        "is_answered",
+        "is_cancelled",
+        "is_dropped",
+        "is_sent",
+        "notify",
+        "received",
+        "row",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        row: wire.Request,
+        body: bytes,
+        blocks: list[wire.Block] | None = None,
+        notify: Notify | None = None,
+        held: Sequence[Any] = (),
+    ) -> None:
+        self.row = row
+        self.body = body
+        #: What the inputs lie in; the other model's until the final reply.
+        self.blocks = blocks or []
+        #: What keeps leases of others' memory until then.
+        self.held = held
+        #: Replies in order; None tells who waits that he is to read for all.
+        self.inbox: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
+        #: What wakes the thread that polls for this one.
+        self.bell: Bell | None = None
+        #: Called after each reply, by whichever thread took it.
+        self.notify = notify
+        self.is_sent = False
+        self.is_answered = False
+        self.is_cancelled = False
+        #: Nobody will take the replies.
+        self.is_dropped = False
+        #: How many replies are here, and how many the model has taken.
+        self.received = 0
+        self.taken = 0
+
+    def answer(self, row: wire.Reply, body: bytes) -> None:
+        self.inbox.put((row, body))
+        bell = self.bell
+        if bell is not None:
+            bell.ring()
+        if self.notify is not None:
+            self.notify(self)
+
+    def refuse(self, error: ZmqTritonError) -> None:
+        """Its final reply is an error of our own."""
+        self.is_answered = True
+        self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
+
+
+class Waiting:
+    """Who waits for what."""
+
+    def __init__(self) -> None:
+        self.main: Question | None = None
+        #: Threads but for the main one, which may be reading for the others.
+        self.threads: dict[int, Question] = {}
+        #: What coroutines may await.
+        self.futures: dict[Any, Question] = {}
+        #: Event loops: for how many, and the descriptors that they watch for us.
+        self.loops: dict[Any, tuple[int, list[int]]] = {}
+
+    def of(self, thread: int | None) -> Question | None:
+        """What this thread waits for and has not got yet."""
+        is_main = thread == threading.main_thread().ident
+        question = self.main if is_main else self.threads.get(thread or 0)
+        return question if question is not None and question.inbox.empty() else None
+
+
+class Bell:
+    """Wakes the one thread that polls it."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._other_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def ring(self) -> None:
+        # A full pipe wakes it as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._other_end, b"\0")
+
+    def silence(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.descriptor, 4096)
+
+
+def blocks_of(body: bytes) -> list[wire.Block]:
+    """What a response refers to."""
+    try:
+        outputs = wire.decode_response(body).outputs if body else []
+    except ProtocolError:
+        return []
+    return [block_of(row.data) for row in outputs if type(row.data) is wire.Reference]

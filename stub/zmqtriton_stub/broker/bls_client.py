@@ -1,0 +1,395 @@
+"""What this model asks of other models: requests go to the broker and their replies come back here.
+
+One lock guards the socket, as in connection.py: whoever finds it taken leaves the work to the one
+who holds it. Of the threads that wait for replies one reads for all, and the others wait for it;
+the main thread reads for itself, since it has more to look after. Knows nothing of tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import select
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
+from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_stub.broker.bls_call import Answered, Bell, Notify, Question, Waiting, blocks_of
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.memory.tensor_memory import Memory
+
+#: What a thread has to look after while it waits: descriptors, and what to call for each.
+Duties = Dict[int, Callable[[], None]]
+_Item = Union[Question, wire.Cancel, wire.Consumed, wire.Waits]
+
+#: A reader says how far it has come in steps of this.
+_STEP = wire.STREAM_WINDOW // 2
+
+_ENDED = Unavailable("Server exiting")
+_NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
+_GAP = InternalError("responses of the model were lost on their way")
+
+
+class Asker:
+    """The DEALER to the broker and the questions that are open; it connects with the first one."""
+
+    def __init__(
+        self,
+        birth: wire.Birth,
+        memory: Memory,
+        duties: Callable[[], Duties],
+        wake: Callable[[], None],
+        attends: Callable[[Any], bool] = lambda loop: False,
+    ) -> None:
+        """`duties` are the main thread's; `wake` makes it look at `has_orphans`. `attends` tells
+        whether an event loop of the main thread does the duties anyway."""
+        self._birth = birth
+        self._memory = memory
+        self._duties = duties
+        self._wake = wake
+        self._attends = attends
+        self._socket: Dealer | None = None
+        self._is_closed = False
+        #: The broker is dead, and the next one is not to be asked yet.
+        self._is_between = False
+        #: Only with the first question there is something to connect for.
+        self._has_asked = False
+        self._lock = threading.Lock()
+        #: Holds the socket's own descriptor, which changes with the broker; this one stays.
+        self._epoll = select.epoll()
+        self.descriptor = self._epoll.fileno()
+        self._outgoing: deque[_Item] = deque()
+        self._ids = itertools.count(1)
+        #: Those that lack their final reply.
+        self._open: dict[int, Question] = {}
+        #: Bodies of replies that nobody has opened or discarded yet, by request and number.
+        self._unopened: dict[tuple[int, int], bytes] = {}
+        #: How many of them nobody waits for any more.
+        self._orphans = 0
+        #: Held for a few steps; reentrant, as a destructor amid them may drop another question.
+        self._changing = threading.RLock()
+        self._main = threading.main_thread().ident
+        self._main_bell = Bell()
+        #: What to poll with which bell; its duties are the same each time.
+        self._pollers: dict[Bell, Any] = {}
+        self._reading = threading.Lock()
+        self._reading_bell = Bell()
+        self.waiting = Waiting()
+        #: Tells what batches wait for, or has its argument called when it can be told.
+        self.standstill: Callable[[Callable[[], None]], list[wire.Await]] = lambda later: []
+        #: Messages that did not decode or make no sense here.
+        self.malformed = 0
+
+    # ---------------------------------------------------------------- asking
+
+    def ask(
+        self,
+        row: wire.Request,
+        body: bytes,
+        blocks: list[wire.Block] | None = None,
+        notify: Notify | None = None,
+        held: Sequence[Any] = (),
+    ) -> Question:
+        """Sends a request; its id is given here. With its final reply its blocks are freed and what
+        is held is let go."""
+        question = Question(row._replace(id=next(self._ids)), body, blocks, notify, held)
+        if self._socket is None:
+            with self._lock:
+                self._has_asked = True
+                if self._socket is None and not (self._is_closed or self._is_between):
+                    self._connect()
+        self._open[question.row.id] = question
+        self._outgoing.append(question)
+        self.turn()
+        if self._is_closed:
+            question.refuse(_ENDED)
+        return question
+
+    def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> Question:
+        """One that cannot be sent."""
+        question = Question(_NOT_SENT, b"", notify=notify)
+        question.refuse(error)
+        return question
+
+    def cancel(self, question: Question) -> None:
+        """Asks for no more of it; the final reply comes all the same."""
+        if not question.is_answered and not question.is_cancelled:
+            question.is_cancelled = True
+            self._outgoing.append(wire.Cancel([question.row.id]))
+            self.turn()
+
+    def drop(self, question: Question) -> None:
+        """Nobody takes its replies any more; the other model may finish as if somebody did."""
+        with self._changing:
+            if question.is_dropped:
+                return
+            question.is_dropped = True
+            is_open = not question.is_answered
+            self._orphans += is_open
+        while not question.inbox.empty():
+            answered = question.inbox.get()
+            if answered is not None:
+                self.opened(answered[0])
+                self._discard(answered[1])
+        if is_open:
+            self._grant(question, question.received)
+            self.turn()
+            self._wake()
+
+    def _discard(self, body: bytes) -> None:
+        """Nobody will read it, so nobody else will release what it refers to."""
+        blocks = blocks_of(body)
+        if blocks:
+            self._memory.release(wire.Release(blocks))
+
+    def opened(self, row: wire.Reply) -> None:
+        """What the reply refers to is mapped, or is about to be released."""
+        self._unopened.pop((row.id, row.number), None)
+
+    def unopened_blocks(self) -> list[wire.Block]:
+        """What replies refer to that are still to be opened."""
+        return [block for body in list(self._unopened.values()) for block in blocks_of(body)]
+
+    def open_blocks(self) -> list[wire.Block]:
+        """What the questions refer to that lack their final reply."""
+        return [block for question in list(self._open.values()) for block in question.blocks]
+
+    @property
+    def has_orphans(self) -> bool:
+        """Whether replies arrive for which no thread waits, so that the loop should take them."""
+        return self._orphans > 0
+
+    # --------------------------------------------------------------- waiting
+
+    def wait(self, question: Question) -> Answered:
+        """The next reply; blocks until it is here."""
+        try:
+            answered = self._wait(question)
+        except BaseException:
+            self.drop(question)
+            raise
+        if not question.is_answered:
+            question.taken += 1
+            if question.taken % _STEP == 0:
+                self._grant(question, question.taken)
+                self.turn()
+        return answered
+
+    def _wait(self, question: Question) -> Answered:
+        me = threading.get_ident()
+        if me == self._main:
+            while True:
+                self.waiting.main = question
+                try:
+                    self._read_for(question, self._main_bell, self._duties())
+                finally:
+                    self.waiting.main = None
+                answered = question.inbox.get()
+                if answered is not None:
+                    return answered
+        # Before looking whether somebody reads: from here on whoever stops reading sees us.
+        self.waiting.threads[me] = question
+        try:
+            while True:
+                if question.inbox.empty() and self._reading.acquire(False):
+                    try:
+                        self._read_for(question, self._reading_bell, {})
+                    finally:
+                        self._reading.release()
+                answered = question.inbox.get()
+                if answered is not None:
+                    return answered
+        finally:
+            del self.waiting.threads[me]
+            self._appoint()
+
+    def _appoint(self) -> None:
+        """Somebody who waits reads from now on, if nobody does."""
+        if self.waiting.threads and not self._reading.locked():
+            for question in list(self.waiting.threads.values())[:1]:
+                question.inbox.put(None)
+
+    def _read_for(self, question: Question, bell: Bell, duties: Duties) -> None:
+        """Reads what arrives, for everybody, until there is something for this one."""
+        if not question.inbox.empty():
+            return
+        poller = self._pollers.get(bell)
+        if poller is None:
+            poller = self._pollers[bell] = select.poll()
+            for descriptor in (self.descriptor, bell.descriptor, *duties):
+                poller.register(descriptor, select.POLLIN)
+        while question.inbox.empty():
+            question.bell = bell
+            ready = poller.poll() if question.inbox.empty() else []
+            question.bell = None
+            for descriptor, _ in ready:
+                if descriptor == bell.descriptor:
+                    bell.silence()
+                elif descriptor in duties:
+                    duties[descriptor]()
+            self.turn()
+
+    def watch(self, loop: Any) -> None:
+        """The event loop of this thread reads what arrives, once more than it did."""
+        count, descriptors = self.waiting.loops.get(loop, (0, []))
+        if not count:
+            for gone in [other for other in list(self.waiting.loops) if other.is_closed()]:
+                self.waiting.loops.pop(gone, None)
+            looks: Duties = {self.descriptor: self.turn}
+            if threading.get_ident() == self._main and not self._attends(loop):
+                looks.update(self._duties())
+            for descriptor, look in looks.items():
+                loop.add_reader(descriptor, look)
+            descriptors = list(looks)
+        self.waiting.loops[loop] = (count + 1, descriptors)
+
+    def unwatch(self, loop: Any) -> None:
+        count, descriptors = self.waiting.loops.pop(loop, (1, []))
+        if count > 1:
+            self.waiting.loops[loop] = (count - 1, descriptors)
+        else:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+
+    # ---------------------------------------------------------------- socket
+
+    def leave(self) -> None:
+        """The broker is another one. From here on nothing comes of the old one any more."""
+        with self._lock:
+            self._is_between = True
+            if self._socket is not None:
+                self._take_all(self._socket)  # what it has answered must not be executed again
+            self._disconnect()
+
+    def follow(self, birth: wire.Birth) -> None:
+        """What has no final reply is asked again of the next broker."""
+        with self._lock:
+            self._birth, self._is_between = birth, False
+            if self._has_asked:
+                self._disconnect()
+                self._connect()
+        self.turn()
+
+    def close(self) -> None:
+        """Whoever still waits gets an error."""
+        with self._lock:
+            self._is_closed = True
+            self._disconnect()
+        for question in list(self._open.values()):
+            question.refuse(_ENDED)
+        self._open.clear()
+
+    def turn(self) -> None:
+        """Sends what waits and takes what has arrived, unless another thread is just doing so."""
+        outgoing, lock = self._outgoing, self._lock
+        while lock.acquire(False):
+            try:
+                socket = self._socket
+                if self._is_closed or socket is None:
+                    return
+                while outgoing:
+                    self._put(socket, outgoing.popleft())
+                socket.finish()
+                self._take_all(socket)
+                if not socket.is_open:
+                    self._unwatch(socket)
+            finally:
+                lock.release()
+            if not outgoing:
+                return
+
+    def _connect(self) -> None:
+        birth = self._birth
+        address = endpoints.requests_address(birth.directory, birth.epoch)
+        self._socket = socket = Dealer(address)
+        self._epoll.register(socket.fileno(), select.EPOLLIN)
+        socket.put([wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))])
+        self._outgoing.clear()
+        for question in list(self._open.values()):
+            if question.is_sent:
+                row = question.row
+                question.row = row._replace(flags=row.flags | wire.RESENT)
+                question.is_sent = False
+            self._outgoing.append(question)
+            if question.is_cancelled:
+                self._outgoing.append(wire.Cancel([question.row.id]))
+
+    def _disconnect(self) -> None:
+        if self._socket is not None:
+            self._unwatch(self._socket)
+            self._socket.close()
+            self._socket = None
+
+    def _unwatch(self, socket: Dealer) -> None:
+        """Nothing more comes from that broker."""
+        with contextlib.suppress(FileNotFoundError):  # so it was known already
+            self._epoll.unregister(socket.fileno())
+
+    def _put(self, socket: Dealer, item: _Item) -> None:
+        if not isinstance(item, Question):
+            socket.put([wire.encode(item)])
+        elif not item.is_sent:
+            item.is_sent = True
+            socket.put([wire.encode(wire.Infer([item.row])), item.body])
+
+    def _grant(self, question: Question, responses: int) -> None:
+        grant = wire.Grant(self._birth.serial, question.row.id, responses)
+        self._outgoing.append(wire.Consumed([grant]))
+
+    def _take_all(self, socket: Dealer) -> None:
+        while socket.has_input():
+            self._take(socket.receive())
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            message = wire.decode(frames[0])
+        except ProtocolError:
+            self.malformed += 1
+            return
+        if type(message) is wire.Replies and len(message.replies) == len(frames) - 1:
+            for row, body in zip(message.replies, frames[1:]):
+                question = self._open.get(row.id)
+                if question is None:
+                    self.malformed += 1
+                else:
+                    self._take_reply(question, row, body)
+        elif type(message) is wire.Waits:
+            self._tell_waits()
+        elif type(message) is not wire.Welcome and not self._memory.hear_of_blocks(message):
+            self.malformed += 1
+
+    def _tell_waits(self) -> None:
+        awaits = self.standstill(self._tell_waits)
+        if awaits:
+            self._outgoing.append(wire.Waits(awaits[: wire.MAX_ROWS]))
+            self.turn()
+
+    def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:
+        with self._changing:
+            # An answer of the broker itself has no number.
+            if row.source and row.number != question.received and not question.is_dropped:
+                self._outgoing.append(wire.Cancel([row.id]))
+                question.is_dropped = True
+                self._orphans += 1
+                self._wake()
+                question.refuse(_GAP)
+            question.received += 1
+            if row.flags & wire.FINAL:
+                question.is_answered = True
+                del self._open[row.id]
+                self._orphans -= question.is_dropped
+            if not question.is_dropped:
+                if body:
+                    self._unopened[row.id, row.number] = body
+                question.answer(row, body)
+        if row.flags & wire.FINAL:
+            self._memory.answered(question.blocks)
+            question.held = ()
+        if question.is_dropped:
+            self._discard(body)
+            if question.received % _STEP == 0:
+                self._grant(question, question.received)

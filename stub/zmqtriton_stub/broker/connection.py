@@ -1,0 +1,332 @@
+"""The stub's connection to the broker: batches come in, outcomes go out, from whichever thread.
+
+One lock guards the socket, and nobody waits for it: whoever finds it taken leaves the work to the
+one who holds it, and that one looks again after letting go. So a response may be sent by any
+thread, even by a destructor that the garbage collector runs amid a send. Waiting is the loop's, and
+happens outside the lock. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections import deque
+from typing import Any, Callable
+
+import zmq
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import held
+from zmqtriton_floor.errors import BY_CODE, ProtocolError
+from zmqtriton_floor.zmtp import Dealer
+from zmqtriton_stub.broker.unconfirmed_answers import Answered
+from zmqtriton_stub.execution.response_counts import Tallies
+from zmqtriton_stub.execution.responses import Answer, Pending, state_lock
+from zmqtriton_stub.execution.streams import Publisher, Stream, coalesce
+from zmqtriton_stub.instance import Instance
+
+_RESCHEDULED = "the request was to be executed again, and that was lost with the broker"
+_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
+#: At the end: how long what was sent may take to be read.
+_LINGER_MS = 1000
+
+
+class Link:
+    """The DEALER to the broker and what has arrived on it."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        #: True at the end: nothing can be sent any more.
+        self.is_closed = False
+        self._context: Any = None
+        self._socket: Dealer | None = None
+        self._lock = threading.Lock()
+        #: The frames of messages, and single responses of streams, which may travel together.
+        self._outgoing: deque[list[bytes] | Answer] = deque()
+        self._publisher: Publisher | None = None
+        #: What to wait on: the socket's, and what wakes the loop. After either, turn(). The first
+        #: is -1 where there is no broker, or none any more.
+        self.descriptor = -1
+        #: Called with the first when it is to be waited on, and when it is not any longer.
+        self.watch: Callable[[int], object] = lambda descriptor: None
+        self.unwatch: Callable[[int], object] = lambda descriptor: None
+        self.wake_descriptor, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        #: Batches that were not begun: their number and their requests.
+        self.batches: deque[tuple[int, list[Pending]]] = deque()
+        #: Every request that is here and has no final outcome yet, by peer and id.
+        self.pending: dict[tuple[int, int], Pending] = {}
+        #: What the broker may not have passed on yet.
+        self.answered = Answered()
+        #: Of the responses of streams.
+        self.tallies = Tallies()
+        #: Called by models that may be within a long execute(), for what the loop looks after.
+        self.glance: Callable[[], None] = lambda: None
+        #: When nothing was left to be received.
+        self._dry_ns = time.monotonic_ns()
+        #: Set by the loop before it looks for batches and waits.
+        self.is_waiting = False
+        #: The epoch of the broker that has welcomed us; -1: none yet.
+        self.epoch = -1
+        #: Messages that did not decode or make no sense here.
+        self.malformed = 0
+
+    def connect(self, address: str, hello: wire.Hello) -> None:
+        """Says hello to a broker, and what is here since the time of an earlier one. What was not
+        begun is forgotten: whoever asked sends it again."""
+        measures = self.instance.measures
+        with measures.lock, self._lock, state_lock:
+            if self._socket is not None:
+                self._lose(self._socket)
+            self.epoch = -1
+            self._forget_unbegun()
+            self._socket = socket = Dealer(address)
+            if socket.is_open:
+                self.descriptor = socket.fileno()
+                self.watch(self.descriptor)
+            # Before what other threads may have put into the queue by now.
+            socket.put(self._introduction(hello))
+            for message in self._held():
+                socket.put([wire.encode(message)])
+            for frames in measures.introduce(self):
+                socket.put(frames)
+            socket.flush()
+        self.turn()
+
+    def _lose(self, socket: Dealer) -> None:
+        """Nothing more comes from that broker."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            self.unwatch(descriptor)
+        socket.close()
+
+    def _forget_sequence(self, work: wire.Work) -> None:
+        """It is over, by its END or without."""
+        if self.instance.states is not None:
+            self.instance.states.end(work.correlation)
+
+    def _forget_unbegun(self) -> None:
+        for _, batch in self.batches:
+            for pending in batch:
+                if not pending.has_run:
+                    self.pending.pop(pending.route, None)
+                else:
+                    pending.is_rescheduled = True
+        if self.instance.states is not None:
+            self.instance.states.clear()  # sequences have died with that broker
+        for pending in [p for p in self.pending.values() if p.is_rescheduled]:
+            pending.fail(_RESCHEDULED, _UNAVAILABLE_NUMBER)  # what has run is not begun anew
+        self.batches.clear()
+        for _ in range(len(self._outgoing)):
+            item = self._outgoing.popleft()
+            # Responses amid a stream go on; what ends a request is told in the hello.
+            if not isinstance(item, list) and not item[0].flags:
+                self._outgoing.append(item)
+
+    def _introduction(self, hello: wire.Hello) -> list[bytes]:
+        # In this order: a destructor may answer one of them at any moment.
+        received = list(self.pending)
+        outcomes, bodies = self.answered.recall()
+        self._doubt(outcomes)
+        known = {(outcome.peer, outcome.id) for outcome in outcomes}
+        routes = [wire.Route(*route) for route in received if route not in known]
+        if len(routes) > wire.MAX_ROWS:
+            # What cannot be told would be run again; what dies with this process is not.
+            os.write(2, b"too many open requests to go on with after the death of the broker\n")
+            os._exit(1)
+        return [wire.encode(hello._replace(received=routes, answered=outcomes)), *bodies]
+
+    def _doubt(self, told: list[wire.Outcome]) -> None:
+        """Of the leases that went out the next broker knows only what it is told."""
+        memory, asker = self.instance.memory, self.instance.asker
+        if memory is not None:
+            if asker is not None:
+                # A step of an ensemble may be reading them when the question is long refused.
+                memory.arena.lend(memory.own(asker.open_blocks()))
+            memory.arena.doubt(memory.own(block for o in told for block in o.blocks))
+
+    def _held(self) -> list[wire.Held]:
+        """What is read here of others' memory."""
+        memory, asker = self.instance.memory, self.instance.asker
+        blocks = [
+            block for pending in list(self.pending.values()) for block in pending.hold_inputs()
+        ]
+        if memory is not None:
+            blocks += memory.held()
+        if asker is not None:
+            blocks += asker.unopened_blocks()
+        return held(blocks)
+
+    def publish(self, address: str, *, is_timed: bool = False) -> None:
+        """From now on frontends can get responses of streams straight from here; all but the first
+        of each if the broker is to know when that leaves."""
+        with self._lock:
+            self._context = zmq.Context()
+            self._publisher = Publisher(self._context, address, is_timed=is_timed)
+
+    def close(self) -> None:
+        """Ends the connection; what is sent later is dropped."""
+        with self._lock:
+            self.is_closed = True
+            if self._publisher is not None:
+                self._publisher.close(_LINGER_MS)
+            if self._socket is not None:
+                self._socket.close(_LINGER_MS)
+        if self._context is not None:
+            self._context.term()
+
+    def send(self, message: list[bytes]) -> None:
+        self._outgoing.append(message)
+        self.turn()
+
+    def put(self, message: list[bytes]) -> None:
+        """It leaves with the next turn()."""
+        self._outgoing.append(message)
+
+    def post(self, answer: Answer) -> None:
+        """A response of a stream; it leaves with the next turn()."""
+        self._outgoing.append(answer)
+
+    def turn(self, *, takes: bool = True) -> None:
+        """Sends what waits and takes what has arrived, unless another thread is just doing so.
+
+        Without `takes` what has arrived may stay until next time.
+        """
+        outgoing, lock = self._outgoing, self._lock
+        while lock.acquire(False):
+            try:
+                if self.is_closed:
+                    outgoing.clear()
+                    return
+                socket = self._socket
+                assert socket is not None
+                while outgoing:
+                    self._put_next(socket)
+                socket.finish()  # the model may be about to compute for long
+                # A batch is enough for now, since the answer to it leads here again; but what came
+                # with it may say that nobody wants it any more.
+                while takes and socket.has_input():
+                    if self._take(socket.receive()) and not socket.has_more:
+                        break
+                else:
+                    if takes:
+                        self._dry_ns = time.monotonic_ns()
+                if not socket.is_open and self.descriptor >= 0:
+                    self._lose(socket)
+            finally:
+                lock.release()
+            if not outgoing:
+                return
+
+    def wait(self, timeout_ms: int) -> None:
+        """Until something may have arrived; returns early or late where other threads look too."""
+        poller = select.poll()
+        if self.descriptor >= 0:
+            poller.register(self.descriptor, select.POLLIN)
+        poller.poll(timeout_ms)
+
+    def _put_next(self, socket: Dealer) -> None:
+        item = self._outgoing.popleft()
+        if not isinstance(item, list):
+            answers = coalesce(item, self._outgoing)
+            if self._publisher is not None:
+                answers = self._publisher.send(answers)
+            if not answers:
+                return
+            self._lend(answers)
+            item = self._results(answers)
+        socket.put(item)
+
+    def _results(self, answers: list[Answer]) -> list[bytes]:
+        """One message of them all, and what else the broker is to know of responses."""
+        with state_lock:
+            responses = self.tallies.take(is_last=not self.pending)
+        header = wire.Results([outcome for outcome, _ in answers], [], [], responses)
+        return [wire.encode(header), *[body for _, body in answers]]
+
+    def tell_tallies(self) -> None:
+        """Amid streams that may last long; leaves with the next turn()."""
+        with state_lock:
+            responses = self.tallies.take(is_last=False)
+        if responses:
+            self.put([wire.encode(wire.Results([], [], [], responses))])
+
+    def _lend(self, answers: list[Answer]) -> None:
+        """Responses amid a stream leave; of what ends one that is known already."""
+        memory = self.instance.memory
+        for outcome, _ in answers:
+            if outcome.blocks and not outcome.flags and memory is not None:
+                memory.arena.send(memory.own(outcome.blocks))
+
+    def wake(self) -> None:
+        """Makes the loop look again; from any thread."""
+        # A full pipe wakes it as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"\0")
+
+    def awake(self) -> None:
+        """Takes back what wake() did."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.wake_descriptor, 4096)
+
+    def _take(self, frames: list[bytes]) -> bool:
+        """Whether it brought a batch."""
+        try:
+            message = wire.decode(frames[0])
+        except ProtocolError:
+            self.malformed += 1
+            return False
+        kind = type(message)
+        if kind is wire.Execute and 0 < len(message.works) == len(frames) - 1:
+            return self._take_works(message.works, frames)
+        self._take_word(kind, message)
+        return False
+
+    def _take_word(self, kind: type[Any], message: Any) -> None:
+        if kind is wire.Abandon:
+            for route in message.routes:
+                pending = self.pending.get(route)
+                if pending is not None:
+                    pending.cancel()
+        elif kind is wire.Consumed:
+            for grant in message.grants:
+                stream = self.pending.get((grant.peer, grant.id))
+                if type(stream) is Stream:
+                    stream.grant(grant.responses)
+        elif kind is wire.Answer:
+            self.instance.measures.answered(message)
+        elif kind is wire.Welcome:
+            self.epoch = message.epoch
+        elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
+            self.malformed += 1
+
+    def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> bool:
+        """Whether there is a batch among them."""
+        count = len(self.batches)
+        with state_lock:
+            self.answered.heard(self._dry_ns)
+        owed = Stream if self.instance.is_decoupled else Pending
+        position = 0
+        while position < len(works):
+            number, batch = works[position].batch, []
+            while position < len(works) and works[position].batch == number:
+                work = works[position]
+                position += 1
+                if work.flags & wire.OVER:
+                    self._forget_sequence(work)
+                    continue
+                known = self.pending.get((work.peer, work.id))
+                if known is not None and known.is_rescheduled:
+                    known.resume(work, frames[position])
+                    batch.append(known)
+                    continue
+                pending = owed(self, work, frames[position])
+                self.pending[pending.route] = pending
+                batch.append(pending)
+            if batch:
+                self.batches.append((number, batch))
+        if self.is_waiting:
+            self.wake()
+        return len(self.batches) > count

@@ -1,0 +1,196 @@
+"""What the batches of this process wait for, when the broker suspects that they wait in a circle.
+
+Called by bls_client.py when the broker asks. Says only what is certain: that execute() of a batch
+does not go on before one of some questions to other models is replied to. Where a timer, a
+descriptor, another thread or code that is not known here could let it go on, nothing is said. Must
+not change anything, nor wait.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
+
+from zmqtriton_floor import wire
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.broker.bls_call import Question, Waiting
+    from zmqtriton_stub.execution.executions import Executions
+    from zmqtriton_stub.model import Model
+
+#: None: it may go on by itself.
+_Questions = Optional["set[Question]"]
+_NEVER: _Questions = None
+
+
+class Standstill:
+    def __init__(self, waiting: Waiting, executions: Executions, model: Model) -> None:
+        self._waiting = waiting
+        self._executions = executions
+        self._model = model
+        self._main = threading.main_thread().ident
+
+    def look(self, later: Callable[[], None]) -> list[wire.Await]:
+        """For each batch that stands still what would let it go on. In another thread than the main
+        one, while that runs an event loop, `later` is called by that loop instead."""
+        question = self._waiting.of(self._main)
+        if question is not None:
+            return _awaits(0, {question})
+        if threading.get_ident() != self._main:
+            loop = self._main_loop()
+            if loop is None:
+                return _awaits(0, self._of_main_thread())
+            loop.call_soon_threadsafe(later)
+            return []
+        asyncio: Any = sys.modules.get("asyncio")
+        loop = None if asyncio is None else asyncio._get_running_loop()
+        if loop is None or asyncio.current_task(loop) is not None or self._may_be_answered():
+            return []
+        return self._of_loop(loop, asyncio)
+
+    # ------------------------------------------------------------ coroutines
+
+    def _main_loop(self) -> Any:
+        for loop in (self._model.event_loop, *self._waiting.loops):
+            if (
+                loop is not None
+                and loop.is_running()
+                and getattr(loop, "_thread_id", None) == self._main
+            ):
+                return loop
+        return None
+
+    def _of_loop(self, loop: Any, asyncio: Any) -> list[wire.Await]:
+        timers = getattr(loop, "_scheduled", None)
+        if timers is None or any(not t._cancelled and t._callback != loop.stop for t in timers):
+            return []
+        # Those in the background too: they may end what the batch waits for.
+        of_task = {task: self._of_future(task, asyncio, set()) for task in asyncio.all_tasks(loop)}
+        if None in of_task.values():
+            return []
+        if self._model.slots > 1:
+            tasks = self._executions.tasks.items()
+            found = [(number, of_task.get(task)) for number, task in list(tasks)]
+            return [row for number, questions in found for row in _awaits(number, questions)]
+        return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
+
+    def _of_future(self, future: Any, asyncio: Any, seen: set[Any]) -> _Questions:
+        """What it waits for."""
+        if future.done() or future in seen:
+            return set() if future in seen else None
+        seen.add(future)
+        question = self._waiting.futures.get(future)
+        if question is not None:
+            return _NEVER if question.is_answered or not question.inbox.empty() else {question}
+        thread = _source(future)
+        if thread is not None:
+            return self._of_thread(_running(thread))
+        if isinstance(future, asyncio.Task):
+            needed = _members(future)
+            if needed is None:
+                needed = [future._fut_waiter] if future._fut_waiter is not None else None
+        else:
+            needed = getattr(future, "_children", None)
+        left = [one for one in needed or () if not one.done()]
+        found = [self._of_future(one, asyncio, seen) for one in left]
+        return _union(found) if left else _NEVER
+
+    # --------------------------------------------------------------- threads
+
+    def _of_main_thread(self) -> _Questions:
+        """It is within execute(), and has not asked."""
+        frame = sys._current_frames().get(self._main or 0)
+        if not self._executions.running or frame is None or self._may_be_answered():
+            return None
+        return self._of_thread(_joined(frame))
+
+    def _of_thread(self, thread: int | None) -> _Questions:
+        question = None if thread is None else self._waiting.of(thread)
+        return None if question is None else {question}
+
+    def _may_be_answered(self) -> bool:
+        """Whether a thread may have a sender, and answer while the batch stands still."""
+        if not any(pending.has_senders for pending in self._executions.pending()):
+            return False
+        known = {self._main, threading.get_ident(), *self._waiting.threads}
+        frames = sys._current_frames()
+        return any(thread not in known and not _is_idle(frames[thread]) for thread in frames)
+
+
+def _awaits(batch: int, questions: _Questions) -> list[wire.Await]:
+    return [wire.Await(batch, one.row.id, one.received) for one in questions or ()]
+
+
+def _union(found: Iterable[_Questions]) -> _Questions:
+    every: set[Question] = set()
+    for questions in found:
+        if questions is None:
+            return None
+        every |= questions
+    return every
+
+
+def _members(task: Any) -> list[Any] | None:
+    """The futures that it waits for by what asyncio offers for several; None: it does not."""
+    coroutine = task.get_coro()
+    while getattr(coroutine, "cr_await", None) is not None and hasattr(
+        coroutine.cr_await, "cr_await"
+    ):
+        coroutine = coroutine.cr_await
+    frame = getattr(coroutine, "cr_frame", None)
+    if frame is None or frame.f_globals.get("__name__") not in (
+        "asyncio.tasks",
+        "asyncio.taskgroups",
+    ):
+        return None
+    names = frame.f_locals
+    if frame.f_code.co_name == "_wait" and names.get("timeout", 0) is None:
+        return list(names["fs"])
+    if frame.f_code.co_name in ("__aexit__", "_aexit"):
+        return list(getattr(names.get("self"), "_tasks", ()))
+    return None
+
+
+def _source(future: Any) -> Any:
+    """What a thread is to do that is awaited as this; None: it is not such a one."""
+    for entry in getattr(future, "_callbacks", None) or ():
+        callback = entry[0] if type(entry) is tuple else entry
+        if getattr(callback, "__qualname__", "") == "_chain_future.<locals>._call_check_cancel":
+            names = callback.__code__.co_freevars
+            return dict(zip(names, callback.__closure__))["source"].cell_contents
+    return None
+
+
+def _running(work: Any) -> int | None:
+    """The thread of a pool that does it now."""
+    for thread, innermost in sys._current_frames().items():
+        frame: Any = innermost
+        while frame is not None:
+            if frame.f_globals.get("__name__") == "concurrent.futures.thread":
+                item = frame.f_locals.get("self") or frame.f_locals.get("work_item")
+                if getattr(item, "future", None) is work:
+                    return thread
+            frame = frame.f_back
+    return None
+
+
+def _joined(innermost: Any) -> int | None:
+    """The thread whose end, or whose result, this one waits for without a limit."""
+    frame = innermost
+    while frame is not None:
+        module, name = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if module not in ("threading", "concurrent.futures._base", "concurrent.futures.thread"):
+            return None
+        names = frame.f_locals
+        if name in ("join", "result") and names.get("timeout", 0) is None:
+            awaited = names.get("self")
+            return getattr(awaited, "ident", None) if name == "join" else _running(awaited)
+        frame = frame.f_back
+    return None
+
+
+def _is_idle(frame: Any) -> bool:
+    """A thread of a pool that has nothing to do."""
+    where = (frame.f_globals.get("__name__"), frame.f_code.co_name)
+    return where == ("concurrent.futures.thread", "_worker")

@@ -1,0 +1,1 @@
+"""From a batch to its responses: execute(), streams, implicit state, warm-up."""

@@ -1,0 +1,338 @@
+"""Batches in execute(): from a batch that has come to the answers that leave, at once or later.
+
+The loop hands batches over, in the main thread. Where execute() is a coroutine that may overlap
+with others, its batch ends when it does. Knows nothing of waiting, and leaves what a request is
+owed to responses.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from itertools import repeat
+from typing import Any, Sequence
+
+import numpy as np
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_NUMBER, count_elements
+from zmqtriton_floor.errors import Cancelled, InvalidArgument, ZmqTritonError
+from zmqtriton_floor.progress import Progress
+from zmqtriton_floor.signature import Signature
+from zmqtriton_stub import request_log
+from zmqtriton_stub.api.errors import TritonModelException, describe
+from zmqtriton_stub.api.inference import (
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    InferenceRequest,
+    InferenceResponse,
+    received,
+)
+from zmqtriton_stub.broker.connection import Link
+from zmqtriton_stub.execution.responses import Answer, Pending
+from zmqtriton_stub.instance import Instance
+from zmqtriton_stub.memory.tensor_forwarding import check_placed
+from zmqtriton_stub.model import Model, Responses
+
+_now_ns = time.monotonic_ns
+
+_CANCELLED = "request was cancelled"
+_NO_RESPONSE = (
+    "Expected an 'InferenceResponse' object in the execute function return list, found type "
+    f"'{type(None)}'."
+)
+_NOT_ITERATIVE = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
+    "configured to handle such a flag."
+)
+
+
+class Execution:
+    """One batch from its beginning until all that it owes has been sent or is its senders'."""
+
+    __slots__ = (
+        *("answers", "batch", "begun_ns", "executed_ns", "ids", "number", "ready_ns", "requests"),
+    )
+
+    def __init__(self, number: int, batch: list[Pending]) -> None:
+        self.number = number
+        self.batch = batch
+        self.answers: list[Answer] = []
+        #: What the model was given, until it is clear what its senders owe.
+        self.requests: list[InferenceRequest] = []
+        #: Of the requests, where the log tells of them.
+        self.ids: Sequence[str] = ()
+        self.begun_ns = self.ready_ns = self.executed_ns = _now_ns()
+
+
+class Executions:
+    """All batches that this process is in."""
+
+    def __init__(self, instance: Instance, model: Model, link: Link, progress: Progress) -> None:
+        self._instance = instance
+        self._model = model
+        self._link = link
+        self._progress = progress
+        #: The instance is free for the next batch while coroutines of earlier ones go on.
+        self._is_free_at_once = instance.is_decoupled and not instance.max_inflight
+        #: Batches that the broker waits for.
+        self._batches: dict[int, list[Pending]] = {}
+        #: Of these, those that are coroutines among others.
+        self.tasks: dict[int, Any] = {}
+
+    @property
+    def running(self) -> int:
+        """How many batches the broker waits for."""
+        return len(self._batches)
+
+    def pending(self) -> list[Pending]:
+        """The requests of these."""
+        return [pending for batch in self._batches.values() for pending in batch]
+
+    def begin(self, number: int, batch: list[Pending]) -> None:
+        """One batch: every request gets its final answer here, or its sender will give it."""
+        self._progress.begin(number)
+        execution = Execution(number, batch)
+        self._batches[number] = batch
+        requests = _requests(batch, execution.answers, self._instance)
+        # The model may do with its list what it likes.
+        execution.requests = requests.copy()
+        execution.ids = request_log.begun(self._instance, requests)
+        if any(pending.work.trace for pending in batch):
+            self._instance.tracing.begun(requests)
+        execution.ready_ns = execution.executed_ns = _now_ns()
+        for pending in batch if self._instance.is_decoupled else ():
+            pending.begin(execution.ready_ns)
+        try:
+            returned = self._model.execute(requests) if requests else []
+            requests = []
+            if returned is not None and type(returned) is not list:
+                self._await(execution, returned)
+                return
+            execution.executed_ns = _now_ns()
+            self._answer(execution, returned)
+            returned = []  # it may hold inputs, which would have to be kept
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
+            self._fail(execution, error)
+        self._leave(execution, self._reschedule(execution))
+
+    # ------------------------------------------------------------ coroutines
+
+    def _await(self, execution: Execution, task: Any) -> None:
+        """The batch ends when the task does."""
+        if self._instance.is_decoupled:
+            # From here on whoever lets go of a request ends it.
+            self._answer(execution, None)
+        if self._is_free_at_once:
+            execution.executed_ns = _now_ns()
+            self._leave(execution, [])
+        else:
+            self.tasks[execution.number] = task
+        task.add_done_callback(lambda done: self._ended(execution, done))
+        # Nothing may have been sent that would have led to what has come meanwhile.
+        self._link.turn()
+
+    def _ended(self, execution: Execution, task: Any) -> None:
+        if self._link.is_closed:
+            return
+        if not self._is_free_at_once:
+            execution.executed_ns = _now_ns()
+        try:
+            returned = self._model.result_of(task, len(execution.requests))
+            if self._instance.is_decoupled:
+                self._check_flags(execution)
+            else:
+                self._answer(execution, returned)
+        except BaseException as error:  # noqa: BLE001 - the model's code, or that it was cancelled
+            if self._instance.is_decoupled:
+                self._complain(execution, error)
+            else:
+                self._fail(execution, error)
+        routes = self._reschedule(execution)
+        if not self._is_free_at_once:
+            self._leave(execution, routes)
+        elif routes:
+            self._link.send([wire.encode(wire.Results([], [], routes))])
+
+    def _check_flags(self, execution: Execution) -> None:
+        for pending in execution.batch:
+            if pending.wants_again:
+                self._check_again(execution, pending, None)
+
+    def _complain(self, execution: Execution, error: BaseException) -> None:
+        """Triton tells nobody but the log. A request whose sender nobody holds any more ends."""
+        self._instance.say("E", self._instance.failure(describe(error)))
+        error.__traceback__ = None  # it holds what the coroutine held
+        for pending in execution.batch:
+            pending.release()
+        if any(not pending.is_answered for pending in execution.batch):
+            gc.collect()  # senders may be in circles with what is over
+
+    # --------------------------------------------------------------- the end
+
+    def _answer(self, execution: Execution, responses: Responses | None) -> None:
+        """Adds the answers to what execute() returned; all or, with an exception, none of them.
+        None, in place of a list: all are the senders'."""
+        requests, execution.requests = execution.requests, []
+        accepted = []
+        for request, response in zip(requests, repeat(None) if responses is None else responses):
+            pending = request._pending
+            if pending is None or (pending.is_answered and response is None):
+                continue
+            if pending.wants_again:
+                self._check_again(execution, pending, response)
+            if response is not None:
+                pending.accept()
+                accepted.append((pending, response))
+            elif not (pending.wants_again or pending.is_answered):
+                if responses is not None:
+                    pending.loss = _NO_RESPONSE
+                # Made now, so that its end says so if nobody keeps the request.
+                request.get_response_sender()
+        execution.answers += _encode(accepted)
+
+    def _check_again(
+        self, execution: Execution, pending: Pending, response: InferenceResponse | None
+    ) -> None:
+        """The model wants a request back, which only some models may; others are told."""
+        if response is not None:
+            raise TritonModelException(
+                "Expected a None object in the execute function return list for reschduled "
+                f"request, found type '{type(response)}'."
+            )
+        if self._instance.is_iterative:
+            return
+        text = self._instance.failure(_NOT_ITERATIVE)
+        self._instance.say("E", text)
+        pending.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        if not self._instance.is_decoupled:
+            execution.answers += pending.fail(text)
+
+    def _reschedule(self, execution: Execution) -> list[wire.Route]:
+        """What is to be executed once more."""
+        if not self._instance.is_iterative:
+            return []
+        wanted = [pending for pending in execution.batch if pending.wants_again]
+        return [wire.Route(*pending.route) for pending in wanted if pending.reschedule()]
+
+    def _fail(self, execution: Execution, error: BaseException) -> None:
+        text = self._instance.failure(describe(error))
+        self._instance.say("E", text)
+        execution.requests = []
+        for pending in execution.batch:
+            if not pending.is_answered:
+                execution.answers += pending.fail(text)
+
+    def _leave(self, execution: Execution, rescheduled: list[wire.Route]) -> None:
+        """The instance is free for another batch."""
+        for pending in execution.batch:
+            if pending.is_answered:  # and nothing of ours reads its inputs any more
+                pending.leave_inputs()
+        done_ns = _now_ns()
+        executed = wire.Executed(
+            execution.number,
+            execution.ready_ns - execution.begun_ns,
+            execution.executed_ns - execution.ready_ns,
+            done_ns - execution.executed_ns,
+        )
+        self._instance.measures.flush()  # whoever has the answer finds them
+        if any(pending.work.trace for pending in execution.batch):
+            self._instance.tracing.executed(
+                execution.batch,
+                [
+                    ("COMPUTE_START", execution.begun_ns),
+                    ("COMPUTE_INPUT_END", execution.ready_ns),
+                    ("COMPUTE_OUTPUT_START", execution.executed_ns),
+                    ("COMPUTE_END", done_ns),
+                ],
+            )
+        answers, execution.answers = execution.answers, []
+        self._batches.pop(execution.number, None)
+        self.tasks.pop(execution.number, None)
+        self._send(answers, [executed], rescheduled)
+        request_log.released(self._instance, execution.ids)
+        for pending in execution.batch:
+            pending.held = []
+
+    def _send(
+        self, answers: list[Answer], executed: list[wire.Executed], rescheduled: list[wire.Route]
+    ) -> None:
+        outcomes = [outcome for outcome, _ in answers]
+        header = wire.encode(wire.Results(outcomes, executed, rescheduled))
+        if len(header) > wire.MAX_HEADER_BYTES and len(answers) > 1:  # many and long error texts
+            middle = len(answers) // 2
+            self._send(answers[:middle], [], [])
+            self._send(answers[middle:], executed, rescheduled)
+            return
+        self._link.send([header, *[body for _, body in answers]])
+
+
+def _requests(
+    batch: list[Pending], answers: list[Answer], instance: Instance
+) -> list[InferenceRequest]:
+    """The batch as the model sees it; what does not decode, or does not fit, is answered."""
+    requests = []
+    for pending in batch:
+        if pending.is_cancelled:  # while it waited here
+            answers += pending.fail(_CANCELLED, Cancelled.number)
+            continue
+        try:
+            body = wire.decode_request(pending.body)
+            if instance.memory is not None:
+                if pending.work.flags & wire.UNCHECKED:
+                    check_placed(body.inputs, pending.work.flags)
+                inputs, pending.blocks = instance.memory.open(
+                    body.inputs, is_leased=False, takes_gpu=instance.takes_gpu
+                )
+                body = body._replace(inputs=inputs)
+            if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
+                given = len(body.inputs) - instance.controls
+                _check(body._replace(inputs=body.inputs[:given]), instance.signature)
+            if pending.work.flags & wire.NOT_READY:
+                body = body._replace(inputs=[_zeros(tensor) for tensor in body.inputs])
+            if instance.reshaping is not None:
+                body = body._replace(inputs=instance.reshaping.given(body.inputs))
+            if instance.states is not None:
+                body = body._replace(inputs=instance.states.give(pending, body.inputs))
+        except ZmqTritonError as error:
+            answers += pending.fail(error.text, error.number)
+            continue
+        pending.body = b""
+        pending.outputs = body.outputs
+        requests.append(received(pending.work, body, pending))
+    return requests
+
+
+def _zeros(tensor: wire.Tensor) -> wire.Tensor:
+    """As it is, with zeros where it has no data; an empty string is four of them."""
+    if tensor.data:
+        return tensor
+    size = count_elements(tensor.shape) * (BY_NUMBER[tensor.datatype].size or 4)
+    return tensor._replace(data=np.zeros(size, np.uint8).data)
+
+
+def _check(body: wire.RequestBody, signature: Signature) -> None:
+    """Raises InvalidArgument where another model has asked for what this one does not take."""
+    try:
+        signature.check(body)
+    except InvalidArgument as error:
+        where = f"Model {signature.model} - Error when running inference: "
+        raise InvalidArgument(where + error.text) from None
+
+
+def _encode(accepted: list[tuple[Pending, InferenceResponse]]) -> list[Answer]:
+    encoded: list[Answer] = []
+    changes = []
+    try:
+        for pending, response in accepted:
+            changes.append(pending.changes(response))
+            encoded.append(pending.encode(response))
+    except BaseException:
+        for (pending, _), answer in zip(accepted, encoded):
+            pending.withdraw(answer)
+        raise
+    for (pending, _), answer, changed in zip(accepted, encoded, changes):
+        pending.keep(changed)
+        pending.finish(answer)
+    return encoded

@@ -1,0 +1,149 @@
+"""Implicit states: what a model says of a sequence, and is given again with its next request.
+
+`executions` has each request completed here, and what its response says of the next step is kept
+before that leaves. States stay in this process; the broker says when a sequence is over. There are
+as many sequences at once as the instance has slots, with one value for each state.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.datatypes import BY_CONFIG_NAME, Datatype, count_elements
+from zmqtriton_floor.wire import Tensor
+from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.gpu import Span
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.api.inference import InferenceResponse
+    from zmqtriton_stub.execution.responses import Pending
+
+_FOLDER = "initial_state"
+
+
+class _State(NamedTuple):
+    """One that the configuration names."""
+
+    input: str
+    output: str
+    #: What a sequence begins with, and what is given where there is none.
+    first: Tensor
+    empty: Tensor
+    #: The model may write into what is kept, in place of giving another.
+    is_shared: bool
+
+
+class States:
+    """All that one instance keeps; false where its model has none."""
+
+    def __init__(self, config: dict[str, Any], directory: str) -> None:
+        batching = config.get("sequence_batching") or {}
+        is_batching = bool(config.get("max_batch_size"))
+        self._is_iterative = bool(batching.get("iterative_sequence"))
+        #: By input. Of two with the same name the first counts, as in Triton.
+        self._states: dict[str, _State] = {}
+        self._by_output: dict[str, _State] = {}
+        for entry in batching.get("state") or []:
+            state = _read(entry, directory, is_batching=is_batching)
+            if state.input not in self._states and state.output not in self._by_output:
+                self._states[state.input] = self._by_output[state.output] = state
+        #: What sequences have come to, by input.
+        self._sequences: dict[wire.Correlation, dict[str, Tensor]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def give(self, pending: Pending, inputs: list[Tensor]) -> list[Tensor]:
+        """The inputs with the states of its sequence behind them. What a client has sent under one
+        of their names does not count."""
+        given = [tensor for tensor in inputs if tensor.name not in self._states]
+        if pending.work.flags & wire.NOT_READY:
+            return given + [state.empty for state in self._states.values()]
+        kept = pending.states = self._of(pending)
+        return given + [
+            kept[name]._replace(data=memoryview(kept[name].data)) if state.is_shared else kept[name]
+            for name, state in self._states.items()
+        ]
+
+    def _of(self, pending: Pending) -> dict[str, Tensor]:
+        """What is kept of the sequence of a request that is about to be executed."""
+        if self._is_iterative:  # which is a sequence by itself
+            return pending.states or self._begin()
+        work = pending.work
+        kept = self._sequences.get(work.correlation)
+        if kept is None or work.flags & wire.SEQUENCE_START:
+            kept = self._sequences[work.correlation] = self._begin()
+        return kept
+
+    def _begin(self) -> dict[str, Tensor]:
+        return {
+            name: state.first._replace(data=bytearray(state.first.data))
+            if state.is_shared
+            else state.first
+            for name, state in self._states.items()
+        }
+
+    def changes(self, pending: Pending, response: InferenceResponse) -> dict[str, Tensor]:
+        """What `pending.states` is to be updated with when this response leaves."""
+        changed: dict[str, Tensor] = {}
+        if pending.states is None or response._error is not None:
+            return changed
+        for tensor in response._output_tensors:
+            state = self._by_output.get(tensor._name)
+            if state is not None:
+                row = packed(tensor)
+                kept = pending.states[state.input].data
+                data = _kept(row.data, kept) if state.is_shared else _copied(row.data)
+                changed[state.input] = row._replace(name=state.input, data=data)
+        return changed
+
+    def end(self, correlation: wire.Correlation) -> None:
+        """That sequence is over."""
+        self._sequences.pop(correlation, None)
+
+    def clear(self) -> None:
+        """All of them are."""
+        self._sequences.clear()
+
+
+def _copied(data: Any) -> bytes:
+    """The model may go on writing to what it gave, and what it was given is others'."""
+    return bytes(gpu.downloaded(data) if type(data) is Span else data)
+
+
+def _kept(data: Any, kept: bytearray) -> bytearray:
+    """The same, where it may have written into what is kept and gives that again."""
+    if type(data) is memoryview and len(data) == len(kept):
+        given, own = np.frombuffer(data, np.uint8), np.frombuffer(kept, np.uint8)
+        if np.shares_memory(given, own):
+            return kept
+    return bytearray(_copied(data))
+
+
+def _read(entry: dict[str, Any], directory: str, *, is_batching: bool) -> _State:
+    name, datatype = entry["input_name"], BY_CONFIG_NAME[entry["data_type"]]
+    shape = [1] * is_batching + [max(1, dim) for dim in entry.get("dims") or []]
+    first = empty = Tensor(name, datatype.number, shape, _zeros(datatype, shape))
+    for initial in entry.get("initial_state") or []:
+        shape = [1] * is_batching + list(initial.get("dims") or [])
+        first = empty._replace(shape=shape, data=_zeros(datatype, shape))
+        if "data_file" in initial:
+            path = os.path.join(directory, _FOLDER, initial["data_file"])
+            with open(path, "rb") as file:
+                data = file.read(len(first.data)) if datatype.size else file.read()
+            first = first._replace(data=data)
+    is_shared = bool(entry.get("use_same_buffer_for_input_output")) and datatype.size > 0
+    return _State(name, entry.get("output_name", ""), first, empty, is_shared)
+
+
+def _zeros(datatype: Datatype, shape: list[int]) -> bytes:
+    """An empty string is four of them."""
+    return bytes(count_elements(shape) * (datatype.size or 4))

@@ -1,0 +1,51 @@
+"""Counts and times the responses of a decoupled model by their index, for the broker's statistics.
+
+Streams add to it, whichever way their responses go; connection.py sends what has come together
+along with results, so that a response costs two additions and no message. The state lock is held
+for both.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Dict, List
+
+#: Responses of one stream beyond these are not told apart, nor counted.
+MOST_INDEXES = 1024
+#: While streams are open more can come to what was counted.
+_EVERY_NS = 500_000_000
+
+#: Where in a row each kind of response has its count, its time in the model, and that of sending.
+SUCCESS, FAIL, EMPTY, CANCEL = 0, 3, 6, 9
+_FIELDS = 12
+
+
+class Tallies:
+    """What the broker has not been told yet."""
+
+    def __init__(self) -> None:
+        self._rows: Dict[int, List[int]] = {}
+        self._next_ns = 0
+
+    def add(self, index: int, kind: int, infer_ns: int, output_ns: int) -> None:
+        row = self._rows.get(index)
+        if row is None:
+            if index >= MOST_INDEXES:
+                return
+            row = self._rows[index] = [0] * _FIELDS
+        row[kind] += 1
+        row[kind + 1] += infer_ns
+        row[kind + 2] += output_ns
+
+    def take(self, *, is_last: bool) -> str:
+        """What is to be told now, as JSON: all of it if nothing is left that could add to it, else
+        if the last time was a while ago."""
+        if not self._rows:
+            return ""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._next_ns and not is_last:
+            return ""
+        self._next_ns = now_ns + _EVERY_NS
+        rows, self._rows = self._rows, {}
+        return json.dumps([[index, *row] for index, row in rows.items()])

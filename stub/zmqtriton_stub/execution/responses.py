@@ -1,0 +1,347 @@
+"""What a request is owed: in default mode one response. Of decoupled mode knows streams.py.
+
+A Pending is one request from its arrival to its final outcome. The loop answers those whose
+response execute() returned; an InferenceResponseSender answers the others, from any thread. Every
+request gets its final outcome, also where the model forgets it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Collection, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_stub import request_log
+from zmqtriton_stub.api.errors import ErrorCode, TritonModelException, clip
+from zmqtriton_stub.api.inference import (
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
+    InferenceResponse,
+    InferenceTrace,
+)
+from zmqtriton_stub.api.tensor import packed
+from zmqtriton_stub.tracing import context
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.broker.connection import Link
+    from zmqtriton_stub.memory.tensor_forwarding import Found
+
+#: A row of Results and its body.
+Answer = Tuple[wire.Outcome, bytes]
+
+INTERNAL = ErrorCode.INTERNAL.number
+
+_LET_GO = "The model let go of a request without a response to it."
+
+# One for all requests: it is held for a few steps only. Reentrant, since a destructor that the
+# garbage collector runs amid them may need it; that is then about another request.
+state_lock = threading.RLock()
+
+
+class Pending:
+    """One request that is here and has no final outcome yet."""
+
+    #: Whether its outcomes leave at once, so that others' memory can be passed on in them.
+    _passes_on = True
+
+    __slots__ = (
+        "_count",
+        "_is_closed",
+        "_link",
+        "_senders",
+        "blocks",
+        "body",
+        "has_run",
+        "held",
+        "holds_inputs",
+        "is_answered",
+        "is_cancelled",
+        "is_rescheduled",
+        "loss",
+        "outputs",
+        "release_flags",
+        "route",
+        "states",
+        "work",
+    )
+
+    def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
+        self._link = link
+        self.work = work
+        #: The request's, until it is decoded.
+        self.body = body
+        #: What the inputs lie in; theirs who asked, and only until the final outcome.
+        self.blocks: list[wire.Block] = []
+        #: What keeps leases of others' memory until the outcome is sent that passes it on.
+        self.held: list[Any] = []
+        #: Nobody awaits the answer before who asked uses that memory again: the step of an
+        #: ensemble that died with the broker. Then they are to be released.
+        self.holds_inputs = False
+        #: The names that were asked for; none: all of the configuration.
+        self.outputs: list[str] = []
+        self.route = (work.peer, work.id)
+        self.is_cancelled = False
+        #: The final outcome is sent, or about to be.
+        self.is_answered = False
+        #: The model may send nothing more.
+        self._is_closed = False
+        self._count = 0
+        #: How many objects of the model can still answer.
+        self._senders = 0
+        #: What becomes of it when execute() has returned.
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        #: It was executed, and waits at the broker to be executed again.
+        self.is_rescheduled = False
+        self.has_run = False
+        #: What is kept of its sequence, by input; None: nothing is.
+        self.states: dict[str, wire.Tensor] | None = None
+        #: What is said where nobody is left who could answer.
+        self.loss = _LET_GO
+
+    @property
+    def wanted(self) -> Collection[str]:
+        """The outputs that are to be sent; where no names are known, all."""
+        return self.outputs or self._link.instance.outputs
+
+    def look_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more; reads what the broker has sent."""
+        if not self.is_cancelled:
+            self._link.glance()
+            self._link.turn()
+        return self.is_cancelled
+
+    def describe_trace(self, trace: InferenceTrace) -> None:
+        """Only of one that is traced."""
+        work = self.work
+        trace._parent, trace._flags = work.trace, work.flags & wire.TRACE_TENSORS
+        if self._link.instance.tracing.has_contexts:
+            trace._context = context(work.trace)
+
+    @property
+    def has_senders(self) -> bool:
+        """Whether others than execute() may answer it."""
+        return self._senders > 0
+
+    def make_sender(self) -> InferenceResponseSender:
+        with state_lock:
+            self._senders += 1
+        return InferenceResponseSender(self)
+
+    def begin(self, now_ns: int) -> None:
+        """The model gets it; of interest to those that count each response."""
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more; it is still owed, but for one that waits to be
+        executed again: the broker has answered that."""
+        self.is_cancelled = True
+        if self.is_rescheduled:
+            with state_lock:
+                self.is_answered = True
+                self._link.pending.pop(self.route, None)
+            self.leave_inputs()
+
+    # --------------------------------------------------- executed more than once
+
+    @property
+    def wants_again(self) -> bool:
+        """The model has asked for another execution."""
+        return self.release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
+
+    def reschedule(self) -> bool:
+        """It will come again under the same route; False if it is over."""
+        with state_lock:
+            if self.is_answered or self._is_closed:
+                return False
+            self.is_rescheduled = self.has_run = True
+            return True
+
+    def resume(self, work: wire.Work, body: bytes) -> None:
+        """It has come again."""
+        self.work, self.body = work, body
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        self.is_rescheduled = False
+
+    def release(self) -> None:
+        """It will not come again, whatever the model has asked for."""
+        self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
+        if not self._senders:
+            self.drop()
+
+    # ------------------------------------------------------------ answering
+
+    def accept(self, *, has_response: bool = True, flags: int = wire.FINAL) -> None:
+        """Counts a response, or raises with Triton's text where it may not be sent."""
+        with state_lock:
+            self._accept_only(has_response)
+            if self._is_closed:
+                raise TritonModelException(
+                    "Unable to send response. Response sender has been closed."
+                )
+            self._is_closed = bool(flags)
+            self._count += 1
+
+    def _accept_only(self, has_response: bool) -> None:
+        if has_response and self._count:
+            raise TritonModelException(
+                "Unable to send response. Non-decoupled model cannot send more than one response."
+            )
+        if not has_response and not self._count:
+            raise TritonModelException(
+                "Unable to send response. Non-decoupled model cannot send complete final before "
+                "sending a response."
+            )
+
+    def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> Answer:
+        """The answer as it is sent, without the tensors that nobody asked for."""
+        peer, own_id = self.route
+        error = response._error
+        if error is not None:
+            number = error.code().number
+            return wire.Outcome(peer, own_id, number, clip(error.message()), flags), b""
+        wanted, instance = self.wanted, self._link.instance
+        memory = instance.memory
+        outputs = [t for t in response._output_tensors if not wanted or t._name in wanted]
+        request_log.answered(instance, outputs)
+        tensors = [packed(tensor) for tensor in outputs]
+        if self.work.trace:
+            instance.tracing.answered(self, tensors)
+        blocks: list[wire.Block] = []
+        try:
+            if instance.reshaping is not None:
+                tensors = instance.reshaping.sent(tensors)
+            if memory is not None and self._passes_on:
+                tensors, blocks = memory.place(tensors, self._find, self.work.flags)
+            elif memory is not None:
+                tensors, blocks = memory.place(tensors, flags=self.work.flags)
+        except ZmqTritonError as full:
+            return wire.Outcome(peer, own_id, full.number, clip(full.text), flags), b""
+        answer = wire.Outcome(peer, own_id, 0, "", flags, 0, blocks)
+        return answer, wire.encode_body(wire.ResponseBody(response._parameters, tensors))
+
+    def _find(self, data: Any) -> Found | None:
+        memory = self._link.instance.memory
+        assert memory is not None
+        return memory.passing.to_asker(data, self.blocks, self.held)
+
+    def withdraw(self, answer: Answer) -> None:
+        """It will not be sent, so nobody will release what it refers to."""
+        blocks, memory = answer[0].blocks, self._link.instance.memory
+        self.held = []
+        if blocks and memory is not None:
+            memory.free(blocks)
+
+    def hold_inputs(self) -> list[wire.Block]:
+        """The broker has died: what is read here of others' memory, and known to nobody else."""
+        if self.route[0]:
+            return []
+        self.holds_inputs = True
+        return self.blocks
+
+    def leave_inputs(self) -> None:
+        """With the final outcome who asked may use their memory again."""
+        blocks, memory = self.blocks, self._link.instance.memory
+        if blocks and memory is not None:
+            self.blocks = []
+            leased = memory.leave(blocks)
+            if leased:
+                self._link.send([wire.encode(wire.Lease(leased))])
+            if self.holds_inputs:
+                memory.release(wire.Release(blocks))
+
+    def changes(self, response: InferenceResponse) -> dict[str, wire.Tensor]:
+        """What `states` is to be updated with when the response leaves."""
+        states = self._link.instance.states
+        return {} if states is None else states.changes(self, response)
+
+    def keep(self, changes: dict[str, wire.Tensor]) -> None:
+        if self.states is not None:
+            self.states.update(changes)
+
+    def finish(self, answer: Answer) -> None:
+        """The final outcome is on its way."""
+        blocks, memory = answer[0].blocks, self._link.instance.memory
+        with state_lock:
+            self.is_answered = True
+            # What is passed on is not ours to keep for another broker.
+            self._link.answered.add(*answer, is_lasting=not self.held)
+            self._link.pending.pop(self.route, None)
+            if blocks and memory is not None:
+                memory.arena.send(memory.own(blocks))
+
+    def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
+        """Finishes; what it returns is for the caller to send."""
+        self._is_closed = True
+        answer = wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""
+        self.finish(answer)
+        return [answer]
+
+    def send(self, response: InferenceResponse | None, flags: int) -> None:
+        """Sends one of the model's responses, from any thread."""
+        # The first response is the last, so nobody need wait for the flag.
+        changes = {} if response is None else self.changes(response)
+        answer = None if response is None else self.encode(response)
+        is_sent = False
+        try:
+            with state_lock:
+                self.accept(has_response=response is not None, flags=flags)
+                if answer is not None and not self.is_answered:
+                    is_sent = True
+                    self.keep(changes)
+                    self.finish(answer)
+                    self._send(answer)
+        finally:
+            if answer is not None and not is_sent:
+                self.withdraw(answer)
+
+    def let_go(self) -> None:
+        """One of those who could answer is gone."""
+        with state_lock:
+            self._senders -= 1
+            is_last = not self._senders and not self.is_rescheduled
+        # One that is about to be rescheduled gets another sender.
+        if is_last and not (self.wants_again and self._link.instance.is_iterative):
+            self.drop()
+
+    def drop(self) -> None:
+        """Nobody is left who could answer."""
+        with state_lock:
+            if self.is_answered or self._link.is_closed:
+                return
+            instance = self._link.instance
+            text = instance.failure(self.loss)
+            for answer in self.fail(text):
+                self._send(answer)
+        instance.say("W", text)
+
+    def _send(self, answer: Answer) -> None:
+        outcome, body = answer
+        self.leave_inputs()
+        self._link.send([wire.encode(wire.Results([outcome], [])), body])
+        self.held = []
+
+
+class InferenceResponseSender:
+    """Answers one request from any thread; models get it from the request."""
+
+    __slots__ = ("__weakref__", "_pending")
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        if flags not in (0, wire.FINAL):
+            raise TritonModelException("Unable to send response. Unsupported flag provided.")
+        if response is None and not flags:
+            raise TritonModelException(
+                "Inference Response object must be provided when the response flags is set to zero."
+            )
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise TypeError(f"response must be an InferenceResponse, got {type(response)}")
+        self._pending.send(response, flags)
+
+    def is_cancelled(self) -> bool:
+        return self._pending.look_cancelled()
+
+    def __del__(self) -> None:
+        self._pending.let_go()

@@ -1,0 +1,323 @@
+"""Responses of decoupled models: numbered, in the reader's pace, and past the broker where it can.
+
+A Stream is one request from its arrival until its final response has left; connection.py makes it
+and tells it what the reader has taken. A Publisher is the socket that leads straight to the
+frontends; it belongs to the link, under whose lock all of its methods are called.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import BY_CODE
+from zmqtriton_stub.api.errors import TritonModelException, clip
+from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
+from zmqtriton_stub.execution.responses import INTERNAL, Answer, Pending, state_lock
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.broker.connection import Link
+
+#: What a stream keeps here for a reader that is behind.
+MAX_BUFFERED = 1024
+MAX_BUFFERED_BYTES = 16 << 20
+#: How long send() holds a thread for a reader that is as far behind as it may be, and takes
+#: nothing: one that sends for this stream alone, and one that others are waiting for.
+_PATIENCE_S = 1.0
+_SHARED_PATIENCE_S = 0.02
+#: Another thread may take the message that a waiting one is waiting for.
+_LOOK_MS = 5
+#: Responses that may be sent before the broker's messages are looked at again.
+_LOOK_EVERY = 16
+
+_TOO_SLOW = "the reader of this stream did not keep up"
+_CANCELLED = "request was cancelled"
+_UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
+_CANCELLED_NUMBER = BY_CODE["CANCELLED"].number
+
+
+class _Sender(threading.local):
+    """What this thread has sent for last."""
+
+    stream: Stream | None = None
+    #: It changes between streams that are open.
+    has_many = False
+
+
+_sender = _Sender()
+_now_ns = time.monotonic_ns
+
+
+class Stream(Pending):
+    """One request of a decoupled model, whose sender or senders have not said FINAL yet, or whose
+    reader has not taken what they said."""
+
+    # They may have to wait for the reader.
+    _passes_on = False
+
+    __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_since_ns", "_taken")
+
+    def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
+        super().__init__(link, work, body)
+        #: Of the next response that leaves.
+        self._number = 0
+        #: How many the reader has taken.
+        self._taken = 0
+        #: What may not leave yet, in order.
+        self._buffer: deque[Answer] = deque()
+        self._buffered_bytes = 0
+        #: Responses were dropped, so the end must say so.
+        self._has_lost = False
+        #: When the model could begin with the next response.
+        self._since_ns = 0
+
+    # ------------------------------------------------------------- the model
+
+    def begin(self, now_ns: int) -> None:
+        self._since_ns = now_ns
+
+    def send(self, response: InferenceResponse | None, flags: int) -> None:
+        begun_ns = _now_ns()
+        if self.is_cancelled and not flags and not self._is_closed:
+            self._has_lost = True  # nobody will read it
+            with state_lock:
+                self._count_response(CANCEL, begun_ns)
+            return
+        changes = {} if response is None else self.changes(response)
+        if response is None:
+            answer: Answer = wire.Outcome(*self.route, 0, "", flags), b""
+        else:
+            answer = self.encode(response, flags)
+        last = _sender.stream
+        if last is not self:
+            _sender.has_many = last is not None and not last._is_closed
+            _sender.stream = self
+        if self._is_full and not flags and not self._is_closed:
+            self._await_reader(_SHARED_PATIENCE_S if _sender.has_many else _PATIENCE_S)
+        is_too_slow = False
+        with state_lock:
+            if self._is_closed:
+                self.withdraw(answer)
+                raise TritonModelException(
+                    "Unable to send response. Response sender has been closed."
+                )
+            self._is_closed = bool(flags)
+            if self._is_full and not flags and not self.is_answered:
+                is_too_slow = True
+                self.withdraw(answer)
+                self._cut()
+            else:
+                self.keep(changes)
+                self._count_response(_kind(response), begun_ns)
+                self._put(answer)
+        # A model that does nothing but send learns in time how far its reader is.
+        takes = bool(self._buffer) or not self._number % _LOOK_EVERY
+        if takes:
+            self._link.glance()
+            self._link.tell_tallies()
+        self._link.turn(takes=takes)
+        if is_too_slow:
+            instance = self._link.instance
+            instance.say("W", f"model '{instance.name}' lost a client: {_TOO_SLOW}", depth=3)
+
+    def _count_response(self, kind: int, begun_ns: int) -> None:
+        done_ns = _now_ns()
+        infer_ns = begun_ns - self._since_ns if self._since_ns else 0
+        self._link.tallies.add(self._count, kind, infer_ns, done_ns - begun_ns)
+        self._count += 1
+        self._since_ns = done_ns
+
+    def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
+        """Ends it with an error, after what is on its way; sends it, too."""
+        with state_lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._count_response(FAIL, _now_ns())
+                self._put((wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""))
+        return []
+
+    def drop(self) -> None:
+        with state_lock:
+            if self._is_closed or self.is_answered or self._link.is_closed:
+                return
+            self._is_closed = True
+            self._put((wire.Outcome(*self.route, 0, "", wire.FINAL), b""))
+        self._link.turn()
+        instance = self._link.instance
+        text = f"model '{instance.name}' let go of a response sender without the FINAL flag"
+        instance.say("W", text)
+
+    # ------------------------------------------------------------ the reader
+
+    def grant(self, taken: int) -> None:
+        """The reader has taken so many."""
+        with state_lock:
+            # What it has not been sent it cannot have taken.
+            self._taken = max(self._taken, min(taken, self._number))
+            buffer = self._buffer
+            while buffer and (self._may_send or buffer[0][0].flags):
+                answer = buffer.popleft()
+                self._buffered_bytes -= self._weight(answer)
+                self._emit(answer)
+
+    def cancel(self) -> None:
+        """What has not left never will; the end does, when the model says it."""
+        super().cancel()
+        with state_lock:
+            if self._buffer:
+                is_ended = bool(self._buffer[-1][0].flags)
+                self._discard()
+                if is_ended and not self.is_answered:
+                    self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+
+    # ----------------------------------------------------------------- inside
+
+    @property
+    def _may_send(self) -> bool:
+        return self._number < self._taken + wire.STREAM_WINDOW
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._buffer) >= MAX_BUFFERED or self._buffered_bytes >= MAX_BUFFERED_BYTES
+
+    def _put(self, answer: Answer) -> None:
+        """Sends it, or keeps it until the reader is nearer."""
+        outcome, _ = answer
+        if self.is_answered:
+            self.withdraw(answer)
+        elif self.is_cancelled and not outcome.flags:
+            self._has_lost = True
+            self.withdraw(answer)
+        elif self._has_lost:
+            self.withdraw(answer)
+            self._emit(self._end(_CANCELLED_NUMBER, _CANCELLED))
+        elif self._buffer or not (outcome.flags or self._may_send):
+            self._buffer.append(answer)
+            self._buffered_bytes += self._weight(answer)
+        else:
+            self._emit(answer)
+
+    def _emit(self, answer: Answer) -> None:
+        """Gives it its number; whoever has the link's lock, or turns it next, sends it."""
+        (peer, own_id, code, text, flags, _, blocks), body = answer
+        outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
+        self._number += 1
+        if flags:
+            self.finish((outcome, body))
+            self.leave_inputs()
+        self._link.post((outcome, body))
+
+    def _cut(self) -> None:
+        """Ends it for its reader's sake; what the model sends from now on is dropped."""
+        self._discard()
+        self.is_cancelled = True
+        self._emit(self._end(_UNAVAILABLE_NUMBER, _TOO_SLOW))
+
+    def _discard(self) -> None:
+        while self._buffer:
+            self.withdraw(self._buffer.popleft())
+        self._buffered_bytes = 0
+        self._has_lost = True
+
+    def _weight(self, answer: Answer) -> int:
+        """What it takes of memory, here and in the arena."""
+        (*_, blocks), body = answer
+        memory = self._link.instance.memory
+        return len(body) + (memory.size(blocks) if blocks and memory is not None else 0)
+
+    def _end(self, code: int, text: str) -> Answer:
+        return wire.Outcome(*self.route, code, text, wire.FINAL), b""
+
+    def _await_reader(self, patience_s: float) -> None:
+        """Until it has taken something, or nothing for too long."""
+        link = self._link
+        deadline = time.monotonic() + patience_s
+        while True:
+            link.turn()
+            if not self._is_full or self.is_answered or link.is_closed:
+                return
+            if time.monotonic() > deadline:
+                return
+            link.wait(_LOOK_MS)
+
+
+class Publisher:
+    """The XPUB of this stub and who listens to it."""
+
+    def __init__(self, context: Any, address: str, *, is_timed: bool = False) -> None:
+        #: The broker wants to see when the first response of each stream leaves.
+        self._is_timed = is_timed
+        self._socket: Any = endpoints.open_publisher(context, address)
+        #: The topics of those who get theirs from here.
+        self._topics: set[bytes] = set()
+
+    def close(self, linger_ms: int) -> None:
+        self._socket.close(linger_ms)
+
+    def send(self, answers: list[Answer]) -> list[Answer]:
+        """Sends what goes straight to its reader; returns the rest, in order."""
+        topic = endpoints.topic(answers[0][0].peer)
+        if topic not in self._topics:
+            self._take_subscriptions()
+        if len(answers) == 1:
+            if topic not in self._topics or not self._is_plain(answers[0][0]):
+                return answers
+            self._send(topic, answers)
+            return []
+        rest: list[Answer] = []
+        straight: dict[bytes, list[Answer]] = {}
+        for answer in answers:
+            topic = endpoints.topic(answer[0].peer)
+            if topic in self._topics and self._is_plain(answer[0]):
+                straight.setdefault(topic, []).append(answer)
+            else:
+                rest.append(answer)
+        for topic, some in straight.items():
+            self._send(topic, some)
+        return rest
+
+    def _is_plain(self, outcome: wire.Outcome) -> bool:
+        """The broker need not know of it."""
+        if self._is_timed and not outcome.number:
+            return False
+        return not (outcome.flags or outcome.code or outcome.blocks)
+
+    def _send(self, topic: bytes, answers: list[Answer]) -> None:
+        header, *bodies = frames(answers)
+        endpoints.send(self._socket, [topic + header, *bodies])
+
+    def _take_subscriptions(self) -> None:
+        while endpoints.has_input(self._socket):
+            [message] = endpoints.receive(self._socket)
+            if message[:1] == b"\1":
+                self._topics.add(message[1:])
+            else:
+                self._topics.discard(message[1:])
+
+
+def _kind(response: InferenceResponse | None) -> int:
+    """How it is counted."""
+    if response is None:
+        return EMPTY
+    return SUCCESS if response._error is None else FAIL
+
+
+def frames(answers: list[Answer]) -> list[bytes]:
+    """One message of them all."""
+    header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
+    return [header, *[body for _, body in answers]]
+
+
+def coalesce(first: Answer, waiting: deque[Any]) -> list[Answer]:
+    """Those that can travel with the first: what waits behind it, up to something else."""
+    answers = [first]
+    # An error's text may be long, so each goes alone.
+    while waiting and len(answers) < wire.STREAM_WINDOW and not answers[-1][0].code:
+        if type(waiting[0]) is list or waiting[0][0].code:
+            break
+        answers.append(waiting.popleft())
+    return answers

@@ -1,0 +1,184 @@
+"""The nursery: a process that has loaded what every stub loads, and forks one when it is asked.
+
+Started by __main__, which goes on as a stub in each process that `run` has forked. What they have
+in common stays in memory once. Runs no code of a model, has one thread, and leaves nothing of its
+own in a stub: no descriptor, no signal handler, no module on any path.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from typing import Any, Iterable
+
+from zmqtriton_floor import prctl, wire
+from zmqtriton_floor.errors import InternalError
+from zmqtriton_floor.lifeline import Lifeline
+
+# What stubs load later, and their models at once: here it is loaded once for all.
+from zmqtriton_stub import process  # noqa: F401
+from zmqtriton_stub.api import pb_utils  # noqa: F401
+
+#: What a service manager or a terminal sends to everybody; with the handlers of a fresh process.
+_ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL))
+
+
+def run(descriptor: int) -> list[str] | None:
+    """In a new stub its arguments; in the nursery None, when it is to end."""
+    lifeline = Lifeline.inherited(descriptor)
+    problem = why_unfit()
+    if problem:
+        lifeline.send(wire.Failed(problem))
+        return None
+    nursery = Nursery(lifeline)
+    nursery.prepare()
+    return nursery.run()
+
+
+def why_unfit() -> str:
+    """What makes a copy of this process something else than a fresh one; "" if nothing does."""
+    library = os.path.dirname(os.__file__)
+    for name in ("sitecustomize", "usercustomize"):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None and os.path.dirname(file) != library:
+            return f"{file} has to run in each process"
+    if threading.active_count() > 1:
+        return "something has started a thread while the interpreter started"
+    return ""
+
+
+class Nursery:
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+        self._supervisor = os.getppid()
+        self._command_line = CommandLine()
+        #: Asked for and not begun, each with its descriptors.
+        self._waiting: deque[tuple[Any, list[int]]] = deque()
+
+    def prepare(self) -> None:
+        prctl.set_name("zmqtriton-nursery"[:15])
+        self._command_line.show([sys.executable, *sys.argv[:3]])
+        for number, _ in _ORDERLY:
+            signal.signal(number, signal.SIG_IGN)
+        gc.collect()
+        # A collection in a stub would else write to every object, and make a copy of its page.
+        gc.freeze()
+
+    def run(self) -> list[str] | None:
+        """As the function."""
+        self._lifeline.send(wire.Seen(0))
+        while not self._lifeline.ended:
+            self._lifeline.wait()
+            self._waiting.extend(self._lifeline.receive())
+            while self._waiting:
+                message, descriptors = self._waiting.popleft()
+                if type(message) is wire.Call:
+                    arguments = self._bear(message, descriptors)
+                    if arguments is not None:
+                        return arguments
+                _close(descriptors)
+        return None
+
+    def _bear(self, call: wire.Call, descriptors: list[int]) -> list[str] | None:
+        """Forks twice, so that the stub is an orphan, which the supervisor adopts."""
+        gate, key = os.pipe()
+        try:
+            between = os.fork()
+        except OSError as error:
+            self._lifeline.send(
+                wire.Answer(call.id, InternalError.number, f"cannot fork: {error}", "")
+            )
+            _close((gate, key))
+            return None
+        if between:
+            os.close(gate)
+            status = os.waitpid(between, 0)[1]
+            # Not before: until now the stub was the child of that one.
+            os.close(key)
+            if status:
+                self._lifeline.send(
+                    wire.Answer(call.id, InternalError.number, "cannot fork twice", "")
+                )
+            return None
+        os.close(key)
+        _fork_and_leave()
+        os.read(gate, 1)
+        os.close(gate)
+        return self._become(call, descriptors)
+
+    def _become(self, call: wire.Call, descriptors: list[int]) -> list[str]:
+        """The stub's arguments; from here on nothing tells it from one that was spawned."""
+        prctl.die_with(self._supervisor)
+        os.setpgid(0, 0)
+        for number, handler in _ORDERLY:
+            signal.signal(number, handler)
+        lifeline, progress, output = descriptors
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        asked = json.loads(call.arguments)
+        arguments = ["--lifeline", str(lifeline), "--progress", str(progress)]
+        arguments += [asked["model"], asked["instance"]]
+        sys.argv[1:] = arguments
+        command = [sys.executable, *sys.argv]
+        if hasattr(sys, "orig_argv"):
+            sys.orig_argv[:] = command
+        self._command_line.show(command)
+        _reseed()
+        _correct_thread()
+        self._lifeline.send(wire.Answer(call.id, 0, "", str(os.getpid())))
+        if self._lifeline.ended or self._lifeline.is_backed_up:
+            os._exit(1)  # nobody would ever speak to it
+        self._lifeline.close()
+        _close((output, *(d for _, others in self._waiting for d in others)))
+        return arguments
+
+
+def _fork_and_leave() -> None:
+    """Returns in the child."""
+    try:
+        child = os.fork()
+    except OSError:
+        os._exit(1)
+    if child:
+        os._exit(0)
+
+
+def _reseed() -> None:
+    """Else all would draw the same numbers; the module `random` sees to it itself."""
+    random = sys.modules.get("numpy.random")
+    if random is not None:
+        random.seed()
+
+
+def _correct_thread() -> None:
+    """Python keeps the number that the kernel had given to the thread before the fork."""
+    correct = getattr(threading.main_thread(), "_set_native_id", None)
+    if correct is not None:
+        correct()
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+class CommandLine:
+    """The memory that /proc/PID/cmdline shows; as long as it was at the start of the process."""
+
+    def __init__(self) -> None:
+        self._start, self._end = prctl.argument_area()
+
+    def show(self, arguments: list[str]) -> None:
+        """What does not fit is cut off."""
+        room = self._end - self._start
+        text = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)[: room - 1]
+        ctypes.memset(self._start, 0, room)
+        ctypes.memmove(self._start, text, len(text))
+        # Where this is refused, there are some NULs more.
+        prctl.show_arguments(self._start, self._start + len(text))

@@ -1,0 +1,1 @@
+"""Large tensors: this process's arena, what it maps of others, and GPU memory."""

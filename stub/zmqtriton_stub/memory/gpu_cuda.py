@@ -1,0 +1,155 @@
+"""What has to be done on real GPUs, by cupy; gpu.py loads it when the first tensor on one is met.
+
+Memory that other processes are given is allocated apart from cupy's pool, since CUDA gives away
+whole allocations. Knows neither tensors nor messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from typing import Any, Iterator
+
+import cupy
+import numpy as np
+
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_stub.memory.gpu import Span
+
+_HANDLE_BYTES = 64
+_runtime: Any = cupy.cuda.runtime
+
+
+class Cuda:
+    """The driver of gpu.py."""
+
+    def __init__(self) -> None:
+        #: One for each GPU that no kernel of the model waits for.
+        self._streams: dict[int, Any] = {}
+        self._lock = threading.Lock()
+        with _errors():
+            if not _runtime.getDeviceCount():
+                raise Unavailable("no GPU is visible")
+
+    # ---------------------------------------------------------------- memory
+
+    def allocate(self, gpu: int, size: int) -> int:
+        with _on(gpu):
+            address: int = _runtime.malloc(size)
+        return address
+
+    def free(self, gpu: int, address: int) -> None:
+        with _on(gpu):
+            _runtime.free(address)
+
+    def room(self, gpu: int) -> int:
+        with _on(gpu):
+            return int(_runtime.memGetInfo()[1])
+
+    def export(self, gpu: int, address: int) -> bytes:
+        with _on(gpu):
+            # Numbers of GPUs may differ between processes, by CUDA_VISIBLE_DEVICES.
+            name: str = _runtime.deviceGetPCIBusId(gpu)
+            return name.encode() + b"\0" + bytes(_runtime.ipcGetMemHandle(address))
+
+    def open(self, handle: bytes) -> tuple[int, int, int]:
+        name, _, rest = handle.partition(b"\0")
+        if len(rest) != _HANDLE_BYTES or not name.isascii():
+            raise Unavailable("a tensor cannot be read: the handle is none of CUDA's")
+        with _errors():
+            gpu: int = _runtime.deviceGetByPCIBusId(name.decode())
+        with _on(gpu):
+            address: int = _runtime.ipcOpenMemHandle(rest)
+            try:
+                return gpu, address, _allocated(address)
+            except BaseException:
+                _runtime.ipcCloseMemHandle(address)
+                raise
+
+    def close(self, gpu: int, address: int) -> None:
+        with _on(gpu):
+            _runtime.ipcCloseMemHandle(address)
+
+    # ---------------------------------------------------------------- copies
+
+    def copy(self, gpu: int, target: int, span: Span) -> None:
+        self._copy(gpu, target, span.address, span.size, _runtime.memcpyDefault)
+
+    def to_host(self, view: memoryview, span: Span) -> None:
+        target = ctypes.addressof(ctypes.c_char.from_buffer(view)) if span.size else 0
+        self._copy(span.gpu, target, span.address, span.size, _runtime.memcpyDeviceToHost)
+
+    def from_host(self, gpu: int, target: int, data: Any) -> None:
+        if len(data):
+            # Most are read-only, and have no address that ctypes would tell.
+            source: Any = np.frombuffer(data, np.uint8)
+            kind = _runtime.memcpyHostToDevice
+            self._copy(gpu, target, source.ctypes.data, source.nbytes, kind)
+
+    def _copy(self, gpu: int, target: int, source: int, size: int, kind: int) -> None:
+        if size:
+            stream = self._stream(gpu)
+            with _on(gpu):
+                _runtime.memcpyAsync(target, source, size, kind, stream.ptr)
+                stream.synchronize()
+
+    def settle(self, gpu: int) -> None:
+        with _on(gpu):
+            _runtime.deviceSynchronize()
+
+    def _stream(self, gpu: int) -> Any:
+        with self._lock:
+            stream = self._streams.get(gpu)
+            if stream is None:
+                with _on(gpu):
+                    stream = self._streams[gpu] = cupy.cuda.Stream(non_blocking=True)
+            return stream
+
+    # ---------------------------------------------------------------- dlpack
+
+    def ask(self, source: Any, gpu: int) -> Any:
+        stream = self._stream(gpu)
+        with _on(gpu):
+            # The producer has the stream wait for all that it has begun.
+            capsule = source.__dlpack__(stream=stream.ptr)
+            stream.synchronize()
+        return capsule
+
+    def give(self, span: Span, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+        with _on(span.gpu):
+            memory = cupy.cuda.UnownedMemory(span.address, span.size, span, span.gpu)
+            array = cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+            # Nothing is being written to it, so no stream need wait.
+            if max_version is not None:
+                try:
+                    return array.__dlpack__(stream=-1, max_version=max_version)
+                except TypeError:
+                    pass  # a cupy that knows the older form only, which is always allowed
+            return array.__dlpack__(stream=-1)
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except (_runtime.CUDARuntimeError, MemoryError) as error:
+        raise Unavailable(f"CUDA: {error}") from error
+
+
+@contextlib.contextmanager
+def _on(gpu: int) -> Iterator[None]:
+    """With this GPU as the thread's own."""
+    with _errors(), cupy.cuda.Device(gpu):
+        yield
+
+
+def _allocated(address: int) -> int:
+    """How many bytes begin there, by the word of CUDA's driver."""
+    cuda = ctypes.CDLL("libcuda.so.1")
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    found = ctypes.byref(base), ctypes.byref(size)
+    code = cuda.cuMemGetAddressRange_v2(*found, ctypes.c_uint64(address))
+    if code or base.value != address:
+        raise Unavailable("a tensor cannot be read: its memory is no allocation of CUDA's")
+    return size.value

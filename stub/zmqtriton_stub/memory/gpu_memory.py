@@ -1,0 +1,219 @@
+"""Tensors that stay on a GPU between stubs: this process's arena there, what it reads of others.
+
+Made by tensor_memory.py when the first such tensor comes or goes. What is given is copied into the
+arena once, within the GPU; what is got is read where it lies, by a handle that the supervisor gave
+us and that is opened once. Each block has one reader, so nobody sees what that one writes there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Callable, Iterable, Sequence, Tuple
+
+from zmqtriton_floor.arena import Arena, block_of
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import check_inside
+from zmqtriton_floor.wire import Block, MakeSegment, Reference, Tensor
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.gpu import Driver, Span
+
+#: CUDA cuts smaller allocations out of such pieces, and what others open is all of a piece.
+_GRAIN = 2 << 20
+#: Of a GPU's memory so much may become one process's arena.
+_SHARE = 1 / 4
+#: Other threads may take what was just made.
+_TRIES = 8
+
+_Name = Tuple[int, int]
+#: Tells the supervisor of a segment; why not, or "".
+Register = Callable[[MakeSegment], str]
+
+
+class Lent:
+    """The arena's memory on GPUs. Safe for threads."""
+
+    def __init__(self, arena: Arena, register: Register) -> None:
+        self._arena = arena
+        self._register = register
+
+    def place(self, span: Span) -> tuple[Reference, list[Block]]:
+        """A copy of it, with one lease. Unavailable where memory is short."""
+        for _ in range(_TRIES):
+            allocation = self._arena.allocate(span.size, span.gpu)
+            if allocation is not None:
+                break
+            self._grow(span.gpu, span.size)
+        else:
+            raise Unavailable("Failed to allocate memory on a GPU.")
+        try:
+            gpu.driver().copy(span.gpu, allocation.view, span)
+        except BaseException:
+            self._arena.free([allocation.block.block])
+            raise
+        return allocation.reference, [allocation.block]
+
+    def _grow(self, number: int, size: int) -> None:
+        arena, driver = self._arena, gpu.driver()
+        wanted = arena.wanted(size, number)
+        wanted = wanted._replace(size=-(-wanted.size // _GRAIN) * _GRAIN)
+        if arena.bytes_on(number) + wanted.size > driver.room(number) * _SHARE:
+            raise arena.refuse(wanted, f"That is more than one process may have on GPU {number}.")
+        address = -1
+        try:
+            address = driver.allocate(number, wanted.size)
+            wanted = wanted._replace(handle=driver.export(number, address))
+            refusal = self._register(wanted)
+            if refusal:
+                raise Unavailable(refusal)
+        except Unavailable as error:
+            if address >= 0:
+                driver.free(number, address)
+            raise arena.refuse(wanted, error.text) from None
+        arena.hold(wanted, address, number)
+
+
+class _Segment:
+    """One handle of another process, opened."""
+
+    def __init__(self, driver: Driver, handle: bytes, size: int) -> None:
+        self._driver = driver
+        self.gpu, self.address, true_size = driver.open(handle)
+        #: What the owner says counts as far as it is true.
+        self.size = min(size, true_size)
+        #: What is read of it here. The last one closes it when the owner is gone.
+        self.views: set[_View] = set()
+        self.is_dropped = False
+
+    def close_if_unread(self) -> None:
+        if self.is_dropped and not self.views:
+            with contextlib.suppress(Unavailable):  # of a GPU that has failed, with all on it
+                self._driver.close(self.gpu, self.address)
+
+    def settle(self) -> None:
+        with contextlib.suppress(Unavailable):  # on a GPU that has failed nothing runs
+            self._driver.settle(self.gpu)
+
+
+class _View:
+    """A block that is read here."""
+
+    def __init__(self, segment: _Segment, block: Block, is_leased: bool) -> None:
+        self.segment = segment
+        self.block = block
+        self.is_leased = is_leased
+
+
+class _Keeper:
+    """There for as long as a tensor over the view is."""
+
+    def __init__(self, view: _View, end: Callable[[_View], None]) -> None:
+        self._view = view
+        self._end = end
+
+    def __del__(self) -> None:
+        self._end(self._view)
+
+
+class Borrowed:
+    """Others' memory on GPUs. Safe for threads; tensors may end in any of them."""
+
+    def __init__(self, on_release: Callable[[list[Block]], None]) -> None:
+        """`on_release` gets blocks that are leased and not read any more; it must not wait."""
+        self._on_release = on_release
+        self._segments: dict[_Name, _Segment] = {}
+        # Reentrant: a destructor may run amid any of it.
+        self._lock = threading.RLock()
+
+    def add(self, owner: int, segment: int, handle: bytes, size: int) -> None:
+        """Opens it. Unavailable where that cannot be."""
+        with self._lock:
+            if (owner, segment) not in self._segments:
+                self._segments[owner, segment] = _Segment(gpu.driver(), handle, size)
+
+    def has(self, owner: int, segment: int) -> bool:
+        return (owner, segment) in self._segments
+
+    def remove(self, owner: int, segment: int) -> None:
+        """The owner is dead. What is still being read stays until nobody does."""
+        with self._lock:
+            found = self._segments.pop((owner, segment), None)
+            if found is not None:
+                found.is_dropped = True
+                found.close_if_unread()
+
+    @property
+    def count(self) -> int:
+        return len(self._segments)
+
+    def open(self, references: Sequence[Reference], *, is_leased: bool) -> list[Span]:
+        """The bytes of each. ProtocolError, and nothing opened, where one of them is not inside of
+        its segment."""
+        with self._lock:
+            for reference in references:
+                segment = self._segments.get((reference.owner, reference.segment))
+                check_inside(reference, None if segment is None else segment.size)
+            return [self._open(reference, is_leased) for reference in references]
+
+    def _open(self, reference: Reference, is_leased: bool) -> Span:
+        segment = self._segments[reference.owner, reference.segment]
+        view = _View(segment, block_of(reference), is_leased)
+        segment.views.add(view)
+        address = segment.address + reference.offset
+        return Span(segment.gpu, address, reference.size, _Keeper(view, self._end))
+
+    def _end(self, view: _View) -> None:
+        """Nothing is over it any more. Kernels that read it may still run, though."""
+        segment = view.segment
+        segment.settle()
+        with self._lock:
+            segment.views.discard(view)
+            segment.close_if_unread()
+        if view.is_leased:
+            self._on_release([view.block])
+
+    def leave(self, blocks: Iterable[Block]) -> list[Block]:
+        """The owner may use these again from here on, but for those that are still read here: they
+        are returned, and have to be leased before."""
+        wanted, found = set(blocks), []
+        with self._lock:
+            for view in self._views():
+                if view.block in wanted and not view.is_leased:
+                    view.is_leased = True
+                    found.append(view.block)
+        return found
+
+    def leased(self) -> list[Block]:
+        with self._lock:
+            return [view.block for view in self._views() if view.is_leased]
+
+    def _views(self) -> list[_View]:
+        return [v for s in self._segments.values() for v in list(s.views)]
+
+
+class OnGpus:
+    """Both sides of it, for tensor_memory.py."""
+
+    def __init__(
+        self, arena: Arena, register: Register, on_release: Callable[[list[Block]], None]
+    ) -> None:
+        self.lent = Lent(arena, register)
+        self.borrowed = Borrowed(on_release)
+
+    def open(self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool) -> list[Tensor]:
+        """The tensors, those that lie on a GPU with their spans, or copied to the CPU unless GPUs
+        are taken."""
+        borrowed = self.borrowed
+        places = [i for i, row in enumerate(rows) if _is_on(borrowed, row)]
+        if not places:
+            return rows
+        opened = list(rows)
+        spans = borrowed.open([rows[i].data for i in places], is_leased=is_leased)
+        for i, span in zip(places, spans):
+            opened[i] = rows[i]._replace(data=span if takes_gpu else gpu.downloaded(span))
+        return opened
+
+
+def _is_on(borrowed: Borrowed, row: Tensor) -> bool:
+    data = row.data
+    return type(data) is Reference and borrowed.has(data.owner, data.segment)

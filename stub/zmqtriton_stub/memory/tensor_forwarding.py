@@ -1,0 +1,111 @@
+"""Tensors in the memory of other processes that are passed on as they are, without a copy.
+
+Used by tensor_memory.py for what a model gives to another one or to whoever asked it. Only what is
+still as its owner has written it can be passed on, and only while somebody is bound to keep it: a
+lease of our own, or the request that it came with. Does not talk to anybody.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Callable, List, Tuple
+
+from zmqtriton_floor.arena import block_of
+from zmqtriton_floor.errors import ProtocolError
+from zmqtriton_floor.wire import PLACED, Block, Reference, Tensor
+
+if TYPE_CHECKING:
+    from zmqtriton_floor.mappings import Mappings
+
+#: In an outcome smaller ones are copied: that costs less than telling their owners.
+PASSED_BYTES = 256 << 10
+
+#: The reference, and the block that has to be named along with it.
+Found = Tuple[Reference, List[Block]]
+
+
+def check_placed(rows: List[Tensor], flags: int) -> None:
+    """Raises ProtocolError where tensors lie in memory and the broker has not checked in which."""
+    if not flags & PLACED and any(type(row.data) is Reference for row in rows):
+        raise ProtocolError("a tensor in memory that it may not be in")
+
+
+class Passing:
+    """Safe for threads."""
+
+    def __init__(self, mappings: Mappings, lease_own: Callable[[Block], bool]) -> None:
+        """`lease_own` takes one more lease of a block of this process's own arena, that has come
+        back here, and says whether it is one."""
+        self._mappings = mappings
+        self._lease_own = lease_own
+        self._lock = threading.RLock()
+        #: Inputs of requests that are here, in questions without a final reply: how often.
+        self._borrowed: Counter[Block] = Counter()
+        #: The same of requests that were answered earlier than such a question.
+        self._leased: Counter[Block] = Counter()
+
+    def to_model(self, data: Any, held: list[Any], blocks: list[Block]) -> Found | None:
+        """For a question: until its final reply `held` is to be held; `blocks` are to be given back
+        with it."""
+        with self._lock:
+            found = self._mappings.locate(data)
+            if found is None:
+                return None
+            reference, is_leased = found
+            block = block_of(reference)
+            if self._lease_own(block):
+                return reference, [block]
+            if is_leased:
+                held.append(data)
+            else:
+                self._borrowed[block] += 1
+                blocks.append(block)
+            return reference, []
+
+    def to_asker(self, data: Any, inputs: list[Block], held: list[Any]) -> Found | None:
+        """For the outcome of a request with these inputs. The broker leases the block to whoever
+        gets it; `held` is to be held until it is sent."""
+        if len(data) < PASSED_BYTES:
+            return None
+        found = self._mappings.locate(data)
+        if found is None:
+            return None
+        reference, is_leased = found
+        block = block_of(reference)
+        if not is_leased and block not in inputs:
+            return None  # another request's, which may be answered before this outcome leaves
+        if not self._lease_own(block) and is_leased:
+            held.append(data)
+        return reference, [block]
+
+    def leave(self, inputs: list[Block]) -> list[Block]:
+        """A request is about to be answered. Returns those of its inputs that a question still
+        refers to, as often as that is: they have to be leased before."""
+        with self._lock:
+            self._mappings.detach(inputs)
+            leased = []
+            for block in dict.fromkeys(inputs):
+                count = self._borrowed.pop(block, 0)
+                if count:
+                    self._leased[block] += count
+                    leased += [block] * count
+        return leased
+
+    def leased(self) -> list[Block]:
+        """What was leased for questions that lack their final reply."""
+        with self._lock:
+            return list(self._leased.elements())
+
+    def give_back(self, blocks: list[Block]) -> list[Block]:
+        """A question has its final reply; returns leases to be released."""
+        released = []
+        with self._lock:
+            for block in blocks:
+                counts = self._leased if self._leased[block] > 0 else self._borrowed
+                counts[block] -= 1
+                if counts is self._leased:
+                    released.append(block)
+                if counts[block] <= 0:
+                    del counts[block]
+        return released

@@ -1,0 +1,401 @@
+"""Large tensors of a stub: what the model gives goes into its arena, what it gets is mapped.
+
+Used by whoever makes or reads a body, in any thread. The answers of the supervisor come over the
+lifeline, so all of it is read here; what is not about segments is put down for the loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_of
+from zmqtriton_floor.cache_keys import Keys, keys_of
+from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
+from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.wire import Block, Reference, Tensor
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.tensor_forwarding import Found, Passing
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.memory.gpu_memory import OnGpus
+
+#: So long the supervisor may take to answer: milliseconds, where the machine has time for it.
+_PATIENCE_S = 5.0
+#: Other threads may take what was just made.
+_TRIES = 8
+#: While a call is waited for, the loop's duties are looked after so often.
+_GLANCE_S = 0.02
+
+#: Models are seldom loaded anew, and one that takes no GPU's tensor then copies it itself.
+_KNOWN_S = 1.0
+
+_LATE = "The supervisor did not answer in time."
+#: The message, or why there is none, and the descriptor; -1: none came along.
+_Answer = Tuple[Any, int]
+
+
+def _key_of_call(number: int) -> tuple[int, ...]:
+    return (0, 0, number)  # those of segments are shorter
+
+
+class _Question:
+    """What a thread waits for."""
+
+    answer: _Answer | None = None
+
+
+class Memory:
+    """The arena, the mappings and the ear of this process."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self.arena = Arena(0)
+        self.mappings = Mappings(is_private=True, on_release=self._released)
+        self.passing = Passing(self.mappings, self._lease_own)
+        #: Messages that are the loop's.
+        self.heard: deque[Any] = deque()
+        #: The descriptor that came with a Probe; -1: none has.
+        self.probe = -1
+        #: What wakes the loop when another thread has heard one, and how a message gets out.
+        self.wake: Callable[[], None] = lambda: None
+        self.tell: Callable[[Any], None] = lifeline.send
+        self.release: Callable[[wire.Release], None] = lambda message: None
+        #: Called again and again while a call takes long: the loop's, if this thread is the loop's.
+        self.glance: Callable[[], None] = lambda: None
+        self._lifeline = lifeline
+        #: From the first tensor on that comes or goes on a GPU.
+        self._gpus: OnGpus | None = None
+        self._reading = threading.Lock()
+        self._asked: dict[tuple[int, ...], list[_Question]] = {}
+        self._calls = itertools.count(1)
+        #: What was asked about other models, and since when that is known.
+        self._known: dict[tuple[str, str, int], tuple[float, bool]] = {}
+        #: For what is asked of models whose answers are kept; None: the server keeps none.
+        self.keys: Keys | None = None
+
+    def begin(self, birth: wire.Birth) -> None:
+        """From here on others may be told of what is in the arena."""
+        settings = json.loads(birth.settings)
+        self.arena = Arena.configured(birth.serial, settings)
+        self.keys = keys_of(settings)
+
+    # ------------------------------------------------------------------ arena
+
+    def place(
+        self,
+        rows: list[Tensor],
+        find: Callable[[Any], Found | None] = lambda data: None,
+        flags: int = 0,
+    ) -> tuple[list[Tensor], list[Block]]:
+        """The tensors with references for the data of large ones, and the blocks, each with one
+        lease. What `find` finds need not be copied. What is on a GPU stays there with the flag
+        ON_GPU. Unavailable where memory is short; nothing is leased then."""
+        placed: list[Tensor] = []
+        blocks: list[Block] = []
+        try:
+            for row in rows:
+                if len(row.data) > INLINE_BYTES or type(row.data) is Span:
+                    data, named = self._place(row.data, find, flags)
+                    blocks += named
+                    if flags & wire.HASHED and self.keys is not None and type(row.data) is not Span:
+                        data = data._replace(digest=self.keys.digest(row.data))
+                    row = row._replace(data=data)
+                placed.append(row)
+        except BaseException:
+            self.free(blocks)
+            raise
+        return placed, blocks
+
+    def _place(
+        self, data: Any, find: Callable[[Any], Found | None], flags: int
+    ) -> tuple[Any, list[Block]]:
+        is_on_gpu = type(data) is Span
+        if is_on_gpu and flags & wire.ON_GPU:
+            return self._on_gpus().lent.place(data)
+        if is_on_gpu and len(data) <= INLINE_BYTES:
+            return gpu.downloaded(data), []
+        found = find(data) if type(data) is memoryview else None
+        if found is not None:
+            return found
+        allocation = self._allocate(len(data))
+        try:
+            if is_on_gpu:
+                gpu.driver().to_host(allocation.view, data)
+            else:
+                allocation.view[:] = data
+        except BaseException:
+            self.free([allocation.block])
+            raise
+        return allocation.reference, [allocation.block]
+
+    def _on_gpus(self) -> OnGpus:
+        if self._gpus is None:
+            from zmqtriton_stub.memory.gpu_memory import (
+                OnGpus,  # most stubs never meet such tensors
+            )
+
+            self._gpus = OnGpus(self.arena, self._register, self._released)
+        return self._gpus
+
+    def takes_gpu(self, model: str, version: int) -> bool:
+        """Whether inputs for another model may lie on a GPU."""
+        return self._knows("takes_gpu", model, version)
+
+    def is_hashed(self, model: str, version: int) -> bool:
+        """Whether what another model is asked may be looked up, by itself or by a member."""
+        return self.keys is not None and self._knows("is_hashed", model, version)
+
+    def _knows(self, verb: str, model: str, version: int) -> bool:
+        known_s, answer = self._known.get((verb, model, version), (0.0, False))
+        if time.monotonic() - known_s > _KNOWN_S:
+            answer = self.call(verb, json.dumps({"model": model, "version": version}))
+            self._known[verb, model, version] = time.monotonic(), answer
+        return answer
+
+    def _register(self, made: wire.MakeSegment) -> str:
+        """Tells the supervisor of memory on a GPU; why not, or ""."""
+        answer = self._ask(made, (made.segment,))
+        return _LATE if answer is None else answer[0].text
+
+    def own(self, blocks: Iterable[Block]) -> list[int]:
+        """Those that lie in our arena."""
+        owner = self.arena.owner
+        return [block.block for block in blocks if block.owner == owner]
+
+    def free(self, blocks: Iterable[Block]) -> None:
+        """Nobody will get these, or nobody reads them any more for our sake."""
+        self.arena.free(self.own(blocks))
+
+    def answered(self, blocks: list[Block]) -> None:
+        """The inputs of a question that has its final reply."""
+        self.free(blocks)
+        owner = self.arena.owner
+        released = self.passing.give_back([block for block in blocks if block.owner != owner])
+        if released:
+            self._released(released)
+
+    def leave(self, inputs: list[Block]) -> list[Block]:
+        """A request is about to be answered. Returns those of its inputs that are still needed, as
+        often as they have to be leased before."""
+        leased = self.passing.leave(inputs)
+        return leased if self._gpus is None else leased + self._gpus.borrowed.leave(inputs)
+
+    def held(self) -> list[Block]:
+        """Leases of others' blocks that this process has."""
+        on_gpus = [] if self._gpus is None else self._gpus.borrowed.leased()
+        return self.mappings.leased() + self.passing.leased() + on_gpus
+
+    def hear_of_blocks(self, message: Any) -> bool:
+        """The broker tells who holds what of ours; False for anything else."""
+        kind, arena = type(message), self.arena
+        if kind is wire.Release:
+            arena.take_back(self.own(message.blocks))
+        elif kind is wire.Lease:
+            arena.lend(self.own(message.blocks))
+        elif kind is wire.Settled:
+            arena.settle()
+        else:
+            return False
+        return True
+
+    def _lease_own(self, block: Block) -> bool:
+        self.arena.lease(self.own([block]))
+        return block.owner == self.arena.owner
+
+    def size(self, blocks: Iterable[Block]) -> int:
+        """Bytes in them, those of others apart."""
+        owner, arena = self.arena.owner, self.arena
+        return sum(arena.size(block.block) for block in blocks if block.owner == owner)
+
+    def _allocate(self, size: int) -> Allocation:
+        for _ in range(_TRIES):
+            allocation = self.arena.allocate(size)
+            if allocation is not None:
+                return allocation
+            self._grow(size)
+        raise Unavailable("Failed to allocate shared memory.")
+
+    def _grow(self, size: int) -> None:
+        for is_last_try in (False, True):
+            wanted = self.arena.wanted(size)
+            answer = self._ask(wanted, (wanted.segment,))
+            try:
+                if answer is None or answer[1] < 0:
+                    raise self.arena.refuse(wanted, _LATE if answer is None else answer[0].text)
+                self.arena.add(wanted, answer[1])
+                return
+            except Unavailable:
+                # If it was made in spite of that, it would count, and be there, for ever.
+                idle = self.arena.trim(0)
+                self._drop([wire.DropSegment(wanted.segment), *idle])
+                if is_last_try or not idle:
+                    raise
+
+    def trim(self) -> None:
+        """Gives back what has been empty for a while."""
+        self._drop(self.arena.trim())
+
+    def _drop(self, segments: list[wire.DropSegment]) -> None:
+        for segment in segments:
+            self.tell(segment)
+
+    # --------------------------------------------------------------- mappings
+
+    def open(
+        self, rows: list[Tensor], *, is_leased: bool, takes_gpu: bool = False
+    ) -> tuple[list[Tensor], list[Block]]:
+        """The tensors with views for their references, and the blocks that those are in. Leased
+        ones are released when nothing reads them any more, also if this raises: Unavailable where
+        their memory is gone. What lies on a GPU is copied to the CPU unless that is taken."""
+        references = [row.data for row in rows if type(row.data) is Reference]
+        if not references:
+            return rows, []
+        blocks = [block_of(reference) for reference in references]
+        try:
+            for owner, segment in self.mappings.missing(references):
+                self._map(owner, segment)
+            if self._gpus is not None:
+                rows = self._gpus.open(rows, is_leased=is_leased, takes_gpu=takes_gpu)
+                references = [row.data for row in rows if type(row.data) is Reference]
+            arrays = iter(self.mappings.open(references, is_leased=is_leased))
+        except BaseException:
+            if is_leased:
+                self._released(blocks)
+            raise
+        return [
+            row._replace(data=memoryview(next(arrays))) if type(row.data) is Reference else row
+            for row in rows
+        ], blocks
+
+    def _map(self, owner: int, segment: int) -> None:
+        if self._gpus is not None and self._gpus.borrowed.has(owner, segment):
+            return
+        answer = self._ask(wire.AskSegment(owner, segment), (owner, segment))
+        if answer is None:
+            raise Unavailable(f"a tensor cannot be read: {_LATE}")
+        if isinstance(answer[0], Unavailable):
+            raise answer[0]
+        if not answer[0].size:
+            raise Unavailable("a tensor cannot be read: the process that sent it is gone")
+        if answer[0].handle:
+            self._on_gpus().borrowed.add(owner, segment, answer[0].handle, answer[0].size)
+
+    def _released(self, blocks: list[Block]) -> None:
+        self.release(wire.Release(blocks))
+
+    # --------------------------------------------------------------- lifeline
+
+    def receive(self) -> None:
+        """Takes what is there, unless another thread is just doing so."""
+        if self._reading.acquire(False):
+            try:
+                self._receive()
+            finally:
+                self._reading.release()
+
+    def call(self, verb: str, arguments: str) -> Any:
+        """What the supervisor answers to a control call, however long that takes; from any thread.
+        Raises its error."""
+        number = next(self._calls)
+        key, waiting = _key_of_call(number), _Question()
+        self._asked[key] = [waiting]
+        self.tell(wire.Call(number, verb, arguments))
+        while waiting.answer is None:
+            self._read_for(waiting, _GLANCE_S)
+            self.glance()
+        answer: wire.Answer = waiting.answer[0]
+        if answer.code:
+            raise from_number(answer.code, answer.text)
+        return json.loads(answer.result)
+
+    def _read_for(self, waiting: _Question, within_s: float) -> None:
+        """Takes what comes, once. One thread reads for all; the others wait for it to let go."""
+        if self._reading.acquire(timeout=within_s):
+            try:
+                if waiting.answer is None and self._lifeline.wait(within_s):
+                    self._receive()
+            finally:
+                self._reading.release()
+
+    def _ask(self, question: Any, key: tuple[int, ...]) -> _Answer | None:
+        """What the supervisor answers; None if it takes too long."""
+        waiting = _Question()
+        self._asked.setdefault(key, []).append(waiting)
+        self.tell(question)
+        deadline = time.monotonic() + _PATIENCE_S
+        try:
+            while waiting.answer is None:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return None
+                self._read_for(waiting, left_s)
+            return waiting.answer
+        finally:
+            others = [other for other in self._asked.pop(key, []) if other is not waiting]
+            if others:
+                self._asked[key] = others
+
+    def _receive(self) -> None:
+        count = len(self.heard)
+        for message, descriptors in self._lifeline.receive():
+            descriptor = descriptors.pop() if descriptors else -1
+            for unexpected in descriptors:
+                os.close(unexpected)
+            if type(message) is wire.SegmentMade:
+                self._take_made(message, descriptor)
+            elif type(message) is wire.SegmentGiven:
+                self._take_given(message, descriptor)
+            elif type(message) is wire.Answer:
+                self._settle(_key_of_call(message.id), (message, -1))
+            else:
+                if type(message) is wire.Probe:
+                    self.probe, descriptor = descriptor, self.probe
+                self.heard.append(message)
+                if descriptor >= 0:
+                    os.close(descriptor)
+        if self._lifeline.ended:
+            os._exit(1)  # nobody is left to report to
+        if len(self.heard) > count:
+            self.wake()
+
+    def _take_made(self, message: wire.SegmentMade, descriptor: int) -> None:
+        if self._settle((message.segment,), (message, descriptor)):
+            return
+        if descriptor >= 0:  # too late
+            os.close(descriptor)
+        if not message.code:
+            self.tell(wire.DropSegment(message.segment))
+
+    def _take_given(self, message: wire.SegmentGiven, descriptor: int) -> None:
+        key = (message.owner, message.segment)
+        if message.handle:
+            self._settle(key, (message, descriptor))
+            return
+        if descriptor < 0:
+            self.mappings.remove(*key)
+            if self._gpus is not None:
+                self._gpus.borrowed.remove(*key)
+        else:
+            try:
+                self.mappings.add(*key, descriptor)
+            except ProtocolError:
+                message = message._replace(size=0)
+            except Unavailable as shortage:
+                self._settle(key, (shortage, descriptor))
+                return
+        self._settle(key, (message, descriptor))
+
+    def _settle(self, key: tuple[int, ...], answer: _Answer) -> bool:
+        """Whether anybody waits for it."""
+        questions = self._asked.pop(key, [])
+        for question in questions:
+            question.answer = answer
+        return bool(questions)

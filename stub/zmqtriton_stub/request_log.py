@@ -1,0 +1,58 @@
+"""What becomes of each request, told in the log where verbose lines are wanted, in Triton's words.
+
+Called by executions.py and responses.py around execute(). Costs one look at a setting otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Sequence
+
+from zmqtriton_floor.datatypes import BY_NUMBER
+from zmqtriton_stub import instance as settings
+
+if TYPE_CHECKING:
+    from zmqtriton_stub.api.inference import InferenceRequest
+    from zmqtriton_stub.api.tensor import Tensor
+    from zmqtriton_stub.instance import Instance
+
+
+def begun(instance: Instance, requests: Sequence[InferenceRequest]) -> Sequence[str]:
+    """The model is about to be given these; returns what `released` wants to know of them."""
+    if not settings.wanted.verbose or not requests:
+        return ()
+    ids: List[str] = [request.request_id() for request in requests]
+    for own_id in ids:
+        _say(instance, f"{_whose(own_id)}PENDING to EXECUTING")
+    count = len(ids)
+    text = f"model {instance.model}, instance {instance.name}, executing {count} requests"
+    _say(instance, text)
+    return ids
+
+
+def answered(instance: Instance, outputs: Sequence[Tensor]) -> None:
+    """A response with these is on its way."""
+    if not settings.wanted.verbose:
+        return
+    for tensor in outputs:
+        datatype = BY_NUMBER[tensor.triton_dtype()].name
+        shape = "[" + ",".join(map(str, tensor.shape())) + "]"
+        name = tensor.name()
+        _say(instance, f"add response output: output: {name}, type: {datatype}, shape: {shape}")
+
+
+def released(instance: Instance, ids: Sequence[str]) -> None:
+    """These requests were let go of; the instance is free."""
+    if not ids:
+        return
+    for own_id in ids:
+        _say(instance, f"{_whose(own_id)}EXECUTING to RELEASED")
+    text = f"model instance name {instance.name} released {len(ids)} requests"
+    _say(instance, f"TRITONBACKEND_ModelInstanceExecute: {text}")
+
+
+def _whose(own_id: str) -> str:
+    return f"[request id: {own_id or '<id_unknown>'}] Setting state from "
+
+
+def _say(instance: Instance, text: str) -> None:
+    instance.say("V", text, 3)

@@ -1,0 +1,128 @@
+"""Ensembles and their models in an imagined world, with one stub for each model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from tests.broker.world import World, request
+from zmqtriton.broker.metrics.statistics import ModelStatistics
+from zmqtriton_floor import wire
+
+F = 1
+FP32 = 11
+
+
+def _tensors(names: Sequence[str], dims: list[int]) -> list[dict[str, Any]]:
+    return [{"name": name, "data_type": "TYPE_FP32", "dims": dims} for name in names]
+
+
+def model(
+    name: str, inputs: str = "I", outputs: str = "O", dims: list[int] | None = None, **more: Any
+) -> dict[str, Any]:
+    """A configuration whose tensors have names of one letter."""
+    dims = dims or [4]
+    tensors = {"input": _tensors(inputs, dims), "output": _tensors(outputs, dims)}
+    return {"name": name, "max_batch_size": 0, **tensors, **more}
+
+
+def step(
+    name: str, inputs: dict[str, str], outputs: dict[str, str], version: int = -1
+) -> dict[str, Any]:
+    maps = {"input_map": inputs, "output_map": outputs}
+    return {"model_name": name, "model_version": version, **maps}
+
+
+def ensemble(
+    steps: list[dict[str, Any]],
+    name: str = "e",
+    inputs: str = "x",
+    outputs: str = "y",
+    **more: Any,
+) -> dict[str, Any]:
+    return model(name, inputs, outputs, ensemble_scheduling={"step": steps}, **more)
+
+
+def tensor(name: str, data: Any = b"", shape: list[int] | None = None) -> wire.Tensor:
+    return wire.Tensor(name, FP32, shape or [4], data)
+
+
+class Pipeline(World):
+    """All models are served, those that are no ensembles by a stub each, of which one asks."""
+
+    def __init__(self, *configs: dict[str, Any]) -> None:
+        super().__init__()
+        self.numbers: dict[str, int] = {}
+        self.serials: dict[str, int] = {}
+        self.frontend(F)
+        for number, config in enumerate(configs, start=1):
+            name = config["name"]
+            self.numbers[name] = number
+            self.core.serve(wire.Serve(number, name, 1, json.dumps(config)))
+            if "ensemble_scheduling" not in config:
+                self.serials[name] = serial = F + 1 + len(self.serials)
+                self.stub(serial, number)
+
+    def ask(self, own_id: int, body: wire.RequestBody | None = None, **fields: Any) -> None:
+        """Of the ensemble e."""
+        body = body or wire.RequestBody("", {}, [], [tensor("x")])
+        row = request(own_id, self.numbers["e"], **fields)
+        self.core.infer(F, [row], [wire.encode_body(body)], self.now)
+        self.take()
+
+    def busy(self) -> set[str]:
+        """The models whose stubs have something to execute."""
+        return {name for name, serial in self.serials.items() if self.works.get(serial)}
+
+    def asked(self, name: str) -> wire.RequestBody:
+        """What the stub of this model executes."""
+        [work] = self.works[self.serials[name]]
+        return wire.decode_request(self.bodies[work.peer, work.id])
+
+    def answer(
+        self,
+        name: str,
+        *tensors: wire.Tensor,
+        parameters: dict[str, Any] | None = None,
+        **fields: Any,
+    ) -> None:
+        """The stub of this model answers; an empty answer has no body only where it is final and
+        the model is decoupled."""
+        body = wire.encode_body(wire.ResponseBody(parameters or {}, list(tensors)))
+        is_end = not tensors and "number" in fields
+        self.answer_with(name, b"" if is_end else body, **fields)
+
+    def answer_with(self, name: str, body: bytes, **fields: Any) -> None:
+        serial = self.serials[name]
+        work = self.works[serial][0]
+        outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL)._replace(**fields)
+        self._send(serial, work, outcome, body)
+
+    def fail(self, name: str, text: str) -> None:
+        serial = self.serials[name]
+        work = self.works[serial][0]
+        self._send(serial, work, wire.Outcome(work.peer, work.id, 2, text, wire.FINAL), b"")
+
+    def _send(self, serial: int, work: wire.Work, outcome: wire.Outcome, body: bytes) -> None:
+        executed = []
+        if outcome.flags & wire.FINAL:
+            self.works[serial].remove(work)
+            executed = [wire.Executed(work.batch, 1, 2, 3)]
+        self.core.results(serial, wire.Results([outcome], executed), [body], self.now)
+        self.take()
+
+    def response(self, own_id: int) -> wire.ResponseBody:
+        [body] = self.responses(own_id)
+        return body
+
+    def responses(self, own_id: int) -> list[wire.ResponseBody]:
+        """What F was answered."""
+        bodies = self.reply_bodies.get((F, own_id), [])
+        return [wire.decode_response(body) for body in bodies if body]
+
+    def error_texts(self, own_id: int) -> list[str]:
+        return [reply.text for reply in self.finals(F, own_id) if reply.code]
+
+    def counters(self, name: str) -> ModelStatistics:
+        return self.core.generations[self.numbers[name]].statistics

@@ -1,0 +1,546 @@
+"""Requests to ensembles: which steps run when, with what, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.broker.ensemble_world import Pipeline, ensemble, model, step, tensor
+from tests.broker.world import request
+from zmqtriton.broker import grants
+from zmqtriton.broker.ensembles import scheduler
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, Unavailable
+
+#: The owner of memory is the stub of the first model.
+F, OWNER = 1, 2
+
+
+def chain(**more: Any) -> Pipeline:
+    """x → first → middle → second → y"""
+    steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
+    return Pipeline(ensemble(steps, **more), model("first"), model("second"))
+
+
+def fork() -> Pipeline:
+    """x → left → p, x → right → q, then both → join → y"""
+    steps = [
+        step("join", {"A": "p", "B": "q"}, {"O": "y"}),
+        step("left", {"I": "x"}, {"O": "p"}),
+        step("right", {"I": "x"}, {"O": "q"}),
+    ]
+    join = model("join", inputs="AB")
+    return Pipeline(ensemble(steps), model("left"), model("right"), join)
+
+
+def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> None:
+    world = chain()
+    body = wire.RequestBody("7", {"p": 1}, [], [tensor("x", b"data")])
+
+    world.ask(1, body)
+    asked = world.asked("first")
+    world.answer("first", tensor("O", b"made"))
+
+    assert wire.RequestBody("7", {"p": 1}, ["O"], [tensor("I", b"data")]) == asked
+    assert [tensor("I", b"made")] == world.asked("second").inputs
+    world.answer("second", tensor("O", b"done"))
+    assert [tensor("y", b"done")] == world.response(1).outputs
+    assert 0 == world.core.limits.unanswered
+
+
+@pytest.mark.row("E53")
+def test_branches_run_side_by_side_and_meet_when_both_are_there() -> None:
+    world = fork()
+
+    world.ask(1)
+
+    assert {"left", "right"} == world.busy()
+    world.answer("right", tensor("O", b"q"))
+    assert {"left"} == world.busy()
+    world.answer("left", tensor("O", b"p"))
+    assert [tensor("A", b"p"), tensor("B", b"q")] == world.asked("join").inputs
+    world.answer("join", tensor("O", b"y"))
+    assert [tensor("y", b"y")] == world.response(1).outputs
+
+
+@pytest.mark.row("E53")
+def test_references_pass_through_as_they_are() -> None:
+    world = chain()
+    reference = wire.Reference(OWNER, 2, 3, 4096, 600_000)
+
+    world.ask(1, wire.RequestBody("", {}, [], [tensor("x", reference)]))
+
+    assert [tensor("I", reference)] == world.asked("first").inputs
+
+
+@pytest.mark.row("E53")
+def test_what_nobody_needs_is_neither_run_nor_asked_for() -> None:
+    steps = [
+        step("two", {"I": "x"}, {"O": "y", "P": "z"}),
+        step("more", {"I": "x"}, {"O": "w"}),
+    ]
+    world = Pipeline(ensemble(steps, outputs="yzw"), model("two", outputs="OP"), model("more"))
+
+    world.ask(1, wire.RequestBody("", {}, ["z"], [tensor("x")]))
+
+    assert {"two"} == world.busy()
+    assert ["P"] == world.asked("two").outputs
+    world.answer("two", tensor("P", b"z"))
+    assert [tensor("z", b"z")] == world.response(1).outputs
+
+
+def test_an_unknown_output_is_refused() -> None:
+    world = chain()
+
+    world.ask(1, wire.RequestBody("", {}, ["nothing"], [tensor("x")]))
+
+    assert ["unexpected inference output 'nothing' for model 'e'"] == world.error_texts(1)
+
+
+@pytest.mark.row("E54")
+def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.fail("first", "no luck")
+
+    [reply] = world.finals(F, 1)
+    assert (InternalError.number, "in ensemble 'e', no luck") == (reply.code, reply.text)
+    assert set() == world.busy()
+    failures = world.counters("e").failures
+    assert {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 1} == failures
+
+
+def test_a_branch_that_fails_stops_the_other_and_the_answer_waits_for_it() -> None:
+    world = fork()
+    world.ask(1)
+
+    world.fail("left", "no luck")
+
+    assert [world.serials["right"]] == [serial for serial, _ in world.abandoned]
+    assert [] == world.finals(F, 1), "its memory is still being read"
+    world.answer("right", tensor("O"))
+    assert ["in ensemble 'e', no luck"] == world.error_texts(1)
+
+
+def test_a_step_that_waits_is_dropped_when_another_fails() -> None:
+    world = fork()
+    world.ask(1)
+    world.ask(2)
+    world.fail("left", "no luck")
+    world.answer("right", tensor("O"))
+
+    world.fail("left", "again")
+
+    assert {"right"} == world.busy()
+    world.answer("right", tensor("O"))
+    assert set() == world.busy()
+    assert ["in ensemble 'e', again"] == world.error_texts(2)
+
+
+def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.gone(world.serials["first"])
+
+    text = (
+        "in ensemble 'e', Failed to process the request(s) for model instance 'm_2', message: "
+        "Stub process 'm_2' is not healthy. (killed by SIGKILL)"
+    )
+    assert [text] == world.error_texts(1)
+
+
+def test_a_step_whose_model_is_gone_fails() -> None:
+    world = chain()
+    world.ask(1)
+    world.core.retire(wire.Retire(world.numbers["second"]))
+
+    world.answer("first", tensor("O"))
+
+    text = "in ensemble 'e', Request for unknown model: 'second' is not at ready state"
+    [reply] = world.finals(F, 1)
+    assert (Unavailable.number, text) == (reply.code, reply.text)
+
+
+def test_an_output_that_a_step_did_not_make_is_an_error() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.answer("first")
+
+    assert world.error_texts(1)[0].startswith("in ensemble 'e', unexpected deadlock")
+
+
+def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.answer_with("first", b"\xc1")
+
+    assert ["in ensemble 'e', a body that is no response"] == world.error_texts(1)
+
+
+@pytest.mark.row("E67")
+def test_a_cancelled_ensemble_stops_between_steps() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.cancel(F, 1)
+
+    assert 1 == len(world.abandoned)
+    assert [] == world.finals(F, 1)
+    world.answer("first", tensor("O"))
+    assert set() == world.busy()
+    assert ["request was cancelled"] == world.error_texts(1)
+    assert 1 == world.counters("e").failures["CANCELED"]
+
+
+def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait() -> None:
+    world = chain()
+    world.ask(1)
+    world.ask(2, deadline_ns=5_000)
+
+    world.tick(10_000)
+
+    assert ["Request timeout expired"] == world.error_texts(2)
+    world.answer("first", tensor("O"))
+    assert {"second"} == world.busy()
+
+
+@pytest.mark.row("E58")
+def test_what_was_asked_of_the_scheduler_is_asked_for_each_step() -> None:
+    world = chain()
+
+    world.ask(1, flags=wire.SEQUENCE_START, priority=3, timeout_us=9, correlation="s")
+
+    for name in ("first", "second"):
+        [work] = world.works[world.serials[name]]
+        assert (wire.SEQUENCE_START | wire.UNCHECKED, 3, 9, "s") == (
+            work.flags,
+            work.priority,
+            work.timeout_us,
+            work.correlation,
+        )
+        world.answer(name, tensor("O"))
+
+
+@pytest.mark.row("E58")
+def test_a_step_may_change_the_sequence_of_those_after_it() -> None:
+    world = chain()
+    world.ask(1, flags=wire.SEQUENCE_START, correlation=4)
+
+    parameters = {"sequence_id": 9, "sequence_start": False, "sequence_end": True}
+    world.answer("first", tensor("O"), parameters=parameters)
+
+    [work] = world.works[world.serials["second"]]
+    assert (wire.SEQUENCE_END | wire.UNCHECKED, 9) == (work.flags, work.correlation)
+
+
+@pytest.mark.parametrize(
+    ("max_batch_size", "shape", "expected", "elements"),
+    [
+        (0, [4], [4], 0),
+        (8, [2, 4], [2, 4], 2),
+        (8, [4], [1, 4], 1),
+        (0, [1, 4], [4], 0),
+        (0, [3, 4], [3, 4], 0),
+    ],
+)
+def test_a_batch_dimension_comes_and_goes_where_only_one_side_has_it(
+    max_batch_size: int, shape: list[int], expected: list[int], elements: int
+) -> None:
+    steps = [step("m", {"I": "x"}, {"O": "y"})]
+    world = Pipeline(ensemble(steps), model("m", dims=[4], max_batch_size=max_batch_size))
+
+    world.ask(1, wire.RequestBody("", {}, [], [tensor("x", shape=shape)]))
+
+    assert expected == world.asked("m").inputs[0].shape
+    [request] = world.core.instances[world.serials["m"]].open.values()
+    assert elements == request.row.batch_size
+
+
+def test_steps_of_several_requests_share_a_batch_of_a_model_that_batches() -> None:
+    steps = [step("m", {"I": "x"}, {"O": "y"})]
+    batching = model("m", max_batch_size=8, dynamic_batching={})
+    world = Pipeline(ensemble(steps, max_batch_size=8), batching)
+    body = wire.RequestBody("", {}, [], [tensor("x", shape=[1, 4])])
+
+    world.core.infer(
+        F,
+        [request(i, world.numbers["e"]) for i in (1, 2, 3)],
+        [wire.encode_body(body)] * 3,
+        world.now,
+    )
+    world.take()
+
+    assert 1 == len({work.batch for work in world.works[world.serials["m"]]})
+    assert 3 == len(world.works[world.serials["m"]])
+
+
+def test_an_optional_input_that_is_not_given_is_left_out() -> None:
+    steps = [step("m", {"I": "x", "J": "o"}, {"O": "y"})]
+    world = Pipeline(ensemble(steps, inputs="xo"), model("m", inputs="IJ"))
+
+    world.ask(1)
+
+    assert ["I"] == [t.name for t in world.asked("m").inputs]
+
+
+def test_an_ensemble_may_be_a_step_of_another() -> None:
+    inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
+    outer = ensemble([step("inner", {"a": "x"}, {"b": "y"})])
+    world = Pipeline(outer, inner, model("m"))
+
+    world.ask(1)
+    world.answer("m", tensor("O", b"done"))
+    world.ask(2)
+    world.fail("m", "no luck")
+
+    assert [tensor("y", b"done")] == world.response(1).outputs
+    assert ["in ensemble 'e', in ensemble 'inner', no luck"] == world.error_texts(2)
+
+
+def test_a_named_version_is_asked() -> None:
+    steps = [step("m", {"I": "x"}, {"O": "y"}, version=1)]
+    world = Pipeline(ensemble(steps), model("m"))
+    world.core.serve(wire.Serve(99, "m", 2, json.dumps(model("m"))))
+
+    world.ask(1)
+
+    assert {"m"} == world.busy()
+
+
+def test_without_a_version_the_newest_one_is_asked() -> None:
+    world = Pipeline(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=0)]), model("m"))
+
+    world.ask(1)
+
+    assert {"m"} == world.busy()
+
+
+def test_an_ensemble_of_the_time_of_another_broker_is_not_begun_again() -> None:
+    world = chain()
+
+    world.ask(1, flags=wire.RESENT)
+
+    assert set() == world.busy()
+    assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
+    # The same error each time; with a traceback it would keep all of these requests.
+    assert scheduler._LOST.__traceback__ is None
+
+
+def test_statistics_count_the_ensemble_and_each_step() -> None:
+    world = chain()
+    world.ask(1)
+    world.answer("first", tensor("O"))
+    world.answer("second", tensor("O"))
+
+    counters = [world.counters(name) for name in ("e", "first", "second")]
+
+    assert [1, 1, 1] == [c.success.count for c in counters]
+    # Clients look for the version whose queue was busy, in an ensemble too.
+    assert [1, 1, 1] == [c.queue.count for c in counters]
+    assert [1, 1, 1] == [c.compute_infer.count for c in counters]
+    assert [1, 1, 1] == [c.execution_count for c in counters]
+
+
+def test_an_ensemble_that_is_removed_answers_what_it_had_begun() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.core.remove(wire.Remove(world.numbers["e"], "gave up"), world.now)
+    world.answer("first", tensor("O"))
+
+    assert ["gave up"] == world.error_texts(1)
+
+
+# ------------------------------------------------------------------- memory
+
+BLOCK = wire.Block(OWNER, 1, 5)
+LARGE = wire.Reference(OWNER, 1, 5, 0, 600_000)
+
+
+def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.answer("first", tensor("O", LARGE), blocks=[BLOCK])
+    assert {} == world.released
+    world.answer("second", tensor("O", b"small"))
+
+    assert {OWNER: [BLOCK]} == world.released
+    assert 0 == world.core.blocks.leases.count
+
+
+def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
+    world = chain()
+    world.ask(1)
+    world.answer("first", tensor("O"))
+
+    own = BLOCK._replace(owner=world.serials["second"])
+    world.answer("second", tensor("O", LARGE._replace(owner=own.owner)), blocks=[own])
+
+    assert {} == world.released
+    assert [own] == world.core.blocks.leases.release(F, [own])
+
+
+def test_a_block_of_an_ensemble_within_is_held_until_the_steps_after_it_are_answered() -> None:
+    inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
+    outer = ensemble([step("inner", {"a": "x"}, {"b": "t"}), step("last", {"I": "t"}, {"O": "y"})])
+    world = Pipeline(outer, inner, model("m"), model("last"))
+    world.ask(1)
+
+    world.answer("m", tensor("O", LARGE), blocks=[BLOCK])
+    assert {} == world.released
+    world.answer("last", tensor("O"))
+
+    assert {OWNER: [BLOCK]} == world.released
+
+
+def test_a_block_that_two_steps_read_is_released_after_the_second() -> None:
+    steps = [
+        step("first", {"I": "x"}, {"O": "t"}),
+        step("left", {"I": "t"}, {"O": "y"}),
+        step("right", {"I": "t"}, {"O": "z"}),
+    ]
+    world = Pipeline(ensemble(steps, outputs="yz"), model("first"), model("left"), model("right"))
+    world.ask(1)
+    world.answer("first", tensor("O", LARGE), blocks=[BLOCK])
+
+    world.answer("left", tensor("O"))
+    assert {} == world.released
+    world.answer("right", tensor("O"))
+
+    assert {OWNER: [BLOCK]} == world.released
+
+
+def test_a_block_that_nobody_reads_is_released_at_once() -> None:
+    world = chain()
+    world.ask(1)
+
+    world.answer("first", tensor("unmapped", LARGE), tensor("O"), blocks=[BLOCK])
+
+    assert {OWNER: [BLOCK]} == world.released
+
+
+def test_an_error_releases_what_was_held() -> None:
+    world = fork()
+    world.ask(1)
+    world.answer("left", tensor("O", LARGE), blocks=[BLOCK])
+
+    world.fail("right", "no luck")
+
+    assert {OWNER: [BLOCK]} == world.released
+    assert 0 == world.core.blocks.leases.count
+
+
+def test_a_dead_asker_is_handed_nothing() -> None:
+    world = chain()
+    world.ask(1)
+    world.answer("first", tensor("O", LARGE), blocks=[BLOCK])
+
+    world.gone(F)
+    world.answer("second", tensor("O", LARGE), blocks=[BLOCK])
+
+    assert 0 == world.core.blocks.leases.count
+    assert {OWNER: [BLOCK, BLOCK]} == world.released
+
+
+# ------------------------------------------------------------ decoupled steps
+
+
+def stream(**more: Any) -> Pipeline:
+    """x → many (decoupled) → t, t → each → y"""
+    steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
+    decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
+    return Pipeline(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
+
+
+@pytest.mark.row("E55")
+def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
+    world = stream()
+    world.ask(1)
+
+    world.answer("many", tensor("O", b"0"), flags=0)
+    world.answer("many", tensor("O", b"1"), flags=0, number=1)
+    world.answer("many", flags=wire.FINAL, number=2)
+    for data in (b"a", b"b"):
+        world.answer("each", tensor("O", data))
+
+    replies = world.replies[F, 1]
+    assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [(r.flags, r.number) for r in replies]
+    assert [b"a", b"b"] == [r.outputs[0].data for r in world.responses(1)]
+    assert 0 == world.core.limits.unanswered
+
+
+def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with() -> None:
+    world = stream()
+    world.ask(1)
+    half = wire.STREAM_WINDOW // 2
+
+    for number in range(half):
+        world.answer("many", tensor("O"), flags=0, number=number)
+        assert {} == world.granted
+        world.answer("each", tensor("O"))
+
+    assert {world.serials["many"]: [half]} == world.granted
+
+
+def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
+    world = stream()
+    world.ask(1)
+    window = wire.STREAM_WINDOW
+
+    for number in range(2 * window):
+        world.answer("many", tensor("O"), flags=0, number=number)
+        world.answer("each", tensor("O"))
+    assert [window // 2] == world.granted[world.serials["many"]]
+    grants.pass_on(world.core, F, wire.Consumed([wire.Grant(F, 1, 2 * window)]))
+    world.take()
+
+    assert 2 * window - window // 2 <= world.granted[world.serials["many"]][-1]
+
+
+def test_an_error_in_a_stream_ends_it() -> None:
+    world = stream()
+    world.ask(1)
+    world.answer("many", tensor("O"), flags=0)
+
+    world.fail("each", "no luck")
+    assert [] == world.finals(F, 1)
+    world.answer("many", flags=wire.FINAL, number=1)
+
+    assert ["in ensemble 'e', no luck"] == world.error_texts(1)
+
+
+TAKES: dict[str, Any] = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
+
+
+def _may_stay(world: Pipeline) -> bool:
+    """Whether the first step may leave on a GPU what it makes."""
+    world.ask(1)
+    [work] = world.works[world.serials["first"]]
+    return bool(work.flags & wire.ON_GPU)
+
+
+def test_what_a_step_makes_may_stay_on_a_gpu_for_a_model_that_takes_it() -> None:
+    steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
+
+    assert _may_stay(Pipeline(ensemble(steps), model("first"), model("second", **TAKES)))
+    assert not _may_stay(chain())
+
+
+def test_what_has_several_readers_may_not_since_each_could_write_there() -> None:
+    first, second, third = (
+        step("first", {"I": "x"}, {"O": "t"}),
+        step("second", {"I": "t"}, {"O": "y"}),
+        step("third", {"I": "t"}, {"O": "z"}),
+    )
+    models = [model("first"), model("second", **TAKES), model("third", **TAKES)]
+
+    assert not _may_stay(Pipeline(ensemble([first, second, third], outputs="yz"), *models))
+    # The asker is another reader.
+    assert not _may_stay(Pipeline(ensemble([first, second], outputs="yt"), *models))

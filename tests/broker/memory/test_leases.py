@@ -1,0 +1,161 @@
+"""Blocks of memory: everyone who holds one is accounted for, and the dead hold nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.world import World, request
+from zmqtriton.broker import grants
+from zmqtriton.broker.memory.leases import Leases
+from zmqtriton_floor import wire
+from zmqtriton_floor.wire import Block
+
+F, F2, S, S2 = 1, 4, 2, 3
+A, B = Block(S, 1, 1), Block(S, 1, 2)
+
+
+def test_a_lease_is_released_once() -> None:
+    leases = Leases()
+    leases.lease(F, [A, B])
+
+    assert [A] == leases.release(F, [A, A])
+    assert [] == leases.release(F2, [B])
+    assert 1 == leases.count
+
+
+def test_the_same_block_may_be_leased_twice() -> None:
+    leases = Leases()
+    leases.lease(F, [A])
+    leases.lease(F, [A])
+
+    assert [A, A] == leases.release(F, [A, A, A])
+
+
+def test_the_dead_hold_nothing_and_own_nothing() -> None:
+    leases = Leases()
+    leases.lease(F, [A, B])
+    leases.lease(S, [Block(S2, 1, 1)])
+
+    assert [Block(S2, 1, 1)] == leases.bury(S)
+    assert [] == leases.release(F, [A, B])
+    assert 0 == leases.count
+
+
+def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
+    leases = Leases()
+    leases.lease(0, [A])
+
+    leases.hand_over(0, F, [A, B])
+
+    assert [] == leases.release(0, [A])
+    assert [A] == leases.release(F, [A, B])
+
+
+def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> None:
+    leases = Leases()
+    leases.lease(0, [A, B, A])
+    leases.tell(A, 100, 200)
+    leases.tell(A, 300, 400)
+
+    leases.hand_over(0, F, [A, A])
+
+    assert leases.covers(F, A, 100, 400)
+    assert not leases.covers(F, A, 99, 400)
+    assert not leases.covers(F, A, 100, 401)
+    assert not leases.covers(0, A, 100, 200)
+    leases.release(F, [A])
+    assert not leases.covers(F, A, 0, 1)
+    leases.bury(F)
+    leases.bury(B.owner)
+    assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
+    leases.tell(A, 0, 1)
+    assert {} == leases._extents
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.serve()
+    world.frontend(F)
+    world.stub(S)
+    return world
+
+
+def _given(block: Block) -> bytes:
+    """The body of a request with a tensor in this block."""
+    tensor = wire.Tensor("I", 11, [25_000], wire.Reference(*block, 0, 100_000))
+    return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
+
+
+def _answer(world: World, *blocks: Block) -> None:
+    work = world.works[S].pop(0)
+    outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, list(blocks))
+    results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
+    world.core.results(S, results, [b""], world.now)
+
+
+def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: World) -> None:
+    world.infer(F, request(1))
+    _answer(world, A)
+    assert {} == world.core.outbox.releases
+
+    world.core.blocks.release(F, [A, B])
+
+    assert {S: [A]} == world.core.outbox.releases
+
+
+def test_a_reader_that_dies_releases_what_it_held(world: World) -> None:
+    world.infer(F, request(1))
+    _answer(world, A, B)
+
+    world.core.gone(wire.Gone(F, "killed"), world.now)
+
+    assert {S: [A, B]} == world.core.outbox.releases
+
+
+def test_an_answer_to_the_dead_is_released_at_once(world: World) -> None:
+    world.infer(F, request(1))
+    world.gone(F)
+
+    _answer(world, A)
+
+    assert {S: [A]} == world.core.outbox.releases
+    assert 0 == world.core.blocks.leases.count
+
+
+def test_a_block_that_is_passed_on_is_leased_once_more(world: World) -> None:
+    other = Block(S2, 5, 5)
+    world.infer(F, request(1), body=_given(other))
+
+    _answer(world, A, other)
+
+    assert {S2: [other]} == world.core.outbox.leases
+
+
+def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_goes(
+    world: World,
+) -> None:
+    other = Block(F, 5, 5)
+    world.infer(F, request(1), body=_given(other))
+    told: list[tuple[int, Any]] = []
+
+    def send(owner: int, message: Any, bodies: list[bytes]) -> bool:
+        told.append((owner, message))
+        return owner == S
+
+    world.core.blocks.lend(world.core.instances[S], [A, other], send)
+
+    assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == told
+    # Whoever has no such connection hears of it on the other one.
+    assert {F: [other]} == world.core.outbox.leases
+    assert 2 == world.core.blocks.leases.count
+
+
+def test_a_readers_grants_reach_the_stub_of_its_request(world: World) -> None:
+    world.infer(F, request(1))
+
+    grants.pass_on(world.core, F, wire.Consumed([wire.Grant(99, 1, 64), wire.Grant(99, 7, 64)]))
+
+    assert {S: [wire.Grant(F, 1, 64)]} == world.core.outbox.grants

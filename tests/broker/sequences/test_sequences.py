@@ -1,0 +1,492 @@
+"""Requests of sequences in the broker: slots, the backlog, order, time, and what is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.broker.sequence_world import (
+    BODY,
+    IDLE_NS,
+    S2,
+    F,
+    S,
+    Sequences,
+    must_start,
+    sequence_config,
+    stateful,
+)
+from tests.broker.world import request
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_floor.wire import SEQUENCE_END as END
+from zmqtriton_floor.wire import SEQUENCE_START as START
+
+# --------------------------------------------------------------- admission
+
+
+@pytest.mark.row("E70")
+@pytest.mark.parametrize("sequence", [0, ""])
+def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
+    world = Sequences(sequence_config())
+
+    own_id = world.send(sequence, START)
+
+    text = "inference request to model 'm' must specify a non-zero or non-empty correlation ID"
+    assert (InvalidArgument.number, text) == world.error(own_id)
+    assert 0 == world.core.generations[1].pending
+
+
+@pytest.mark.row("E70")
+@pytest.mark.parametrize("sequence", [5, "five"])
+def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int | str) -> None:
+    world = Sequences(sequence_config())
+
+    before = world.send(sequence)
+    world.send(sequence, START)
+    world.finish(S)
+    world.send(sequence, END)
+    after_end = world.send(sequence)
+    world.finish(S)
+    after_answer = world.send(sequence)
+
+    refused = (InvalidArgument.number, must_start(sequence))
+    assert [refused] * 3 == [world.error(i) for i in (before, after_end, after_answer)]
+
+
+@pytest.mark.row("E70")
+def test_more_than_one_inference_in_a_request_is_refused() -> None:
+    world = Sequences(sequence_config(slots=4))
+
+    own_id = world.send(5, START, batch_size=2)
+
+    text = "must specify batch-size 1 due to requirements of sequence batcher"
+    assert f"inference request to model 'm' {text}" == world.error(own_id)[1]
+
+
+@pytest.mark.row("E71")
+def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START)
+    world.core.outbox.warnings = []
+
+    world.core.infer(F, [request(99, correlation=5, flags=START)], [BODY], world.now)
+
+    assert [
+        "sequence 5 for model 'm' has a conflict. The previous sequence did not end before this "
+        "sequence start. Previous sequence will be terminated early."
+    ] == world.core.outbox.warnings
+    world.take()
+    world.finish(S)
+    assert [99] == world.given()
+
+
+# ------------------------------------------------------------------- slots
+
+
+def _inputs(world: Sequences, position: int) -> dict[str, bytes]:
+    work = world.works[S][position]
+    body = wire.decode_request(world.bodies[work.peer, work.id])
+    return {tensor.name: tensor.data for tensor in body.inputs}
+
+
+@pytest.mark.row("E72")
+def test_control_tensors_follow_what_a_request_brings() -> None:
+    world = Sequences(sequence_config())
+
+    world.send(7, START)
+    first = wire.decode_request(world.bodies[F, 1])
+    world.finish(S)
+    world.send(7, END)
+
+    assert [("I", [1, 2]), ("S", [1, 1]), ("R", [1, 1]), ("E", [1, 1]), ("C", [1, 1])] == [
+        (tensor.name, tensor.shape) for tensor in first.inputs
+    ]
+    assert [b"\1\0\0\0", b"\0\0\x80\x3f", b"\0", b"\7" + bytes(7)] == [
+        tensor.data for tensor in first.inputs[1:]
+    ]
+    assert (b"\0\0\0\0", b"\1") == (_inputs(world, 0)["S"], _inputs(world, 0)["E"])
+
+
+@pytest.mark.row("E72")
+def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() -> None:
+    world = Sequences(sequence_config(slots=4))
+    world.send(7, START)
+    for sequence in (8, 9):  # while the instance executes
+        world.send(sequence, START)
+    world.finish(S)
+    assert [2, 3] == [i for i in world.given() if i]
+    assert [0, 2, 3] == world.given()
+
+    world.finish(S)
+    later = world.send(9)
+
+    assert [0, 0, later] == world.given()
+    assert [wire.NOT_READY] * 2 == [work.flags for work in world.works[S][:2]]
+    filler = _inputs(world, 0)
+    assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
+
+
+def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
+    world = Sequences(sequence_config(slots=2))
+    world.send(7, START)
+    world.send(8, START)
+    world.finish(S)
+
+    world.finish(S)
+
+    assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
+    assert {(F, 1), (F, 2)} == world.replies.keys()
+    assert 0 == world.core.malformed
+
+
+def test_sequences_are_spread_over_instances() -> None:
+    world = Sequences(sequence_config(slots=2), S, S2)
+
+    for sequence in (5, 6, 7):
+        world.send(sequence, START)
+
+    assert [1] == world.given(S)
+    assert [2] == world.given(S2)
+    world.finish(S)
+    assert [0, 3] == world.given(S)
+
+
+def test_what_has_other_shapes_goes_another_time() -> None:
+    world = Sequences(sequence_config(slots=4))
+    world.send(1, START)
+    world.send(2, START, batch_key=2)
+    world.send(3, START, batch_key=3)
+    world.finish(S)
+
+    assert [0, 2] == world.given()
+    world.finish(S)
+    assert [0, 0, 3] == world.given()
+
+
+def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
+    direct = {"minimum_slot_utilization": 0.5, "max_queue_delay_microseconds": "1000"}
+    world = Sequences(sequence_config(slots=4, direct=direct))
+
+    world.send(1, START)
+    assert [] == world.given()
+    world.send(2, START)
+    assert [1, 2] == world.given()
+    world.finish(S)
+
+    world.send(2)
+    assert world.core.next_timer_ns() is not None
+    world.tick(1_000_000)
+    assert [0, 3] == world.given()
+
+
+# ----------------------------------------------------------- order, backlog
+
+
+@pytest.mark.row("E77")
+def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
+    world = Sequences(sequence_config(slots=4))
+    sent = [world.send(5, START), world.send(5), world.send(5), world.send(5, END)]
+
+    for own_id in sent:
+        assert [own_id] == world.given()
+        world.finish(S)
+
+    assert [1] * 4 == [len(world.finals(F, i)) for i in sent]
+
+
+@pytest.mark.row("E74")
+def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START)
+    world.finish(S)
+
+    first, second = world.send(6, START), world.send(6, END)
+    assert [] == world.given()
+    last = world.send(5, END)
+    assert [last] == world.given()
+
+    world.finish(S)
+    assert [first] == world.given()
+    world.finish(S)
+    assert [second] == world.given()
+
+
+def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
+    world = Sequences(sequence_config(slots=2))
+    sent = [world.send(5, START), world.send(5, END), world.send(5, START), world.send(5, END)]
+    third = world.send(5, START | END)
+
+    for own_id in [*sent, third]:
+        assert [own_id] == [i for i in world.given() if i]
+        world.finish(S)
+
+
+@pytest.mark.row("E74")
+def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START)
+    waiting = world.send(6, START)
+    world.tick(2 * IDLE_NS)  # what is executed is not idle
+    world.finish(S)
+
+    world.tick(IDLE_NS - 1)
+    assert [] == world.given()
+    world.tick(1)
+
+    assert [waiting] == world.given()
+    assert (InvalidArgument.number, must_start(5)) == world.error(world.send(5))
+
+
+def test_each_request_begins_the_idle_time_anew() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START)
+    for _ in range(3):
+        world.finish(S)
+        world.tick(IDLE_NS - 1)
+        last = world.send(5)
+
+    assert [last] == world.given()
+
+
+@pytest.mark.row("E74")
+def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START)
+
+    first = world.send(6, START)
+    second = world.send(6, timeout_us=1000)
+    other = world.send(7, START)
+    world.tick(1_000_000)
+
+    refused = (Unavailable.number, "timeout of the corresponding sequence has been expired")
+    assert [refused] * 2 == [world.error(first), world.error(second)]
+    assert (InvalidArgument.number, must_start(6)) == world.error(world.send(6))
+    world.finish(S)
+    world.tick(IDLE_NS)
+    assert [other] == world.given()
+
+
+# ---------------------------------------------------------------- cancelled
+
+
+@pytest.mark.row("E67")
+def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START)
+    ids = [world.send(5) for _ in range(3)]
+
+    world.cancel(F, ids[1])
+
+    assert ["request was cancelled"] * 3 == [world.error(i)[1] for i in ids]
+    world.finish(S)
+    assert [] == world.given()
+    code, text = world.error(world.send(5))
+    assert (InvalidArgument.number, True) == (code, text.startswith(must_start(5)))
+    again = world.send(5, START)
+    assert [again] == world.given()
+
+
+def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
+    world = Sequences(sequence_config())
+    world.send(5, START | END)
+    second = world.send(5, START | END)
+    third = world.send(5, START | END)
+
+    world.cancel(F, second)
+    world.finish(S)
+
+    assert [third] == world.given()
+
+
+def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> None:
+    world = Sequences(sequence_config(slots=2))
+    world.send(5, START | END)
+    world.cancel(F, world.send(5, START | END))
+
+    third = world.send(5, START)
+
+    assert [1] == world.given()
+    world.finish(S)
+    assert [third] == world.given()
+
+
+# --------------------------------------------------------------------- lost
+
+
+def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> None:
+    world = Sequences(sequence_config(slots=2), S, S2)
+    executing, waiting = world.send(5, START), world.send(5)
+
+    world.gone(S)
+
+    cause = "message: Stub process 'm_2' is not healthy. (killed by SIGKILL)"
+    assert [True, True] == [world.error(i)[1].endswith(cause) for i in (executing, waiting)]
+    code, text = world.error(world.send(5))
+    assert Unavailable.number == code
+    assert text.startswith(f"{must_start(5)}, because an earlier one was lost: ")
+    assert text.endswith(cause)
+    again = world.send(5, START)
+    assert [again] == world.given(S2)
+
+
+def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
+    world = Sequences(sequence_config(slots=2), S)
+    world.send(5, START)
+    waiting = [world.send(6, START), world.send(6, END)]
+
+    world.gone(S)
+    world.stub(S2)
+
+    assert waiting[:1] == world.given(S2)
+    world.finish(S2)
+    assert waiting[1:] == world.given(S2)
+
+
+def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() -> None:
+    world = Sequences(sequence_config(), epoch=2)
+
+    resent = world.send(5, START | wire.RESENT)
+    later = world.send(5)
+    new = world.send(6, START)
+
+    assert (Unavailable.number, "the broker died while the sequence was going on") == world.error(
+        resent
+    )
+    assert Unavailable.number == world.error(later)[0]
+    assert world.error(later)[1].endswith("the broker died while the sequence was going on")
+    assert [new] == world.given()
+    world.tick(IDLE_NS)
+    assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7))
+
+
+# ------------------------------------------------------------------- oldest
+
+
+def _oldest(**strategy: Any) -> dict[str, Any]:
+    return sequence_config(slots=4, direct=None, oldest={"max_candidate_sequences": 2, **strategy})
+
+
+@pytest.mark.row("E73")
+def test_the_oldest_requests_of_candidates_share_a_batch_without_fillers() -> None:
+    world = Sequences(_oldest())
+    world.send(1, START)
+    second, third = world.send(2, START), world.send(3, START)
+    world.finish(S)
+    assert [second] == world.given()  # the third sequence is no candidate
+
+    end = world.send(1, END)
+    world.finish(S)
+    assert [end] == world.given()
+    world.finish(S)
+    assert [third] == world.given()
+
+
+@pytest.mark.row("E73")
+def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
+    world = Sequences(_oldest(preferred_batch_size=[2], max_queue_delay_microseconds="1000"))
+
+    first = world.send(1, START)
+    world.send(1)
+    assert [] == world.given()
+    second = world.send(2, START)
+
+    assert [first, second] == world.given()
+    world.finish(S)
+    assert [] == world.given()
+    world.tick(1_000_000)
+    assert 1 == len(world.given())
+
+
+@pytest.mark.row("E73")
+def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
+    world = Sequences(_oldest(preserve_ordering=True))
+    asked = []
+    for sequence, flags in ((1, START), (2, START), (1, 0), (2, 0)):
+        world.now += 1
+        asked.append(world.send(sequence, flags))
+
+    for _ in asked:
+        if world.works.get(S):
+            world.finish(S)
+
+    assert [(F, own_id) for own_id in asked] == list(world.replies)
+
+
+# ------------------------------------------------------------------- states
+
+
+def _over(world: Sequences, serial: int = S) -> list[int | str]:
+    """The sequences that a stub was told are over; takes those words from what it has."""
+    works = world.works.get(serial, [])
+    world.works[serial] = [work for work in works if not work.flags & wire.OVER]
+    return [work.correlation for work in works if work.flags & wire.OVER]
+
+
+@pytest.mark.row("E75")
+def test_a_stub_that_keeps_states_is_told_when_a_sequence_has_ended() -> None:
+    world = Sequences(stateful())
+    world.send(5, START)
+    world.finish(S)
+    world.send("five", START | END)
+    assert [] == _over(world)
+    world.finish(S)
+
+    assert ["five"] == _over(world)
+    world.send(5, END)
+    world.finish(S)
+    assert [5] == _over(world)
+
+
+@pytest.mark.row("E75")
+def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
+    world = Sequences(stateful())
+    world.send(5, START)
+    world.send(6, START)
+    waiting = world.send(6)
+    world.finish(S)
+    world.cancel(F, waiting)
+    world.finish(S)
+    cancelled = _over(world)
+
+    world.tick(IDLE_NS)
+
+    assert ([6], [5]) == (cancelled, _over(world))
+
+
+def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
+    world = Sequences(stateful())
+    world.send(5, START | END)
+    second = world.send(5, START)
+
+    world.finish(S)
+
+    assert [(wire.OVER, 5), (START, 5)] == [(w.flags, w.correlation) for w in world.works[S]]
+    assert second == world.works[S][1].id
+
+
+def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> None:
+    world = Sequences(stateful(direct=None, oldest={"max_candidate_sequences": 2}))
+    world.send(5, START)
+    never = world.send(6, START)
+    world.cancel(F, never)
+    assert [] == _over(world)
+
+    plain = Sequences(sequence_config())
+    plain.send(5, START | END)
+    plain.finish(S)
+    assert [] == _over(plain)
+
+
+def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() -> None:
+    world = Sequences(sequence_config(slots=2))
+    world.send(5, START)
+    waiting = world.send(6, START, timeout_us=10)
+    world.gone(S)
+
+    world.tick(10_000)
+
+    code, text = world.error(waiting)
+    assert Unavailable.number == code
+    assert "timeout of the corresponding sequence has been expired" == text

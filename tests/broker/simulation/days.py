@@ -1,0 +1,401 @@
+"""Days of a broker with everything that it schedules, seeded: for test_simulation_all.py and
+tests/faults/simulation.py.
+
+Models of all kinds come, are asked, answer step by step or at once, die and go, in one server with
+a rate limiter, a response cache and bounds. What must hold meanwhile stands in promises.py.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from tests.broker.ensemble_world import ensemble, model, step, tensor
+from tests.broker.scheduling.test_rate_limiter import demand
+from tests.broker.simulation.promises import Model, Promises
+from tests.broker.world import Page, World, request
+from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton_floor import wire
+from zmqtriton_floor.wire import SEQUENCE_END as END
+from zmqtriton_floor.wire import SEQUENCE_START as START
+
+_IDLE_NS = 1_000_000
+_RESOURCES = {"R": 4, "S": 3}
+_KEYS = [bytes([number]) * 32 for number in range(3)]
+_DECOUPLED: dict[str, Any] = {"model_transaction_policy": {"decoupled": True}}
+_BOUNDED = {"default_queue_policy": {"max_queue_size": 3}}
+_TIMED = {"default_queue_policy": {"default_timeout_microseconds": 2}}
+_DELAYED = {"timeout_action": "DELAY", "default_timeout_microseconds": 1}
+_LEVELS = {
+    "priority_levels": 3,
+    "default_priority_level": 2,
+    "priority_queue_policy": {"1": _DELAYED, "3": {"max_queue_size": 2}},
+}
+_DIRECT: dict[str, Any] = {"direct": {}}
+_PATIENT = {"direct": {"minimum_slot_utilization": 0.7, "max_queue_delay_microseconds": 2}}
+_OLDEST = {"oldest": {"max_candidate_sequences": 2}}
+_PREFERRING = {
+    "oldest": {
+        "max_candidate_sequences": 3,
+        "preferred_batch_size": [2],
+        "max_queue_delay_microseconds": 2,
+    }
+}
+
+
+def _batching(**more: Any) -> dict[str, Any]:
+    return {"max_batch_size": 4, "dynamic_batching": more}
+
+
+def _sequences(strategy: dict[str, Any], slots: int = 3, **more: Any) -> dict[str, Any]:
+    idle = {"max_sequence_idle_microseconds": str(_IDLE_NS // 1000)}
+    return {"max_batch_size": slots, "sequence_batching": {**strategy, **idle, **more}}
+
+
+def _steps(*names: str, batches: int = 0, most: int = 0, **more: Any) -> dict[str, Any]:
+    """A chain of models."""
+    tensors = ["x", *"pq"[: len(names) - 1], "y"]
+    steps = [
+        step(name, {"I": tensors[number]}, {"O": tensors[number + 1]})
+        for number, name in enumerate(names)
+    ]
+    config = {**ensemble(steps, **more), "max_batch_size": batches}
+    config["ensemble_scheduling"]["max_inflight_requests"] = most
+    return config
+
+
+#: What a generation of each name may be.
+KINDS: dict[str, list[dict[str, Any]]] = {
+    "plain": [{}, {"parameters": {"MAX_REQUESTS": {"string_value": "3"}}}],
+    "wide": [{"parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}],
+    "one": [{"max_batch_size": 4}],
+    "dynamic": [
+        _batching(),
+        _batching(preferred_batch_size=[2, 3]),
+        _batching(preferred_batch_size=[3], max_queue_delay_microseconds=1),
+        _batching(**_LEVELS),
+        _batching(preserve_ordering=True, **_BOUNDED),
+        _batching(max_queue_delay_microseconds=2, **_TIMED),
+    ],
+    "many": [_DECOUPLED, {**_DECOUPLED, **_batching()}],
+    "leaf": [{}],
+    "cached": [{"response_cache": {"enable": True}}],
+    "direct": [_sequences(_DIRECT), _sequences(_DIRECT, 1), _sequences(_PATIENT)],
+    "oldest": [_sequences(_OLDEST), _sequences(_PREFERRING, 2)],
+    "iterative": [
+        _sequences(_DIRECT, iterative_sequence=True),
+        _sequences(_OLDEST, iterative_sequence=True),
+    ],
+    "row": [_steps("dynamic", "one", batches=4)],
+    "stream": [_steps("many", "leaf", most=2, **_DECOUPLED), _steps("many", "leaf", **_DECOUPLED)],
+    "mixed": [_steps("plain", "cached"), _steps("cached", "wide", "plain")],
+}
+
+
+class Day:
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.settings = self._settings()
+        self.world = Observed()
+        self.world.core.begin(1, json.dumps(self.settings), lambda: self.world.now)
+        self.promises = Promises(self.world, self.settings)
+        self.world.promises = self.promises
+        self.numbers = iter(range(1, 1_000_000))
+        self.frontends: list[int] = []
+        self.stubs: dict[int, int] = {}
+        self.pages: dict[int, Page] = {}
+        #: Of each stub and route of a decoupled model: how many responses it has sent.
+        self.sent: dict[tuple[int, wire.Route], int] = {}
+        for name in self.random.sample(sorted(KINDS), 5):
+            self.load(name)
+        self.new_frontend()
+        self.moves = self._moves()
+
+    def _settings(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {
+            "cache_secret": "00",
+            "cache_bytes": self.random.choice([300, 100_000]),
+            "cache_shared_bytes": 1_000_000,
+        }
+        if self.random.random() < 0.3:
+            given = [[name, count, 0] for name, count in _RESOURCES.items()]
+            settings |= {"rate_limit": "execution_count", "rate_limit_resource": given}
+        if self.random.random() < 0.2:
+            settings["max_requests"] = 12
+        if self.random.random() < 0.2:
+            settings["max_model_requests"] = 5
+        return settings
+
+    def _moves(self) -> dict[Any, float]:
+        return {
+            self.ask: 12,
+            self.execute: 14,
+            self.send_one: 2,
+            self.cancel: 2,
+            self.new_stub: 3,
+            self.kill_stub: self.random.choice([0, 0.5, 1.5]),
+            self.kill_frontend: 0.3,
+            self.new_frontend: 0.5,
+            self.load_any: 1,
+            self.unload: 1,
+        }
+
+    # ------------------------------------------------------------- models
+
+    def load_any(self) -> None:
+        self.load(self.random.choice(sorted(KINDS)))
+
+    def load(self, name: str) -> None:
+        if len(self.promises.living) > 12:
+            return
+        number = next(self.numbers)
+        more = self.random.choice(KINDS[name])
+        dims = [4]
+        config = more if "ensemble_scheduling" in more else {**model(name, dims=dims), **more}
+        config = {**config, "name": name}
+        self.world.core.serve(wire.Serve(number, name, 1, json.dumps(config)))
+        self.world.take()
+        self.promises.living[number] = served = Model(number, config)
+        served.is_limited = "rate_limit" in self.settings and self.random.random() < 0.6
+        if not served.is_ensemble:
+            for _ in range(self.random.randint(0, 2)):
+                self.new_stub_of(number)
+
+    def unload(self) -> None:
+        if len(self.promises.living) > 4:
+            number = self.random.choice(sorted(self.promises.living))
+            self.promises.leave(number)
+            self.world.core.retire(wire.Retire(number))
+            if self.random.random() < 0.5:
+                self.world.core.remove(wire.Remove(number, "unloaded"), self.world.now)
+                for serial in [s for s, g in self.stubs.items() if g == number]:
+                    self._forget_stub(serial)
+            self.world.take()
+
+    def new_stub(self) -> None:
+        models = [n for n, served in self.promises.living.items() if not served.is_ensemble]
+        if models and len(self.stubs) < 10:
+            self.new_stub_of(self.random.choice(models))
+
+    def new_stub_of(self, generation: int) -> None:
+        serial = next(self.numbers)
+        needs: dict[str, int] = {}
+        if self.promises.living[generation].is_limited:
+            needs = {
+                name: self.random.randint(1, 3) for name in self.random.choice(["R", "S", "RS"])
+            }
+        self.stubs[serial] = generation
+        self.pages[serial] = Page()
+        self.promises.needs[serial] = needs
+        priority = self.random.randint(1, 3)
+        text = demand(priority, **needs) if needs else ""
+        self.world.stub(serial, generation, self.pages[serial], text)
+
+    def kill_stub(self) -> None:
+        if self.stubs:
+            serial = self.random.choice(sorted(self.stubs))
+            numbers = [work.batch for work in self.world.works.get(serial, [])]
+            # What was sent ahead and not begun will be executed by another one.
+            begun = self.random.choice(numbers) if numbers else 0
+            self.pages[serial].begun = begun
+            self.promises.dies(serial, begun)
+            self._forget_stub(serial)
+            self.world.gone(serial)
+
+    def _forget_stub(self, serial: int) -> None:
+        del self.stubs[serial]
+        self.promises.needs.pop(serial)
+
+    # ------------------------------------------------------------ clients
+
+    def new_frontend(self) -> None:
+        if len(self.frontends) < 3:
+            serial = next(self.numbers)
+            self.world.frontend(serial)
+            self.frontends.append(serial)
+
+    def kill_frontend(self) -> None:
+        if len(self.frontends) > 1:
+            peer = self.frontends.pop(self.random.randrange(len(self.frontends)))
+            self.promises.leaves(peer)
+            self.world.gone(peer)
+
+    def ask(self) -> None:
+        peer = self.random.choice(self.frontends)
+        generation = self.random.choice(sorted(self.promises.living))
+        served = self.promises.living[generation]
+        if served.is_sequential:  # of which a client sees one generation after the other
+            served = [one for one in self.promises.living.values() if one.name == served.name][-1]
+        rows = [self._row(served) for _ in range(self.random.randint(1, 4))]
+        rows_of_batch = served.batch > 0
+        name = "x" if served.is_ensemble else "I"
+        for row in rows:
+            self.promises.asks(peer, row, self.world.now)
+        bodies = [
+            wire.encode_body(
+                wire.RequestBody(
+                    "", {}, [], [tensor(name, shape=[row.batch_size, 4] if rows_of_batch else [4])]
+                )
+            )
+            for row in rows
+        ]
+        self.world.core.infer(peer, rows, bodies, self.world.now)
+        self.promises.asked()
+        self.world.take()
+
+    def _row(self, served: Model) -> wire.Request:
+        chance = self.random
+        fields: dict[str, Any] = {"priority": chance.randint(0, 4)}
+        if chance.random() < 0.2:
+            fields["deadline_ns"] = self.world.now + chance.randint(1, 3_000)
+            fields["timeout_us"] = chance.choice([0, 1])
+        if served.is_sequential:
+            fields["correlation"] = chance.choice([1, 2, 3, 4, "a"])
+            fields["flags"] = chance.choice([0, 0, 0, 0, START, START, END, START | END])
+        elif served.batch and not served.is_iterative:
+            fields |= {
+                "batch_size": chance.choice([1, 1, 2, 3]),
+                "batch_key": chance.choice([0, 7]),
+            }
+        if not served.batch:
+            fields["batch_size"] = 0
+        if served.name == "cached":
+            fields["cache_key"] = chance.choice(_KEYS)
+        return request(next(self.numbers), served.number, **fields)
+
+    def cancel(self) -> None:
+        waiting = sorted(self.promises.open)
+        if waiting:
+            peer, own_id = self.random.choice(waiting)
+            self.world.cancel(peer, own_id)
+
+    # -------------------------------------------------------------- stubs
+
+    def busy(self) -> list[int]:
+        return [serial for serial in self.stubs if self.world.works.get(serial)]
+
+    def execute(self) -> None:
+        """A stub is through with its oldest batch."""
+        busy = self.busy()
+        if busy:
+            self.execute_on(self.random.choice(busy), self.random.random() < 0.3)
+
+    def execute_on(self, serial: int, goes_on: bool) -> None:
+        """With goes_on, some of an iterative model's are to be executed again."""
+        works = self.world.works[serial]
+        batch = [work for work in works if work.batch == works[0].batch]
+        self.world.works[serial] = works[len(batch) :]
+        served = self.promises.model_of(self.stubs[serial])
+        is_again = served.is_iterative and goes_on
+        again = [w for w in batch if is_again and w.id < FILLERS and self.random.random() < 0.7]
+        outcomes, bodies = [], []
+        for work in batch:
+            if work not in again:
+                outcome, body = self._outcome(serial, served, work)
+                outcomes.append(outcome)
+                bodies.append(body)
+        self.promises.executes(serial, batch, [w for w in batch if w not in again])
+        routes = [wire.Route(work.peer, work.id) for work in again]
+        executed = [wire.Executed(batch[0].batch, 1, 2, 3)]
+        message = wire.Results(outcomes, executed, routes)
+        self.world.core.results(serial, message, bodies, self.world.now)
+        self.world.take()
+
+    def _outcome(self, serial: int, served: Model, work: wire.Work) -> tuple[wire.Outcome, bytes]:
+        route = wire.Route(work.peer, work.id)
+        sent = self.sent.pop((serial, route), 0)
+        if served.is_decoupled:
+            return wire.Outcome(*route, 0, "", wire.FINAL, sent), b""
+        if self.random.random() < 0.15:
+            return wire.Outcome(*route, 2, "no luck", wire.FINAL), b""
+        body, blocks = self._response(serial, served, work)
+        self.promises.answers(route, body)
+        return wire.Outcome(*route, 0, "", wire.FINAL, 0, blocks), body
+
+    def _response(
+        self, serial: int, served: Model, work: wire.Work
+    ) -> tuple[bytes, list[wire.Block]]:
+        rows = self.promises.rows_of(serial, work)
+        shape = [rows, 4] if served.batch else [4]
+        if self.random.random() < 0.5:
+            data: Any = next(self.numbers).to_bytes(16 * max(1, rows), "little")
+            blocks = []
+        else:
+            blocks = [wire.Block(serial, 1, next(self.numbers))]
+            data = wire.Reference(*blocks[0], 0, 16 * max(1, rows))
+            self.promises.lent[blocks[0]] += 1
+        body = wire.ResponseBody({}, [tensor("O", data, shape)])
+        return wire.encode_body(body), blocks
+
+    def send_one(self) -> None:
+        """A response of a decoupled model that is not the last; steps of ensembles get them."""
+        found = [
+            (serial, work)
+            for serial in self.busy()
+            if self.promises.model_of(self.stubs[serial]).is_decoupled
+            for work in self.world.works[serial]
+            if work.peer == 0 and work.batch == self.world.works[serial][0].batch
+        ]
+        if found:
+            serial, work = self.random.choice(found)
+            served = self.promises.model_of(self.stubs[serial])
+            route = wire.Route(work.peer, work.id)
+            number = self.sent.get((serial, route), 0)
+            self.sent[serial, route] = number + 1
+            body, blocks = self._response(serial, served, work)
+            outcome = wire.Outcome(*route, 0, "", 0, number, blocks)
+            self.world.core.results(serial, wire.Results([outcome], []), [body], self.world.now)
+            self.world.take()
+
+    # ---------------------------------------------------------------- run
+
+    def run(self, steps: int) -> None:
+        moves, weights = list(self.moves), list(self.moves.values())
+        for _ in range(steps):
+            [move] = self.random.choices(moves, weights)
+            move()
+            self.promises.check()
+            self.world.tick(self.random.choice([0, 1, 300, 1_500, 5_000]))
+            self.promises.check()
+
+    def end(self) -> None:
+        """Everything that can be executed is; the rest goes with its model."""
+        looks = 0
+        while looks < 20:
+            busy = self.busy()
+            looks = 0 if busy else looks + 1
+            if busy:
+                self.execute_on(self.random.choice(busy), False)
+            self.world.tick(5_000 if busy else _IDLE_NS)
+            self.promises.check()
+        self.promises.check_sequences()
+        for generation in list(self.world.core.generations):
+            self.world.core.remove(wire.Remove(generation.number, "the end"), self.world.now)
+        self.world.take()
+        for serial in list(self.stubs):
+            self._forget_stub(serial)
+            self.world.gone(serial)
+        self.promises.check_end()
+        for peer in self.frontends:
+            self.world.gone(peer)
+        self.promises.check_memory()
+
+
+class Observed(World):
+    """What is dispatched is looked at when it leaves."""
+
+    promises: Promises | None = None
+
+    def take(self) -> None:
+        works = {
+            serial: [work for work, _ in rows if not work.flags & wire.OVER]
+            for serial, rows in self.core.outbox.works.items()
+        }
+        if self.promises is not None:
+            self.promises.replied(self.core.outbox.replies)
+            self.promises.dispatched(works)
+        super().take()
+        for serial in works:
+            kept = [work for work in self.works[serial] if not work.flags & wire.OVER]
+            self.works[serial] = kept

@@ -1,0 +1,347 @@
+"""What a broker promises whatever happens, each looked at from outside, after each thing that did.
+
+One answer to each request; first come, first served within a priority, and no lower one before a
+higher; sequences in their order, one request at a time; no batch above its size; no resource used
+beyond what there is; nobody idle while there is something to execute. For days.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton_floor import wire
+
+if TYPE_CHECKING:
+    from tests.broker.simulation.days import Observed
+
+Route = tuple[int, int]
+#: A model's name: another generation may go on with those of the one before.
+Sequence = tuple[str, int | str]
+
+
+class Model:
+    """A generation, as its configuration says it should behave."""
+
+    def __init__(self, number: int, config: dict[str, Any]) -> None:
+        batching = config.get("dynamic_batching")
+        sequences = config.get("sequence_batching", {})
+        strategy = sequences.get("direct") or sequences.get("oldest") or {}
+        self.number = number
+        self.name: str = config["name"]
+        self.batch: int = config["max_batch_size"]
+        self.is_ensemble = "ensemble_scheduling" in config
+        self.is_iterative = bool(sequences.get("iterative_sequence"))
+        self.is_sequential = bool(sequences) and not self.is_iterative
+        self.is_decoupled = "model_transaction_policy" in config and not self.is_ensemble
+        #: How much is executed together at most; in sequences, of how many.
+        self.most = self.batch if batching is not None or sequences else 0
+        delay_us = (batching or strategy).get("max_queue_delay_microseconds", 0)
+        self.delay_ns = int(delay_us) * 1000
+        self.levels = (batching or {}).get("priority_levels", 0)
+        #: Some of its instances need resources.
+        self.is_limited = False
+        text = config.get("parameters", {}).get("MAX_REQUESTS", {}).get("string_value", 0)
+        self.most_requests = int(text)
+
+    def level(self, row: wire.Request) -> int:
+        return row.priority if 0 < row.priority <= self.levels else 2 * bool(self.levels)
+
+
+@dataclass
+class Asked:
+    """A request of a client."""
+
+    row: wire.Request
+    model: Model
+    at_ns: int
+    #: How many had been asked before; and how many times the core had been called.
+    order: int
+    call: int
+    #: It was given to a stub at least once.
+    was_given: bool = False
+
+
+class Promises:
+    def __init__(self, world: Observed, settings: dict[str, Any]) -> None:
+        self._world = world
+        self._settings = settings
+        self.living: dict[int, Model] = {}
+        self._models: dict[int, Model] = {}
+        #: What each stub needs of the rate limiter's resources.
+        self.needs: dict[int, dict[str, int]] = {}
+        #: Asked and not answered; and all that was ever asked.
+        self.open: dict[Route, Asked] = {}
+        self._asked: dict[Route, Asked] = {}
+        self._gone: set[int] = set()
+        self._order = 0
+        self._call = 0
+        self._executed: Counter[Route] = Counter()
+        self._finals: Counter[Route] = Counter()
+        #: By stub: the batch of what it executes.
+        self.lent: Counter[wire.Block] = Counter()
+        #: The request before in its sequence, by the request; the last one of each.
+        self._before: dict[Route, Route] = {}
+        self._last: dict[Sequence, Route] = {}
+        #: What each stub was given last of each sequence, and who has each sequence now.
+        self._given: dict[tuple[int, Sequence], Route] = {}
+        self._owner: dict[Sequence, int] = {}
+        #: What may be the answer to a key of a generation.
+        self._bodies: dict[tuple[int, bytes], set[bytes]] = {}
+
+    # ----------------------------------------------------- what happens
+
+    def model_of(self, number: int) -> Model:
+        if number in self.living:
+            self._models[number] = self.living[number]
+        return self._models[number]
+
+    def asked(self) -> None:
+        """The core has read requests: another generation of their model may have taken them."""
+        for route, asked in self.open.items():
+            found = self._inflight(route)
+            if found is not None and found.generation.number != asked.model.number:
+                asked.model = self.model_of(found.generation.number)
+
+    def leave(self, number: int) -> None:
+        """A model takes no more requests."""
+        self._models[number] = self.living.pop(number)
+
+    def leaves(self, peer: int) -> None:
+        """A frontend has died."""
+        self._gone.add(peer)
+        self.open = {route: asked for route, asked in self.open.items() if route[0] != peer}
+
+    def asks(self, peer: int, row: wire.Request, now_ns: int) -> None:
+        route = (peer, row.id)
+        served = self.model_of(row.generation)
+        self._order += 1
+        asked = Asked(row, served, now_ns, self._order, self._call)
+        self.open[route] = self._asked[route] = asked
+        if served.is_sequential:
+            sequence = (served.name, row.correlation)
+            if sequence in self._last:
+                self._before[route] = self._last[sequence]
+            self._last[sequence] = route
+
+    def answers(self, route: Route, body: bytes) -> None:
+        """A stub answers this, unless somebody did before."""
+        asked = self._asked.get(route)
+        if asked is not None and asked.row.cache_key:
+            key = asked.model.number, asked.row.cache_key
+            self._bodies.setdefault(key, set()).add(body)
+
+    def executes(self, serial: int, batch: list[wire.Work], over: list[wire.Work]) -> None:
+        routes = [(work.peer, work.id) for work in over if work.id < FILLERS]
+        self._executed.update(routes)
+        assert all(self._executed[route] == 1 for route in routes), "executed twice"
+
+    def dies(self, serial: int, begun: int) -> None:
+        works = [work for work in self._world.works.get(serial, []) if work.batch <= begun]
+        self.executes(serial, works, works)
+
+    def replied(self, replies: dict[int, list[tuple[wire.Reply, bytes]]]) -> None:
+        self._call += 1
+        for peer, answers in replies.items():
+            for reply, body in answers:
+                route = (peer, reply.id)
+                assert not self._finals[route], "something after the last answer"
+                if reply.flags & wire.FINAL:
+                    self._finals[route] += 1
+                    self.open.pop(route, None)
+                    asked = self._asked[route]
+                    if asked.row.cache_key and not reply.code:
+                        key = asked.model.number, asked.row.cache_key
+                        assert body in self._bodies[key], "somebody else's answer"
+
+    def dispatched(self, works: dict[int, list[wire.Work]]) -> None:
+        batches: dict[int, tuple[int, list[wire.Work]]] = {}
+        for serial, rows in works.items():
+            for work in rows:
+                batches.setdefault(work.batch, (serial, []))[1].append(work)
+        for _, (serial, batch) in sorted(batches.items()):
+            self._check_batch(serial, batch)
+
+    def rows_of(self, serial: int, work: wire.Work) -> int:
+        """How many inferences a request is that a stub has."""
+        route = wire.Route(work.peer, work.id)
+        found = self._world.core.instances[serial].open.get(route)
+        return 1 if found is None else found.elements
+
+    # --------------------------------------------------------- a batch
+
+    def _check_batch(self, serial: int, batch: list[wire.Work]) -> None:
+        instance = self._world.core.instances[serial]
+        served = self.model_of(instance.generation)
+        routes = [wire.Route(work.peer, work.id) for work in batch if work.id < FILLERS]
+        found = [instance.open[route] for route in routes if route in instance.open]
+        if not served.most:
+            assert len(batch) == 1, "a batch of a model without batches"
+        elif served.is_sequential or served.is_iterative:
+            assert len(batch) <= served.most, "more slots than there are"
+        else:
+            sizes = [request.elements for request in found]
+            assert sum(sizes) <= served.most, f"{sizes} is above {served.most}"
+            assert len({request.row.batch_key for request in found}) <= 1, "shapes do not fit"
+        for work in batch:
+            route = (work.peer, work.id)
+            assert not self._finals[route], "given to a stub though it was answered"
+            asked = self._asked.get(route)
+            if asked is None or work.id >= FILLERS:
+                continue
+            if served.is_sequential:
+                self._check_sequence(serial, route, asked, work)
+            elif not served.is_iterative and not asked.was_given:
+                self._check_order(asked, self._inflight(route))
+            asked.was_given = True
+
+    def _inflight(self, route: Route) -> Inflight | None:
+        peer = self._world.core.peers.get(route[0])
+        return peer.requests.get(route[1]) if peer is not None else None
+
+    def _waits(self, route: Route, asked: Asked) -> bool:
+        """Whether it is in a queue, in time, and was never out of it."""
+        found = self._inflight(route)
+        return found is not None and not asked.was_given and not found.is_late
+
+    def _check_order(self, given: Asked, request: Inflight | None) -> None:
+        level = given.model.level(given.row)
+        is_late = request is not None and request.is_late
+        for route, other in self.open.items():
+            if other.model is not given.model or not self._waits(route, other):
+                continue
+            theirs = other.model.level(other.row)
+            was_there = other.call < given.call or other.order < given.order
+            if theirs == level and other.order < given.order and not is_late:
+                raise AssertionError(f"{given.row} overtakes {other.row}")
+            # In the middle of one call the higher one may not have been read yet.
+            if theirs < level and was_there and other.order < given.order:
+                raise AssertionError(f"{given.row} goes before the higher {other.row}")
+
+    def _check_sequence(self, serial: int, route: Route, asked: Asked, work: wire.Work) -> None:
+        sequence = (asked.model.name, asked.row.correlation)
+        earlier = self._given.get((serial, sequence))
+        if asked.was_given:
+            return  # once more, by a stub that goes on
+        self._given[serial, sequence] = route
+        self._owner[sequence] = serial
+        if not work.flags & wire.SEQUENCE_START:
+            assert self._before.get(route) == earlier, "one is missing, or comes too late"
+            assert earlier is not None
+            assert not self._asked[earlier].row.flags & wire.SEQUENCE_END
+        # A generation that is about to go may still be amid one of the same id.
+        others = [
+            work
+            for works in self._world.works.values()
+            for work in works
+            if (other := self._asked.get((work.peer, work.id))) is not None
+            and work.id < FILLERS
+            and (other.model, other.row.correlation) == (asked.model, asked.row.correlation)
+            and (work.peer, work.id) != route
+        ]
+        assert not others, "two of one sequence at once"
+
+    # ---------------------------------------------------- at any moment
+
+    def check(self) -> None:
+        assert all(count == 1 for count in self._finals.values())
+        self._check_resources()
+        self._check_limits()
+        waiting: dict[int, list[Asked]] = {}
+        given = {(work.peer, work.id) for works in self._world.works.values() for work in works}
+        for route, asked in self.open.items():
+            if route not in given and self._inflight(route) is not None:
+                waiting.setdefault(asked.model.number, []).append(asked)
+        idle = [
+            instance
+            for serial, instance in self._world.core.instances.items()
+            if serial in self.needs and not self._world.works.get(serial)
+        ]
+        for instance in idle:
+            served = self.model_of(instance.generation)
+            rest = waiting.get(served.number, [])
+            if not served.is_limited and rest:
+                self._check_idle(instance.serial, served, rest)
+        self._check_standstill(waiting)
+
+    def _check_idle(self, serial: int, served: Model, waiting: list[Asked]) -> None:
+        oldest_ns = self._world.now - waiting[0].at_ns
+        if served.is_iterative:
+            return
+        if served.is_sequential:
+            for asked in waiting:
+                sequence = (served.name, asked.row.correlation)
+                first = next(a for a in waiting if a.row.correlation == asked.row.correlation)
+                has_begun = self._owner.get(sequence) == serial and first is asked
+                goes_on = has_begun and not asked.row.flags & wire.SEQUENCE_START
+                assert served.delay_ns or not goes_on, f"{serial} is idle, {asked.row} waits"
+            return
+        rows = sum(asked.row.batch_size or 1 for asked in waiting)
+        keys = {asked.row.batch_key for asked in waiting}
+        assert oldest_ns < served.delay_ns, f"{serial} is idle, {waiting[0].row} waits"
+        assert rows < served.most or len(keys) > 1, f"{serial} is idle, {rows} wait"
+
+    def _check_standstill(self, waiting: dict[int, list[Asked]]) -> None:
+        """Where resources are shared, somebody of those who wait for them executes."""
+        limited = {s for s, i in self._world.core.instances.items() if s in self.needs}
+        limited = {
+            s for s in limited if self.model_of(self._world.core.instances[s].generation).is_limited
+        }
+        if any(self._world.works.get(serial) for serial in limited):
+            return
+        for serial in limited:
+            served = self.model_of(self._world.core.instances[serial].generation)
+            is_plain = not (served.is_sequential or served.is_iterative or served.delay_ns)
+            assert not is_plain or not waiting.get(served.number), "resources lie idle"
+
+    def _check_resources(self) -> None:
+        if "rate_limit_resource" not in self._settings:
+            return
+        used: Counter[str] = Counter()
+        for serial, needs in self.needs.items():
+            batches = {work.batch for work in self._world.works.get(serial, [])}
+            for name, count in needs.items():
+                used[name] += count * len(batches)
+        limits = {name: count for name, count, _ in self._settings["rate_limit_resource"]}
+        assert all(used[name] <= limits[name] for name in used), (used, limits)
+
+    def _check_limits(self) -> None:
+        # Whose answer only waits for those of others is through.
+        admitted = [asked for route, asked in self.open.items() if self._inflight(route)]
+        most = self._settings.get("max_requests", 0)
+        assert not most or len(admitted) <= most, "more than the server takes"
+        counts = Counter(asked.model.number for asked in admitted)
+        for number, count in counts.items():
+            own = self.model_of(number).most_requests
+            most = own or self._settings.get("max_model_requests", 0)
+            assert not most or count <= most, "more than the model takes"
+
+    # ------------------------------------------------------- at the end
+
+    def check_sequences(self) -> None:
+        """Nothing was asked for long."""
+        for generation in self._world.core.generations:
+            sequences = generation.sequences
+            if sequences is not None and not sequences.is_iterative:
+                waiting = {request.row.correlation for request in sequences.waiting()}
+                assert sequences.count == len(waiting), "an idle sequence is still open"
+
+    def check_end(self) -> None:
+        core = self._world.core
+        assert {} == self.open
+        owed = [r for r in self._asked if r[0] not in self._gone and self._finals[r] != 1]
+        assert [] == owed
+        assert 0 == core.limits.unanswered
+        assert 0 == core.limits.unanswered_bytes
+        assert 0 == core.malformed
+        assert all(not peer.requests for peer in core.peers.values())
+
+    def check_memory(self) -> None:
+        """What was lent comes back, once for each time."""
+        assert 0 == self._world.core.blocks.leases.count
+        lent = self.lent + Counter(b for blocks in self._world.lent.values() for b in blocks)
+        released = Counter(b for blocks in self._world.released.values() for b in blocks)
+        assert released <= lent

@@ -1,0 +1,162 @@
+"""`zmqtriton example`: what it writes, and that both pipelines do what their pages say."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tests.support.server import Server
+from zmqtriton.examples import EXAMPLES, names
+from zmqtriton.main import main
+
+LABELS = ["across", "checkers", "down", "gradient", "noise", "spots"]
+
+
+def run(script: Path, *words: str) -> str:
+    """What a script of an example prints; it must succeed."""
+    result = subprocess.run(
+        [sys.executable, "-B", script, *words], capture_output=True, text=True, check=False
+    )
+    assert ("", 0) == (result.stderr, result.returncode)
+    return result.stdout
+
+
+def test_an_example_that_is_unknown_is_answered_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert 1 == main(["example", "imgae"])
+
+    assert (
+        "error: there is no example 'imgae'; usage: zmqtriton example NAME [DIRECTORY], "
+        "NAME one of image, sentiment\n"
+    ) == capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_is_written_is_told_and_the_users_changes_are_kept(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "mine"
+    assert 0 == main(["example", name, str(directory)])
+    (directory / "client.py").write_text("changed")
+
+    assert 0 == main(["example", name, str(directory)])
+
+    assert "changed" == (directory / "client.py").read_text()
+    told = capsys.readouterr().out
+    assert [True] * 3 == [
+        f"{directory}/{place}" in told and (directory / place).exists()
+        for place in ("make.py", "models", "README.md")
+    ]
+
+
+@pytest.mark.system
+def test_patterns_of_images_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> None:
+    main(["example", "image", str(tmp_path / "image")])
+    run(tmp_path / "image" / "make.py")
+    models = sorted((tmp_path / "image" / "models").iterdir())
+
+    with Server(tmp_path / "server", models=models) as server:
+        printed = run(tmp_path / "image" / "client.py", "--url", f"127.0.0.1:{server.http_port}")
+
+    # The client compares what the two answer.
+    told = dict(line.split(": ") for line in printed.splitlines())
+    assert {f"{label}.png": label for label in LABELS} == {
+        name: text.split()[0] for name, text in told.items()
+    }
+
+
+@pytest.mark.system
+def test_sentences_are_told_by_the_ensemble_and_by_the_model(tmp_path: Path) -> None:
+    main(["example", "sentiment", str(tmp_path / "sentiment")])
+    run(tmp_path / "sentiment" / "make.py")
+    models = sorted((tmp_path / "sentiment" / "models").iterdir())
+    texts = ["The waiter was not rude", "This book was not good", "i love this place", "dull"]
+
+    with Server(tmp_path / "server", models=models) as server:
+        url = f"127.0.0.1:{server.http_port}"
+        printed = run(tmp_path / "sentiment" / "client.py", "--url", url, *texts)
+
+    assert ["kind", "unkind", "kind", "unkind"] == [
+        line.split()[0] for line in printed.splitlines()
+    ]
+
+
+@pytest.fixture(scope="module")
+def pictures() -> ModuleType:
+    path = EXAMPLES / "image" / "models" / "preprocessing" / "1" / "pictures.py"
+    specification = importlib.util.spec_from_file_location("pictures", path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def png(image: np.ndarray, filters: list[int], colour: int = 2) -> bytes:
+    """The image as a file, its rows filtered in turn as the format describes."""
+    height, width, channels = image.shape
+    padded = np.zeros((height + 1, width + 1, channels), np.int64)
+    padded[1:, 1:] = image
+    rows = b""
+    for y in range(height):
+        kind = filters[y % len(filters)]
+        left, up, corner = padded[y + 1, :-1], padded[y, 1:], padded[y, :-1]
+        estimate = left + up - corner
+        distances = np.abs(np.stack([estimate - left, estimate - up, estimate - corner]))
+        nearest = np.choose(distances.argmin(0), [left, up, corner])
+        guess = [np.zeros_like(up), left, up, (left + up) // 2, nearest][kind]
+        rows += (
+            bytes([kind]) + ((image[y].astype(np.int64) - guess) % 256).astype(np.uint8).tobytes()
+        )
+    header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([8, colour, 0, 0, 0])
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+        for kind, data in chunks
+    )
+
+
+@pytest.mark.parametrize("filters", [[0], [1], [2], [3], [4], [4, 3, 2, 1, 0]])
+def test_every_way_to_write_a_png_file_is_read(pictures: ModuleType, filters: list[int]) -> None:
+    image = np.random.default_rng(2).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+
+    assert image.tolist() == pictures.decode(png(image, filters)).tolist()
+
+
+def test_grey_and_transparent_files_become_colour(pictures: ModuleType) -> None:
+    image = np.random.default_rng(2).integers(0, 256, (3, 4, 4), dtype=np.uint8)
+
+    grey = pictures.decode(png(image[..., :2], [1], colour=4))
+    colour = pictures.decode(png(image, [1], colour=6))
+
+    assert np.repeat(image[..., :1], 3, axis=2).tolist() == grey.tolist()
+    assert image[..., :3].tolist() == colour.tolist()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda file: b"GIF89a" + file, "this is no PNG file"),
+        (lambda file: file[:8], "this PNG file has no header"),
+        (lambda file: file[:33], "this PNG file is not complete"),
+        (lambda file: file.replace(b"IDATx", b"IDATy"), "this PNG file is damaged"),
+        (lambda file: file.replace(b"\x08\x02\0\0\0", b"\x10\x02\0\0\0"), "only plain PNG files"),
+        (lambda file: file[:16] + b"\xff" * 8 + file[24:], "only plain PNG files"),
+    ],
+)
+def test_what_is_no_such_file_is_an_error_that_says_so(
+    pictures: ModuleType, spoil: object, said: str
+) -> None:
+    file = png(np.zeros((4, 4, 3), np.uint8), [0])
+    assert callable(spoil)
+
+    with pytest.raises(ValueError, match=said):
+        pictures.decode(spoil(file))

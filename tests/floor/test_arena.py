@@ -1,0 +1,395 @@
+"""The arena's book-keeping and its limits."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import (
+    IDLE_S,
+    LARGE_BYTES,
+    PAGE,
+    Allocation,
+    Arena,
+    block_bytes,
+    is_size_sealed,
+    seal_size,
+)
+from zmqtriton_floor.errors import Unavailable
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def segment(size: int) -> int:
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(descriptor, size)
+    seal_size(descriptor)
+    return descriptor
+
+
+def allocate(arena: Arena, size: int) -> Allocation:
+    found = arena.allocate(size)
+    if found is None:
+        wanted = arena.wanted(size)
+        arena.add(wanted, segment(wanted.size))
+        found = arena.allocate(size)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def arena(clock: Clock) -> Arena:
+    return Arena(7, clock=clock)
+
+
+def test_a_block_has_whole_pages_and_the_size_that_was_asked_for(arena: Arena) -> None:
+    found = allocate(arena, 100_000)
+
+    reference = found.reference
+    assert (7, 1, 1, 100_000) == (
+        reference.owner,
+        reference.segment,
+        reference.block,
+        reference.size,
+    )
+    assert 0 == reference.offset % PAGE
+    assert 100_000 == found.view.nbytes
+    assert not found.view.readonly
+
+
+def test_blocks_do_not_overlap(arena: Arena) -> None:
+    found = [allocate(arena, size) for size in (1, PAGE, PAGE + 1, 70_000, 300_000, 5_000_000)]
+
+    for i, allocation in enumerate(found):
+        allocation.view[:] = bytes([i + 1]) * allocation.view.nbytes
+
+    assert [{i + 1} for i in range(len(found))] == [set(a.view.tobytes()) for a in found]
+
+
+def test_a_block_that_is_free_is_used_again_under_another_name(arena: Arena) -> None:
+    first = allocate(arena, 100_000).reference
+    arena.free([first.block])
+
+    second = allocate(arena, 100_000).reference
+
+    assert (first.segment, first.offset) == (second.segment, second.offset)
+    assert first.block != second.block
+
+
+def test_a_stale_name_frees_nothing(arena: Arena) -> None:
+    first = allocate(arena, 100_000).reference
+    arena.free([first.block])
+    second = allocate(arena, 100_000).reference
+
+    arena.free([first.block, first.block, 12345, -1])
+
+    assert 1 == arena.used
+    assert second.offset != allocate(arena, 100_000).reference.offset
+
+
+def test_a_block_is_free_when_each_of_its_leases_has_ended(arena: Arena) -> None:
+    block = allocate(arena, 100_000).reference.block
+    arena.lease([block, block])
+
+    arena.free([block, block])
+    assert 1 == arena.used
+
+    arena.free([block])
+    assert 0 == arena.used
+
+
+def test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it(arena: Arena) -> None:
+    lost, read, own = (allocate(arena, 50_000).reference.block for _ in range(3))
+    arena.send([lost, read])
+
+    arena.doubt()
+    arena.lend([read])
+    assert 3 == arena.used
+
+    arena.settle()
+    assert 2 == arena.used
+    arena.take_back([read])
+    assert 1 == arena.used
+    arena.free([own])
+    assert 0 == arena.used
+
+
+def test_what_the_next_broker_was_told_of_is_not_doubted(arena: Arena) -> None:
+    told, later = (allocate(arena, 50_000).reference.block for _ in range(2))
+    arena.send([told])
+
+    arena.doubt([told])
+    arena.send([later])
+    arena.settle()
+
+    assert 2 == arena.used
+    arena.take_back([told, later])
+    assert 0 == arena.used
+
+
+def test_of_two_readers_before_and_one_after_one_is_waited_for(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.send([block])
+    arena.lend([block])
+
+    # The second one lets go before all have told.
+    arena.doubt()
+    arena.lend([block, block])
+    arena.take_back([block])
+    arena.settle()
+
+    assert 1 == arena.used
+    arena.take_back([block])
+    assert 0 == arena.used
+
+
+def test_a_broker_that_dies_before_all_have_told_leaves_nothing_behind(arena: Arena) -> None:
+    block = allocate(arena, 50_000).reference.block
+    arena.send([block])
+
+    arena.doubt()
+    arena.lend([block])
+    arena.doubt()
+    arena.settle()
+
+    assert 0 == arena.used
+
+
+def test_neighbours_that_are_free_become_one_hole(arena: Arena) -> None:
+    blocks = [allocate(arena, 300_000) for _ in range(3)]
+    assert {1} == {b.reference.segment for b in blocks}
+
+    for i in (0, 2, 1):
+        arena.free([blocks[i].reference.block])
+
+    assert 0 == allocate(arena, 900_000).reference.offset
+
+
+def test_a_large_tensor_gets_a_segment_of_its_own(arena: Arena) -> None:
+    small, large = allocate(arena, 1000).reference, allocate(arena, LARGE_BYTES + 1).reference
+
+    assert small.segment != large.segment
+    assert 0 == large.offset
+    assert allocate(arena, 1000).reference.segment == small.segment
+
+
+def test_a_large_segment_serves_a_tensor_of_about_its_size_again(arena: Arena) -> None:
+    first = allocate(arena, 16 << 20).reference
+    arena.free([first.block])
+
+    assert first.segment == allocate(arena, 15 << 20).reference.segment
+    assert first.segment != allocate(arena, 5 << 20).reference.segment
+
+
+def test_segments_of_the_pool_grow_so_that_there_are_few(arena: Arena) -> None:
+    for _ in range(200):
+        allocate(arena, 100_000)
+
+    assert arena.allocate(1) is not None
+    assert arena.wanted(1).segment <= 8
+
+
+def test_the_pool_starts_and_grows_as_the_settings_say() -> None:
+    arena = Arena.configured(7, {"segment_bytes": 1 << 16, "segment_step_bytes": 3 << 16})
+
+    first = arena.wanted(1)
+    arena.add(first, segment(first.size))
+
+    assert 65536 == first.size
+    assert 3 * 65536 == arena.wanted(1).size
+
+
+def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: Clock) -> None:
+    block = allocate(arena, 100_000).reference.block
+    clock.now_s += 2 * IDLE_S
+    assert [] == arena.trim()
+    assert arena.next_trim_s() is None
+
+    arena.free([block])
+    assert [] == arena.trim()
+    assert arena.next_trim_s() == pytest.approx(IDLE_S)
+
+    clock.now_s += IDLE_S
+    assert [wire.DropSegment(1)] == arena.trim()
+    assert 0 == arena.bytes
+
+
+def test_what_a_reader_of_the_arena_has_in_hand_survives_the_segment(arena: Arena) -> None:
+    found = allocate(arena, 100_000)
+    found.view[:] = b"x" * 100_000
+    arena.free([found.reference.block])
+
+    arena.trim(0)
+
+    assert {ord("x")} == set(found.view.tobytes())
+
+
+@pytest.mark.row("B21")
+def test_full_memory_is_an_error_and_no_crash(arena: Arena) -> None:
+    wanted = arena.wanted(100_000)
+    too_small = os.open("/dev/null", os.O_RDWR)  # has no pages to reserve
+
+    with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size to"):
+        arena.add(wanted, too_small)
+
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(too_small)
+
+
+@pytest.mark.row("B21")
+def test_a_refusal_names_the_size_that_it_would_have_had(arena: Arena) -> None:
+    allocate(arena, 100_000)
+
+    error = arena.refuse(arena.wanted(5_000_000), "There is none.")
+
+    assert (
+        f"Failed to increase the shared memory pool size to {(1 << 20) + 5_242_880} bytes. "
+        "There is none."
+    ) == error.text
+
+
+def test_nobody_can_write_or_resize_a_segment_of_ours(arena: Arena) -> None:
+    wanted = arena.wanted(100_000)
+    descriptor = segment(wanted.size)
+    other = os.dup(descriptor)
+    arena.add(wanted, descriptor)
+
+    assert is_size_sealed(other)
+    for attempt in (
+        lambda: os.write(other, b"x"),
+        lambda: os.ftruncate(other, 0),
+        lambda: os.ftruncate(other, 1 << 30),
+    ):
+        with pytest.raises(PermissionError):
+            attempt()
+    os.close(other)
+
+
+def test_a_view_of_the_arena_is_recognised(arena: Arena) -> None:
+    allocate(arena, 1000)
+    found = allocate(arena, 100_000)
+
+    part = found.view[1000:3000]
+
+    reference = arena.locate(part)
+    assert reference == found.reference._replace(offset=found.reference.offset + 1000, size=2000)
+    assert arena.locate(memoryview(b"x" * 100)) is None
+
+
+def test_a_destructor_amid_an_allocation_gets_nothing_and_breaks_nothing(arena: Arena) -> None:
+    allocate(arena, 1000)
+    within: list[Allocation | None] = []
+
+    class Clumsy:
+        def __del__(self) -> None:
+            within.append(arena.allocate(1000))
+
+    def clock() -> float:
+        # Called inside of allocate(), like the garbage collector.
+        Clumsy()
+        return 0.0
+
+    arena._clock = clock
+    assert arena.allocate(1000) is not None
+
+    assert [None] == within
+
+
+def test_threads_share_it(arena: Arena) -> None:
+    allocate(arena, 1_000_000)
+    arena.free([1])
+
+    def use(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(300):
+            found = arena.allocate(chance.randrange(1, 60_000))
+            if found is not None:
+                found.view[:1] = b"x"
+                arena.free([found.reference.block])
+
+    threads = [threading.Thread(target=use, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 0 == arena.used
+    assert 0 == allocate(arena, 1_000_000).reference.offset
+
+
+@given(st.integers(0, 1 << 40))
+def test_a_block_wastes_little(size: int) -> None:
+    room = block_bytes(size)
+
+    assert 0 == room % PAGE
+    assert size <= room <= max(PAGE, size + size // 8 + PAGE)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 700_000)), max_size=80))
+def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int, int]]) -> None:
+    arena, held = Arena(1), list[Allocation]()
+    for choice, size in steps:
+        if held and choice < 15:
+            arena.free([held.pop(choice % len(held)).reference.block])
+        else:
+            held.append(allocate(arena, size))
+        spans = sorted(
+            (
+                a.reference.segment,
+                a.reference.offset,
+                a.reference.offset + block_bytes(a.view.nbytes),
+            )
+            for a in held
+        )
+        for (one, _, end), (other, start, _) in itertools.pairwise(spans):
+            assert one != other or end <= start
+
+    arena.free([a.reference.block for a in held])
+
+    assert 0 == arena.used
+    total = arena.bytes
+    assert total == sum(size for s in arena._segments.values() for _, size in s.holes)
+    arena.trim(-1)
+    assert 0 == arena.bytes
+
+
+def test_memory_of_a_gpu_is_cut_by_address_and_counted_apart() -> None:
+    arena = Arena(7)
+    wanted = arena.wanted(5000, gpu=1)
+    arena.hold(wanted, 1 << 32, gpu=1)
+
+    first = arena.allocate(5000, gpu=1)
+    second = arena.allocate(5000, gpu=1)
+
+    assert first is not None
+    assert second is not None
+    assert [1 << 32, (1 << 32) + 2 * PAGE] == [first.view, second.view]
+    assert (wanted.segment, 2 * PAGE) == (second.reference.segment, second.reference.offset)
+    assert arena.allocate(5000) is None
+    assert arena.allocate(5000, gpu=0) is None
+    assert (0, 0, wanted.size) == (arena.bytes, arena.unused_bytes, arena.bytes_on(1))
+    # Its leases are like all others, but the memory stays.
+    arena.free([first.block.block])
+    assert 1 == arena.used
+    arena.free([second.block.block])
+    assert [] == arena.trim(0)
+    assert arena.allocate(5000, gpu=1) is not None

@@ -1,0 +1,81 @@
+"""A frontend's connection to the broker, on a loop; the test stands for the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from tests.support.routers import FakeRouter
+from zmqtriton_frontends.gateway.broker_connection import Line
+
+PATIENCE_S = 60
+
+
+def run(
+    directory: Path, test: Callable[[FakeRouter, Line, list[Any]], Coroutine[Any, Any, None]]
+) -> None:
+    """With a line, and a list of what has come and how often the line was looked at for that."""
+
+    async def with_line() -> None:
+        router = FakeRouter(f"ipc://{directory}/r")
+        seen: list[Any] = []
+        loop = asyncio.get_running_loop()
+        line = Line(loop, f"ipc://{directory}/r", lambda: seen.append([*line.messages()]))
+        try:
+            await test(router, line, seen)
+        finally:
+            line.close()
+            router.close()
+
+    asyncio.run(with_line())
+
+
+async def until(holds: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0)
+
+
+def test_what_the_kernel_does_not_take_leaves_when_there_is_room(tmp_path: Path) -> None:
+    async def test(router: FakeRouter, line: Line, seen: list[Any]) -> None:
+        sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
+        for message in sent:
+            line.put(message)
+        line.flush()
+
+        heard: list[list[bytes]] = []
+        while len(heard) < len(sent):
+            await until(lambda: router.poll(0))
+            heard.append(router.receive()[1:])
+
+        assert sent == heard
+        line.put([b"last"])
+        line.flush()
+        await until(lambda: router.poll(0))
+        assert [b"last"] == router.receive()[1:]
+
+    run(tmp_path, test)
+
+
+def test_a_broker_that_has_died_is_not_listened_to_any_more(tmp_path: Path) -> None:
+    async def test(router: FakeRouter, line: Line, seen: list[Any]) -> None:
+        line.put([b"hello"])
+        line.flush()
+        await until(lambda: router.poll(0))
+        identity, _ = router.receive()
+        router.send([identity, b"last words"])
+        router.close()
+
+        await until(lambda: [[b"last words"]] in seen)
+        await until(lambda: not line._dealer.is_open)
+        looks = len(seen)
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+        assert looks == len(seen)
+
+    run(tmp_path, test)

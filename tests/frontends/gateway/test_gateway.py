@@ -1,0 +1,391 @@
+"""A gateway between a broker and a supervisor that are the test; brokers die."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import time
+import weakref
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from tests.support.routers import FakeRouter
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+
+TOKEN = b"0123456789abcdef"
+NEWS = wire.News(4, "m", 1, "READY", "", 1, json.dumps({"name": "m", "max_batch_size": 0}), b"")
+BODY = wire.RequestBody("r", {}, [], [])
+NO_OPTIONS = Options()
+PATIENCE_S = 20.0
+
+
+class Around:
+    """What is around the gateway. Epochs count the brokers; there is one, or none."""
+
+    def __init__(self, directory: Path) -> None:
+        ours, theirs = pair()
+        self.lifeline = Lifeline(ours)
+        self.gateway = Gateway(Lifeline(theirs))
+        self._directory = str(directory)
+        self._router: Any = None
+        self._identity = b""
+
+    def listen(self, epoch: int) -> None:
+        address = endpoints.requests_address(self._directory, epoch)
+        self._router = FakeRouter(address)
+
+    def die(self) -> None:
+        self._router.close()
+        self._router = None
+
+    async def start(self) -> None:
+        self.listen(1)
+        self.lifeline.send(wire.Birth(5, TOKEN, "grpc", self._directory, 1, "{}"))
+        self.lifeline.send(NEWS)
+        starting = asyncio.ensure_future(self.gateway.start())
+        await self.welcome(1)
+        await starting
+
+    async def replace(self, epoch: int) -> wire.Hello:
+        """The supervisor tells of the next broker, which says Welcome."""
+        self.listen(epoch)
+        self.lifeline.send(wire.NewEpoch(epoch))
+        return await self.welcome(epoch)
+
+    async def welcome(self, epoch: int) -> wire.Hello:
+        hello: wire.Hello
+        hello, _ = await self.hear()
+        assert hello == wire.Hello(5, TOKEN, epoch)
+        assert (await self.hear())[0] == wire.Held([], 1)
+        self.say(wire.Welcome(epoch))
+        return hello
+
+    async def hear(self) -> tuple[Any, list[bytes]]:
+        """The next message to the broker, and its bodies."""
+        await self.until(lambda: self._router.poll(0))
+        self._identity, header, *bodies = self._router.receive()
+        return wire.decode(header), bodies
+
+    async def hear_requests(self) -> list[wire.Request]:
+        message, bodies = await self.hear()
+        assert type(message) is wire.Infer
+        assert [wire.decode_request(body) for body in bodies] == [BODY] * len(message.requests)
+        rows: list[wire.Request] = message.requests
+        return rows
+
+    def say(self, message: Any, *bodies: bytes) -> None:
+        self._router.send([self._identity, wire.encode(message), *bodies])
+
+    def answer(self, own_id: int, outputs: str = "") -> None:
+        body = wire.encode_body(wire.ResponseBody({"is": outputs}, []))
+        self.say(wire.Replies([wire.Reply(own_id, 0, "", wire.FINAL)]), body)
+
+    def refuse(self, own_id: int) -> None:
+        reply = wire.Reply(own_id, Unavailable.number, "no", wire.FINAL)
+        self.say(wire.Replies([reply]), b"")
+
+    async def until(self, holds: Any) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.001)
+
+    def infer(self) -> asyncio.Task[wire.ResponseBody]:
+        return asyncio.ensure_future(self.gateway.infer(self.request()))
+
+    def request(self, model: str = "m", options: Options = NO_OPTIONS) -> CheckedRequest:
+        return prepare(self.gateway.catalogue, model, "", BODY, options)
+
+    def close(self) -> None:
+        self.gateway.close()
+        self.lifeline.close()
+        if self._router is not None:
+            self._router.close()
+        # The gateway's own, which would stay for the whole session.
+        zmq.Context.instance().term()
+
+
+@asynccontextmanager
+async def around(directory: Path) -> AsyncIterator[Around]:
+    world = Around(directory)
+    await world.start()
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def test_what_a_dead_broker_left_unanswered_is_asked_of_the_next_under_the_same_ids(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            answered, lost = world.infer(), world.infer()
+            first, second = await world.hear_requests()
+            world.answer(first.id, "old")
+            assert (await answered).parameters == {"is": "old"}
+            world.die()
+
+            await world.replace(2)
+            [again] = await world.hear_requests()
+            world.answer(again.id, "new")
+
+            assert again == second._replace(flags=wire.RESENT)
+            assert (await lost).parameters == {"is": "new"}
+            assert world.gateway.in_flight == 0
+
+    run(test())
+
+
+def test_what_arose_while_there_was_no_broker_is_new_to_the_next(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            old = world.infer()
+            [first] = await world.hear_requests()
+            world.die()
+            world.lifeline.send(wire.NewEpoch(0))
+            await world.until(lambda: not world.gateway.catalogue.has_broker)
+            new = world.infer()
+            await asyncio.sleep(0)
+
+            await world.replace(2)
+            [resent] = await world.hear_requests()
+            [fresh] = await world.hear_requests()
+            world.answer(fresh.id)
+            world.answer(resent.id)
+
+            assert (resent.id, resent.flags) == (first.id, wire.RESENT)
+            assert fresh.flags == 0
+            assert fresh.id > first.id
+            await asyncio.gather(old, new)
+
+    run(test())
+
+
+def test_an_answer_that_had_arrived_when_the_broker_died_is_not_asked_for_again(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            waiting = world.infer()
+            [asked] = await world.hear_requests()
+            line: Any = world.gateway._line
+            world.gateway._loop.remove_reader(line._dealer.fileno())
+            world.answer(asked.id, "in time")
+            await world.until(line._dealer.has_input)
+            world.die()
+
+            await world.replace(2)
+            new = world.infer()
+            [fresh] = await world.hear_requests()
+            world.answer(fresh.id)
+
+            assert (await waiting).parameters == {"is": "in time"}
+            assert fresh.id != asked.id
+            await new
+
+    run(test())
+
+
+def test_a_cancelled_request_is_cancelled_at_the_next_broker_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            waiting = world.infer()
+            [asked] = await world.hear_requests()
+            waiting.cancel()
+            await world.hear()
+            world.die()
+
+            await world.replace(2)
+            [again] = await world.hear_requests()
+            cancel, _ = await world.hear()
+            world.refuse(asked.id)
+            await world.until(lambda: not world.gateway.in_flight)
+
+            assert again.id == asked.id
+            assert cancel == wire.Cancel([asked.id])
+
+    run(test())
+
+
+def test_statistics_are_asked_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            waiting = asyncio.ensure_future(world.gateway.statistics("m"))
+            question, _ = await world.hear()
+            world.die()
+
+            await world.replace(2)
+            again, _ = await world.hear()
+            world.say(wire.Statistics(again.id, 0, "", '{"model_stats": []}'))
+
+            assert again == question
+            assert await waiting == {"model_stats": []}
+
+    run(test())
+
+
+def test_statistics_that_are_asked_while_there_is_no_broker_wait_for_one(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            world.die()
+            world.lifeline.send(wire.NewEpoch(0))
+            await world.until(lambda: not world.gateway.catalogue.has_broker)
+            waiting = asyncio.ensure_future(world.gateway.statistics("m"))
+            await asyncio.sleep(0)
+
+            await world.replace(2)
+            question, _ = await world.hear()
+            world.say(wire.Statistics(question.id, 0, "", "{}"))
+
+            assert await waiting == {}
+
+    run(test())
+
+
+def test_nothing_is_ready_without_a_broker_and_requests_may_still_be_made(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            catalogue = world.gateway.catalogue
+            before = (catalogue.is_ready(), catalogue.is_model_ready("m"))
+            world.die()
+            world.lifeline.send(wire.NewEpoch(0))
+            await world.until(lambda: not catalogue.has_broker)
+            without = (catalogue.is_ready(), catalogue.is_model_ready("m"))
+            assert catalogue.find("m").is_loaded
+
+            await world.replace(2)
+            await world.until(lambda: catalogue.has_broker)
+
+            assert (before, without) == ((True, True), (False, False))
+            assert (catalogue.is_ready(), catalogue.is_model_ready("m")) == before
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_without_a_broker_a_server_is_not_ready_in_any_mode(
+    tmp_path: Path, is_strict: bool
+) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            world.gateway.catalogue.strict_readiness = is_strict
+            world.gateway.catalogue.has_broker = False
+
+            assert not world.gateway.catalogue.is_ready()
+
+    run(test())
+
+
+def test_a_second_answer_is_dropped_and_what_travels_with_it_is_not(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            first = world.infer()
+            [asked] = await world.hear_requests()
+            world.answer(asked.id)
+            await first
+            second = world.infer()
+            [next_asked] = await world.hear_requests()
+
+            replies = [wire.Reply(i, 0, "", wire.FINAL) for i in (asked.id, next_asked.id)]
+            body = wire.encode_body(wire.ResponseBody({}, []))
+            world.say(wire.Replies(replies), body, body)
+
+            assert (await second).outputs == []
+            assert world.gateway.malformed == 1
+
+    run(test())
+
+
+def test_a_request_that_failed_is_gone_before_any_collection(tmp_path: Path) -> None:
+    class Mark:
+        def __call__(self) -> None:
+            pass
+
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            mark = Mark()
+            left = weakref.ref(mark)
+            request = world.request()._replace(on_asked=mark)
+            failing = asyncio.ensure_future(world.gateway.infer(request))
+            del mark, request
+            [asked] = await world.hear_requests()
+            world.refuse(asked.id)
+            await asyncio.wait([failing])
+            assert type(failing.exception()) is Unavailable
+
+            del failing
+
+            assert left() is None
+
+    gc.disable()
+    try:
+        run(test())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.row("C50", "E78")
+def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
+    async def refused(world: Around, *asked: Any) -> None:
+        with pytest.raises(Unavailable, match="Server is stopping, scheduler for model has"):
+            await world.gateway.infer(world.request(*asked))
+
+    async def test() -> None:
+        config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
+        async with around(tmp_path) as world:
+            world.lifeline.send(wire.News(6, "s", 1, "READY", "", 1, config, b""))
+            world.lifeline.send(wire.Retire(0))
+            await world.until(lambda: world.gateway.is_stopping)
+
+            for correlation in (7, "seven"):
+                going_on = world.request("s", Options(0, correlation=correlation))
+                asked = asyncio.ensure_future(world.gateway.infer(going_on))
+                [row] = await world.hear_requests()
+                world.answer(row.id)
+                assert (correlation, {"is": ""}) == (row.correlation, (await asked).parameters)
+
+            await refused(world)
+            await refused(world, "m", Options(0, correlation=7))
+            await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
+            world.lifeline.send(wire.Stop(1000))
+            await world.until(lambda: world.gateway.is_ending)
+            await refused(world, "s", Options(0, correlation=7))
+
+    run(test())
+
+
+@pytest.mark.row("C50")
+def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with around(tmp_path) as world:
+            old = world.infer()
+            await world.hear_requests()
+            world.die()
+            world.lifeline.send(wire.NewEpoch(0))
+            world.lifeline.send(wire.Stop(1000))
+            await world.until(lambda: world.gateway.is_stopping)
+            with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
+                await world.gateway.infer(world.request())
+
+            await world.replace(2)
+            [again] = await world.hear_requests()
+            world.answer(again.id)
+
+            assert (await old).outputs == []
+
+    run(test())

@@ -1,0 +1,307 @@
+"""What HTTP's and gRPC's shortcuts have in common, with the test in the gateway's place."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.wire import Reference, Region, RequestBody, ResponseBody, Tensor, encode_body
+from zmqtriton_frontends.gateway.pending_request import UnderWay
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.inference.client_regions import Place, Regions
+from zmqtriton_frontends.tensors.references import Placed
+
+SMALL = ResponseBody({}, [Tensor("OUTPUT0", 11, [2], b"abcdefgh")])
+LARGE = ResponseBody({}, [Tensor("OUTPUT0", 11, [50_000], Reference(9, 1, 2, 0, 200_000))])
+OPENED = ResponseBody({}, [Tensor("OUTPUT0", 11, [50_000], bytes(200_000))])
+
+
+class FakePayload:
+    """A segment that is there a turn later, or at once."""
+
+    def __init__(self) -> None:
+        self.opened: list[ResponseBody] = []
+        self.is_mapped = False
+        self.problem: Exception | None = None
+
+    def open_now(self, response: ResponseBody) -> ResponseBody | None:
+        return OPENED if self.is_mapped else None
+
+    async def open(self, response: ResponseBody) -> ResponseBody:
+        self.opened.append(response)
+        await asyncio.sleep(0)
+        if self.problem is not None:
+            raise self.problem
+        return OPENED
+
+
+class FakeGateway:
+    """Notes what it is asked; what there is no room for is never answered."""
+
+    def __init__(self) -> None:
+        self.payload = FakePayload()
+        self.catalogue: Any = self
+        self.regions = Regions()
+        self.has_room = True
+        self.refusal: Exception | None = None
+        self.begun: list[UnderWay] = []
+        self.cancelled: list[int] = []
+        self.infers = 0
+
+    def begin(self, request: CheckedRequest, reply: UnderWay) -> int | None:
+        assert not request.places
+        if self.refusal is not None:
+            raise self.refusal
+        self.begun.append(reply)
+        return len(self.begun) if self.has_room else None
+
+    def cancel(self, own_id: int) -> None:
+        self.cancelled.append(own_id)
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        self.infers += 1
+        try:
+            return await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.cancelled.append(0)
+            raise
+
+
+class Noted(UnderWay):
+    """Keeps its answer."""
+
+    SENDING = "SEND"
+
+    def __init__(self, gateway: Any) -> None:
+        super().__init__(gateway)
+        self.answers: list[ResponseBody | Exception] = []
+
+    def ask(self, **places: Place) -> None:
+        nothing: Any = None  # what is of no importance here
+        body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
+        self._send(CheckedRequest(nothing, body, Admission(0, 0), Options(), places))
+
+    def work(self, work: Awaitable[ResponseBody]) -> None:
+        async def done() -> ResponseBody:
+            return await work
+
+        self._await(done(), self._respond)
+
+    def _respond(self, response: ResponseBody) -> None:
+        self.answers.append(response)
+
+    def _refuse(self, error: Exception) -> None:
+        self.answers.append(error)
+
+
+class World:
+    def __init__(self) -> None:
+        self.gateway = FakeGateway()
+        self.one = Noted(self.gateway)
+
+    async def turn(self) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def play(scenario: Callable[[World], Awaitable[None]]) -> None:
+    complaints: list[dict[str, Any]] = []
+
+    async def all_of_it() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: complaints.append(what))
+        await scenario(World())
+        gc.collect()
+
+    asyncio.run(all_of_it())
+    assert [] == complaints
+
+
+def test_a_small_response_is_answered_within_the_call() -> None:
+    async def scenario(world: World) -> None:
+        world.one.ask()
+
+        world.one.set_result(encode_body(SMALL))
+
+        assert [SMALL] == world.one.answers
+        assert [] == world.gateway.payload.opened
+
+    play(scenario)
+
+
+def test_a_response_with_large_tensors_is_opened_first() -> None:
+    async def scenario(world: World) -> None:
+        world.one.ask()
+
+        world.one.set_result(Placed(encode_body(LARGE)))
+        assert [] == world.one.answers
+        await world.turn()
+
+        assert [OPENED] == world.one.answers
+
+    play(scenario)
+
+
+def test_what_lies_where_this_process_reads_already_is_answered_within_the_call() -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.payload.is_mapped = True
+        world.one.ask()
+
+        world.one.set_result(Placed(encode_body(LARGE)))
+
+        assert [OPENED] == world.one.answers
+        assert [] == world.gateway.payload.opened
+
+    play(scenario)
+
+
+def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_leased() -> None:
+    async def scenario(world: World) -> None:
+        world.one.ask()
+
+        world.one.set_result(Placed(encode_body(LARGE)))
+        world.one.cancel()  # before the loop has turned
+        await world.turn()
+
+        assert [LARGE] == world.gateway.payload.opened
+        assert [] == world.one.answers
+
+    play(scenario)
+
+
+def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else() -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.payload.problem = problem = Unavailable("gone")
+        other = Noted(world.gateway)
+
+        for one in (world.one, other):
+            one.ask()
+            one.set_result(Placed(encode_body(LARGE)))
+        other.cancel()
+        await world.turn()
+
+        assert [problem] == world.one.answers
+        assert [] == other.answers
+
+    play(scenario)
+
+
+def test_a_body_that_is_no_response_is_an_error() -> None:
+    async def scenario(world: World) -> None:
+        world.one.ask()
+
+        world.one.set_result(b"nonsense")
+
+        assert ["a body that is no response"] == [str(error) for error in world.one.answers]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("has_room", "own_id", "infers"), [(True, 1, 0), (False, 0, 1)])
+def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infers: int) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.has_room = has_room
+        world.one.ask()
+        await world.turn()
+
+        world.one.cancel()
+        await world.turn()
+
+        assert [own_id] == world.gateway.cancelled
+        assert infers == world.gateway.infers
+        assert [] == world.one.answers
+
+    play(scenario)
+
+
+def test_who_leaves_amid_the_work_on_an_answer_has_it_ended() -> None:
+    async def scenario(world: World) -> None:
+        world.one.ask()
+        world.one.set_result(Placed(encode_body(LARGE)))
+        await world.turn()
+        work = asyncio.get_running_loop().create_future()
+        world.one.work(work)
+        await world.turn()
+
+        world.one.cancel()
+        await world.turn()
+
+        assert work.cancelled()
+        assert [OPENED] == world.one.answers
+
+    play(scenario)
+
+
+@pytest.fixture
+def region() -> Iterator[int]:
+    descriptor = os.memfd_create("client")
+    os.truncate(descriptor, 100)
+    yield descriptor
+    os.close(descriptor)
+
+
+def _is_claimed(regions: Regions) -> bool:
+    """Asked last: the region is gone then."""
+    left: list[int] = []
+    regions.on_left = left.append
+    regions.remove(1)
+    regions.close()
+    return left != [1]
+
+
+@pytest.mark.parametrize("has_room", [False, True])
+def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.gateway.has_room = has_room
+        world.one.ask(OUTPUT0=Place("r", 0, 8))
+        await world.turn()
+
+        world.one.cancel()
+        await world.turn()
+
+        assert not _is_claimed(world.gateway.regions)
+
+    play(scenario)
+
+
+def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.one.ask(OUTPUT0=Place("r", 10, 8))
+
+        world.one.set_result(encode_body(SMALL))
+
+        assert b"abcdefgh" == os.pread(region, 8, 10)
+        assert [SMALL._replace(outputs=[SMALL.outputs[0]._replace(data=b"")])] == world.one.answers
+        assert not _is_claimed(world.gateway.regions)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("reason", ["refused", "failed", "too large"])
+def test_a_claim_ends_with_whatever_becomes_of_the_request(region: int, reason: str) -> None:
+    async def scenario(world: World) -> None:
+        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        if reason == "refused":
+            world.gateway.refusal = Unavailable("Server exiting")
+            with pytest.raises(Unavailable):
+                world.one.ask(OUTPUT0=Place("r", 0, 8))
+        else:
+            world.one.ask(OUTPUT0=Place("r", 0, 7))
+        if reason == "failed":
+            world.one.set_exception(Unavailable("it died"))
+            assert [Unavailable] == [type(error) for error in world.one.answers]
+        elif reason == "too large":
+            world.one.set_result(encode_body(SMALL))
+            assert [InternalError] == [type(error) for error in world.one.answers]
+
+        assert not _is_claimed(world.gateway.regions)
+
+    play(scenario)

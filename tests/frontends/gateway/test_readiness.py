@@ -1,0 +1,84 @@
+"""Which models a frontend has asked, before it says that they or the server are ready."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.gateway.readiness import Readiness
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    gateway = FakeGateway(
+        news("m", 1, generation=4, is_asked=1),
+        news("m", 2, generation=7, is_asked=1),
+        news("n", generation=5),
+        news("left", generation=0, state="UNAVAILABLE", reason="unloaded", is_asked=1),
+    )
+    gateway.answers["is_ready"] = False
+    return gateway
+
+
+def _of_model(gateway: FakeGateway, *model: str) -> bool:
+    return asyncio.run(Readiness(gateway).of_model(*model))
+
+
+def _calls(*generations: int) -> list[tuple[str, dict[str, Any]]]:
+    return [("is_ready", {"generations": list(generations)})]
+
+
+@pytest.mark.row("F43")
+def test_the_version_that_would_serve_is_asked(gateway: FakeGateway) -> None:
+    assert not _of_model(gateway, "m")
+    assert _calls(7) == gateway.calls
+
+    assert not _of_model(gateway, "m", "1")
+    assert _calls(4) == gateway.calls[1:]
+
+
+def test_a_model_that_has_no_say_is_not_asked(gateway: FakeGateway) -> None:
+    assert _of_model(gateway, "n")
+    assert [] == gateway.calls
+
+
+def test_what_cannot_execute_is_not_asked_either(gateway: FakeGateway) -> None:
+    gateway.catalogue.update(news("m", 2, generation=7, ready_instances=0, is_asked=1))
+
+    assert not _of_model(gateway, "m", "2")
+    assert [] == gateway.calls
+
+
+def test_an_unknown_model_is_an_error(gateway: FakeGateway) -> None:
+    with pytest.raises(InvalidArgument, match="unknown model: 'x' is not found"):
+        _of_model(gateway, "x")
+
+
+@pytest.mark.row("F40")
+def test_the_server_is_ready_when_every_model_that_serves_says_so(gateway: FakeGateway) -> None:
+    assert not asyncio.run(Readiness(gateway).of_server())
+    assert _calls(4, 7) == gateway.calls
+
+    gateway.answers["is_ready"] = True
+
+    assert asyncio.run(Readiness(gateway).of_server())
+
+
+@pytest.mark.row("F41")
+def test_without_strict_readiness_no_model_is_asked_for_the_server(gateway: FakeGateway) -> None:
+    gateway.catalogue.strict_readiness = False
+
+    assert asyncio.run(Readiness(gateway).of_server())
+    assert [] == gateway.calls
+
+
+def test_nothing_is_ready_while_the_server_stops(gateway: FakeGateway) -> None:
+    gateway.is_stopping = True
+
+    assert not _of_model(gateway, "n")
+    assert not asyncio.run(Readiness(gateway).of_server())
+    assert [] == gateway.calls

@@ -1,0 +1,529 @@
+"""A reader of one stream without sockets; those of a gateway, with the test as their publisher."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import InternalError, Unavailable
+from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
+from zmqtriton_frontends.gateway import streams as module
+from zmqtriton_frontends.gateway.streams import (
+    GAP_S,
+    LATE_S,
+    Reader,
+    ResponseStream,
+    StreamItem,
+    Streams,
+)
+
+OWN, STUB = 5, 7
+PATIENCE_S = 20.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def outcome(number: int, flags: int = 0, code: int = 0) -> wire.Outcome:
+    return wire.Outcome(OWN, 1, code, "no" if code else "", flags, number)
+
+
+def read(reader: Reader) -> list[bytes | int | None]:
+    """What is ready: bodies, the code of an error, None for a final response that is none."""
+    got: list[bytes | int | None] = []
+    while reader.ready:
+        code, _, body, is_final = reader.pop()
+        got.append(code or body or None)
+        assert is_final == (reader.was_final and not reader.ready)
+    return got
+
+
+# -------------------------------------------------------------------- order
+
+
+def test_responses_are_ready_in_the_order_of_their_numbers() -> None:
+    reader = Reader()
+
+    reader.take(outcome(1), b"1")
+    assert [] == read(reader)
+    reader.take(outcome(0), b"0")
+    reader.take(outcome(2), b"2")
+
+    assert [b"0", b"1", b"2"] == read(reader)
+
+
+def test_the_final_response_waits_for_those_before_it() -> None:
+    reader = Reader()
+
+    reader.take(outcome(2, FINAL), b"2")
+    reader.take(outcome(1), b"1")
+    assert [] == read(reader)
+    reader.take(outcome(0), b"0")
+
+    assert [b"0", b"1", b"2"] == read(reader)
+    assert reader.deadline is None
+
+
+def test_an_end_without_a_response_has_the_number_after_the_last() -> None:
+    reader = Reader()
+
+    reader.take(outcome(0), b"0")
+    reader.take(outcome(1, FINAL), b"")
+
+    assert [b"0", None] == read(reader)
+
+
+def test_a_response_that_comes_again_is_there_once() -> None:
+    reader = Reader()
+
+    for number in (0, 0, 2, 2, 1, 1):
+        reader.take(outcome(number), b"%d" % number)
+    for _ in range(2):
+        reader.take(outcome(3, FINAL), b"3")
+
+    assert [b"0", b"1", b"2", b"3"] == read(reader)
+    assert [b"0", b"2", b"1", b"3"] == reader.left()
+
+
+def test_an_error_is_a_response_like_others() -> None:
+    reader = Reader()
+
+    reader.take(outcome(0, code=4), b"")
+    reader.take(outcome(1), b"1")
+
+    assert [4, b"1"] == read(reader)
+
+
+# ------------------------------------------------------------- what is lost
+
+
+def test_what_is_seconds_behind_the_final_response_is_not_lost() -> None:
+    clock = Clock()
+    reader = Reader(clock)
+    reader.take(outcome(0), b"0")
+    reader.take(outcome(2, FINAL), b"2")
+
+    # Another process sends it, for which the machine may have no time.
+    clock.now += 3.0
+    reader.expire()
+    reader.take(outcome(1), b"1")
+
+    assert [b"0", b"1", b"2"] == read(reader)
+
+
+def test_what_is_missing_after_the_final_response_is_an_error_in_time() -> None:
+    clock = Clock()
+    reader = Reader(clock)
+    reader.take(outcome(0), b"0")
+    reader.take(outcome(2), b"2")
+    reader.take(outcome(3, FINAL), b"3")
+
+    clock.now += LATE_S - 0.01
+    reader.expire()
+    assert [b"0"] == read(reader)
+    clock.now += 0.01
+    reader.expire()
+
+    assert "response 1 of the stream was lost" == reader.ready[0][1]
+    assert [Unavailable.number] == read(reader)
+
+
+def test_responses_that_trickle_in_after_the_final_one_do_not_put_off_the_end() -> None:
+    clock = Clock()
+    reader = Reader(clock)
+    reader.take(outcome(4, FINAL), b"4")
+
+    for number in (0, 1, 2):
+        clock.now += LATE_S / 4
+        reader.take(outcome(number), b"%d" % number)
+    clock.now += LATE_S / 4
+    reader.expire()
+
+    assert [b"0", b"1", b"2", Unavailable.number] == read(reader)
+
+
+def test_a_hole_is_an_error_also_where_no_final_response_comes() -> None:
+    clock = Clock()
+    reader = Reader(clock)
+    reader.take(outcome(1), b"1")
+
+    clock.now += GAP_S
+    reader.expire()
+
+    assert [Unavailable.number] == read(reader)
+
+
+def test_a_hole_that_is_filled_has_no_deadline() -> None:
+    clock = Clock()
+    reader = Reader(clock)
+    reader.take(outcome(1), b"1")
+    reader.take(outcome(0), b"0")
+
+    clock.now += 1000
+    reader.expire()
+
+    assert [b"0", b"1"] == read(reader)
+
+
+def test_a_new_hole_has_its_own_time() -> None:
+    clock = Clock()
+    reader = Reader(clock)
+    reader.take(outcome(1), b"1")
+    reader.take(outcome(3), b"3")
+    clock.now += GAP_S - 1
+    reader.take(outcome(0), b"0")
+
+    clock.now += GAP_S - 1
+    reader.expire()
+    assert not reader.was_final
+    clock.now += 1
+    reader.expire()
+
+    assert reader.was_final
+
+
+def test_an_end_by_the_broker_comes_after_what_is_there() -> None:
+    reader = Reader()
+    reader.take(outcome(0), b"0")
+    reader.take(outcome(2), b"2")
+
+    reader.end(Unavailable("the stub is dead"))
+    reader.take(outcome(1), b"1")
+
+    assert [b"0", Unavailable.number] == read(reader)
+    assert [b"2", b"1"] == reader.left()
+
+
+@pytest.mark.parametrize("number", [STREAM_WINDOW, 2**60])
+def test_a_stub_that_is_further_ahead_than_it_may_be_loses_the_stream(number: int) -> None:
+    reader = Reader()
+
+    reader.take(outcome(number), b"")
+
+    assert [InternalError.number] == read(reader)
+
+
+def test_a_response_after_the_last_number_loses_the_stream() -> None:
+    reader = Reader()
+    reader.take(outcome(2, FINAL), b"2")
+
+    reader.take(outcome(5), b"5")
+
+    assert [InternalError.number] == read(reader)
+
+
+# ------------------------------------------------------------------ credits
+
+
+def test_the_stub_is_told_of_each_half_window() -> None:
+    reader = Reader()
+    told = []
+
+    for number in range(3 * STREAM_WINDOW):
+        reader.take(outcome(number), b"x")
+        reader.pop()
+        told.append(reader.untold())
+
+    half = STREAM_WINDOW // 2
+    assert [half * n for n in range(1, 7)] == [responses for responses in told if responses]
+
+
+def test_nobody_is_told_of_a_stream_that_is_over() -> None:
+    reader = Reader()
+    for number in range(STREAM_WINDOW):
+        reader.take(outcome(number), b"x")
+    reader.take(outcome(STREAM_WINDOW, FINAL), b"")
+
+    read(reader)
+
+    assert 0 == reader.untold()
+
+
+# --------------------------------------------------- whatever the network does
+
+
+@st.composite
+def interleavings(draw: st.DrawFn) -> tuple[int, list[int]]:
+    """How many responses, and the order in which they come: each way keeps its own order, the two
+    ways do not keep each other's. Some are lost, some come again."""
+    count = draw(st.integers(0, 40))
+    goes_straight = [draw(st.booleans()) for _ in range(count)]
+    straight = [n for n in range(count) if goes_straight[n]]
+    brokered = [n for n in range(count) if not goes_straight[n]] + [count]
+    arrivals: list[int] = []
+    while straight or brokered:
+        way = straight if straight and (not brokered or draw(st.booleans())) else brokered
+        number = way.pop(0)
+        fate = draw(st.sampled_from(["once"] * 18 + ["lost", "twice"]))
+        if fate != "lost" or number == count:
+            arrivals += [number] * (2 if fate == "twice" else 1)
+    return count, arrivals
+
+
+@given(interleavings(), st.data())
+def test_any_interleaving_gives_the_order_or_an_error(
+    case: tuple[int, list[int]], data: st.DataObject
+) -> None:
+    count, arrivals = case
+    clock = Clock()
+    reader = Reader(clock)
+    got: list[bytes | int | None] = []
+
+    for number in arrivals:
+        clock.now += data.draw(st.sampled_from([0.0, 0.001, 0.02]))
+        reader.take(outcome(number, FINAL if number == count else 0), b"%d" % number)
+        if data.draw(st.booleans()):
+            got += read(reader)
+    clock.now += GAP_S
+    reader.expire()
+    got += read(reader)
+
+    assert reader.was_final
+    assert reader.deadline is None
+    everything: list[bytes | int | None] = [b"%d" % n for n in range(count + 1)]
+    if set(arrivals) == set(range(count + 1)):
+        assert everything == got
+    else:
+        assert Unavailable.number == got[-1]
+        assert everything[: len(got) - 1] == got[:-1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.booleans()), max_size=60))
+def test_nonsense_ends_a_stream_once_and_keeps_nothing(
+    rows: list[tuple[int, bool, bool]],
+) -> None:
+    reader = Reader(Clock())
+    finals = 0
+
+    for number, is_final, is_error in rows:
+        reader.take(outcome(number, FINAL if is_final else 0, 3 if is_error else 0), b"x")
+        while reader.ready:
+            finals += reader.pop()[3]
+
+    assert finals == reader.was_final
+    assert len(reader.left()) <= len(rows)
+
+
+# ------------------------------------------------------------------ sockets
+
+
+class World:
+    """A gateway's streams, with the test as broker and as the stub's publisher."""
+
+    def __init__(self, directory: Path, context: Any) -> None:
+        self.directory = directory
+        self.context = context
+        self.replies: dict[int, object] = {}
+        self.grants: list[wire.Grant] = []
+        self.streams = Streams(self.replies, self.grants.append)
+        self.streams.be_born(asyncio.get_running_loop(), OWN, str(directory))
+
+    def open(self, own_id: int = 1) -> ResponseStream:
+        stream = self.replies[own_id] = ResponseStream(asyncio.get_running_loop(), own_id)
+        return stream
+
+    def publisher(self, serial: int = STUB) -> Any:
+        address = endpoints.stream_address(str(self.directory), serial)
+        return endpoints.open_publisher(self.context, address)
+
+    def reply(
+        self, stream: ResponseStream, number: int, flags: int = 0, source: int = STUB
+    ) -> None:
+        # As in the gateway: with the final response nothing is asked any more.
+        if flags:
+            del self.replies[stream.own_id]
+        row = wire.Reply(stream.own_id, 0, "", flags, number, source)
+        self.streams.take_reply(stream, row, BODY)
+
+    def publish(self, publisher: Any, *outcomes: wire.Outcome, topic: int = OWN) -> None:
+        header = wire.encode(wire.Results(list(outcomes), []))
+        frames = [endpoints.topic(topic) + header, *[BODY for _ in outcomes]]
+        endpoints.send(publisher, frames)
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.001)
+
+    async def subscribed(self, publisher: Any) -> bytes:
+        """The next subscription or its end."""
+        await self.until(lambda: endpoints.has_input(publisher))
+        [message] = endpoints.receive(publisher)
+        return message
+
+    async def items(self, stream: ResponseStream, count: int) -> list[StreamItem]:
+        got: list[StreamItem] = []
+        for _ in range(count):
+            await asyncio.wait_for(stream.wait(), PATIENCE_S)
+            got.append(stream.pop())
+        return got
+
+
+BODY = wire.encode_body(wire.ResponseBody({}, []))
+SUBSCRIBED = b"\1" + endpoints.topic(OWN)
+
+
+@asynccontextmanager
+async def world(directory: Path) -> AsyncIterator[World]:
+    with zmq.Context() as context:
+        it = World(directory, context)
+        try:
+            yield it
+        finally:
+            it.streams.close()
+            context.destroy(0)
+            zmq.Context.instance().term()
+
+
+def test_a_stub_that_answers_over_the_broker_is_subscribed_to_once(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            publisher = it.publisher()
+            stream = it.open()
+
+            it.reply(stream, 0)
+            it.reply(stream, 1)
+            assert SUBSCRIBED == await it.subscribed(publisher)
+            it.publish(publisher, outcome(2), outcome(3))
+            it.publish(publisher, outcome(4))
+
+            assert 5 == len(await it.items(stream, 5))
+            assert (3, 2) == (it.streams.direct, it.streams.brokered)
+            assert not endpoints.has_input(publisher)
+
+    asyncio.run(check())
+
+
+def test_a_single_answer_needs_no_subscription(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            publisher = it.publisher()
+
+            it.reply(it.open(), 0, FINAL)
+            await asyncio.sleep(0.1)
+
+            assert not endpoints.has_input(publisher)
+
+    asyncio.run(check())
+
+
+def test_what_comes_straight_after_the_final_response_is_not_lost(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            publisher = it.publisher()
+            stream = it.open()
+            it.reply(stream, 0)
+            await it.subscribed(publisher)
+
+            it.reply(stream, 2, FINAL)
+            it.publish(publisher, outcome(1))
+
+            items = await it.items(stream, 3)
+            assert [False, False, True] == [item.is_final for item in items]
+            assert [None] * 3 == [item.error for item in items]
+            it.streams.left(stream)
+
+    asyncio.run(check())
+
+
+def test_what_never_comes_is_an_error_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LATE_S", 0.1)
+
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            stream = it.open()
+            it.reply(stream, 0)
+            it.reply(stream, 2, FINAL)
+
+            _, last = await it.items(stream, 2)
+
+            assert last.is_final
+            assert "response 1 of the stream was lost" == str(last.error)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"\xff"],
+        [wire.encode(wire.Welcome(1))],
+        [wire.encode(wire.Results([outcome(0)], []))],
+        [wire.encode(wire.Results([outcome(0)._replace(peer=OWN + 1)], [])), BODY],
+        [wire.encode(wire.Results([outcome(0, FINAL)], [])), BODY],
+        [wire.encode(wire.Results([outcome(0, code=3)], [])), b""],
+    ],
+    ids=["garbage", "kind", "bodies", "peer", "final", "error"],
+)
+def test_nonsense_from_a_publisher_is_counted_and_dropped(
+    tmp_path: Path, frames: list[bytes]
+) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            publisher = it.publisher()
+            stream = it.open()
+            it.reply(stream, 0)
+            await it.subscribed(publisher)
+
+            endpoints.send(publisher, [endpoints.topic(OWN) + frames[0], *frames[1:]])
+            it.publish(publisher, outcome(1))
+
+            assert 2 == len(await it.items(stream, 2))
+            assert 1 == it.streams.malformed
+
+    asyncio.run(check())
+
+
+def test_a_stub_that_is_gone_is_let_go_of_when_the_next_one_comes(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            first, second = it.publisher(), it.publisher(STUB + 1)
+            it.reply(it.open(1), 0)
+            assert SUBSCRIBED == await it.subscribed(first)
+
+            # As after a kill: whoever reaps it removes the file.
+            os.unlink(endpoints.stream_path(str(tmp_path), STUB))
+            it.reply(it.open(2), 0, source=STUB + 1)
+
+            assert SUBSCRIBED == await it.subscribed(second)
+            assert b"\0" + endpoints.topic(OWN) == await it.subscribed(first)
+
+    asyncio.run(check())
+
+
+def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_know(
+    tmp_path: Path,
+) -> None:
+    async def check() -> None:
+        async with world(tmp_path) as it:
+            started, fresh = it.open(1), it.open(2)
+            it.reply(started, 0, source=0)
+            started.pop()
+            assert not fresh.reader.ready
+
+            it.streams.renew()
+            await it.until(lambda: len(it.grants) >= 2)
+            del it.replies[1]
+
+            assert {wire.Grant(OWN, 1, 1)} == set(it.grants)
+
+    asyncio.run(check())

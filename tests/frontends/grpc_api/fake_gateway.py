@@ -1,0 +1,213 @@
+"""A gateway without a server behind it: a real catalogue, answers made in the process.
+
+Shared by the tests of this directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.streams import FakeStreams
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import News, ResponseBody, Tensor, encode_body
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.grpc_api.handlers import table
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.trace_sampling import Traces
+from zmqtriton_frontends.tensors.references import Placed
+from zmqtriton_protos import SERVICES, ModelConfig
+
+SETTINGS: dict[str, Any] = {
+    "id": "triton",
+    "server_version": "0.1.0",
+    "server_extensions": ["binary_tensor_data", "statistics"],
+    "log_format": "default",
+    "log_verbose": 0,
+    "grpc_address": "127.0.0.1",
+    "grpc_restricted_protocol": [],
+    "grpc_use_ssl": False,
+    "grpc_port": 0,
+    "grpc_header_forward_pattern": "",
+    "grpc_keepalive_time": 7_200_000,
+    "grpc_keepalive_timeout": 20_000,
+    "grpc_keepalive_permit_without_calls": False,
+    "grpc_http2_max_pings_without_data": 2,
+    "grpc_http2_min_recv_ping_interval_without_data": 300_000,
+    "grpc_http2_max_ping_strikes": 2,
+    "grpc_infer_response_compression_level": "none",
+    "grpc_transport": "native",
+    "reuse_grpc_port": False,
+    "grpc_max_input_size": 2**31 - 1,
+    "grpc_reflection": False,
+    "grpc_max_connection_age": 0,
+    "grpc_max_connection_age_grace": 0,
+}
+
+Echo = Callable[[CheckedRequest], ResponseBody]
+
+
+def echo(request: CheckedRequest) -> ResponseBody:
+    """Each input INPUTn comes back as OUTPUTn."""
+    outputs = [
+        Tensor(name.replace("INPUT", "OUTPUT"), datatype, shape, data)
+        for name, datatype, shape, data in request.body.inputs
+    ]
+    return ResponseBody({}, outputs)
+
+
+def news(name: str, version: int = 1, **fields: Any) -> News:
+    """A ready model with one FP32 input and output of any length, unless the fields say else."""
+    config: dict[str, Any] = {
+        "name": name,
+        "backend": "python",
+        "max_batch_size": fields.pop("max_batch_size", 0),
+        "input": fields.pop("input", [_tensor("INPUT0", fields.get("datatype", "FP32"))]),
+        "output": fields.pop("output", [_tensor("OUTPUT0", fields.pop("datatype", "FP32"))]),
+    }
+    if fields.pop("decoupled", False):
+        config["model_transaction_policy"] = {"decoupled": True}
+    proto = ModelConfig(name=name, backend="python")
+    return News(
+        generation=fields.pop("generation", version),
+        model=name,
+        version=version,
+        state=fields.pop("state", "READY"),
+        reason=fields.pop("reason", ""),
+        ready_instances=fields.pop("ready_instances", 1),
+        config=json.dumps(config),
+        config_proto=proto.SerializeToString(),
+        is_asked=fields.pop("is_asked", 0),
+    )
+
+
+def _tensor(name: str, datatype: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "data_type": f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}",
+        "dims": [-1],
+    }
+
+
+class NoRoom:
+    """An arena without memory."""
+
+    def reserve_now(self, size: int, tensors_at: int) -> None:
+        return None
+
+    async def reserve(self, size: int, tensors_at: int) -> None:
+        return None
+
+
+class FakeGateway(Gateway):
+    """Answers inferences by a function and the rest from what the test put into its fields."""
+
+    def __init__(self, *models: News, settings: dict[str, Any] | None = None) -> None:
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.serial = 7
+        self.payload: Any = NoRoom()
+        self.catalogue = Catalogue()
+        self.traces = Traces()
+        self.is_stopping = self.is_ending = False
+        for model in models:
+            self.catalogue.update(model)
+        self.answer: Echo = echo
+        #: Inferences wait for it where a test sets one.
+        self.gate: asyncio.Event | None = None
+        #: The same for single requests, by their ids.
+        self.gates: dict[str, asyncio.Event] = {}
+        #: And before the request has gone to the broker.
+        self.room: dict[str, asyncio.Event] = {}
+        self.feeds = FakeStreams()
+        self.requests: list[CheckedRequest] = []
+        self.cancelled = 0
+        #: What answers the requests that were begun without a task, by their ids from 1 on.
+        self.begun: list[asyncio.Task[None]] = []
+        #: Verb -> result or error of a control call, and the calls that came.
+        self.answers: dict[str, Any] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.counters: dict[str, Any] = {"model_stats": []}
+        self.asked: list[tuple[str, int]] = []
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        room = self.room.get(request.body.request_id)
+        if room is not None:
+            await room.wait()
+        self.requests.append(request)
+        request.on_asked()
+        gate = self.gates.get(request.body.request_id, self.gate)
+        if gate is not None:
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        with self.catalogue.regions.claim(request.places) as claim:
+            return claim.store(self.answer(request))
+
+    def begin(self, request: CheckedRequest, reply: Any) -> int:
+        async def answer() -> None:
+            try:
+                reply.set_result(Placed(encode_body(await self.infer(request))))
+            except ZmqTritonError as error:
+                reply.set_exception(error)
+            except ZeroDivisionError as mistake:
+                reply.set_exception(mistake)
+
+        self.begun.append(asyncio.get_running_loop().create_task(answer()))
+        return len(self.begun)
+
+    def cancel(self, own_id: int) -> None:
+        self.begun[own_id - 1].cancel()
+
+    def stream(self, request: CheckedRequest) -> Any:
+        self.requests.append(request)
+        return self.feeds.follow(request)
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        self.calls.append((verb, arguments))
+        answer = self.answers[verb]
+        if isinstance(answer, ZmqTritonError):
+            raise answer
+        return answer
+
+    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
+        self.asked.append((model, version))
+        return self.counters
+
+
+class FakeCall:
+    """What a transport tells a handler, without a transport."""
+
+    def __init__(self, deadline_ns: int = 0) -> None:
+        self.deadline_ns = deadline_ns
+        self.metadata: list[tuple[str, str | bytes]] = []
+        self.is_cancelled = False
+
+
+class InMemory:
+    """A transport of no bytes on any line: finds the row of the table and awaits it."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.rows = {(row.service, row.method): row for row in table(gateway)}
+
+    def ask(self, method: str, request: Any, *, call: FakeCall | None = None) -> Any:
+        """The response to a unary RPC of the inference service, as a message."""
+        return asyncio.run(self.answer(method, request, call=call))
+
+    async def answer(
+        self,
+        method: str,
+        request: Any,
+        *,
+        service: str = "inference.GRPCInferenceService",
+        call: FakeCall | None = None,
+    ) -> Any:
+        row = self.rows[service, method]
+        assert row.unary is not None
+        data = await row.unary(request.SerializeToString(), call or FakeCall())
+        kinds = {rpc.name: rpc.response for rpc in SERVICES[service]}
+        return kinds[method].FromString(data)

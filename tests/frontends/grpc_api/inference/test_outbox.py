@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
+
+SIZE = 64
+
+
+def run(coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 10))
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def fill(outbox: Outbox, message: bytes = b"x") -> None:
+    for _ in range(SIZE):
+        await outbox.send(message)
+
+
+def test_messages_come_out_in_the_order_in_which_they_were_sent() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        for message in (b"a", b"b", b"c"):
+            await outbox.send(message)
+        outbox.end()
+
+        assert [b"a", b"b", b"c"] == [message async for message in outbox]
+
+    run(check())
+
+
+def test_a_reader_waits_for_the_first_message() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        reader = asyncio.ensure_future(anext(outbox))
+        await turns()
+        assert not reader.done()
+
+        await outbox.send(b"a")
+
+        assert await reader == b"a"
+
+    run(check())
+
+
+def test_a_sender_waits_while_it_is_full_and_none_overtakes_it() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        await fill(outbox)
+        first = asyncio.ensure_future(outbox.send(b"first"))
+        second = asyncio.ensure_future(outbox.send(b"second"))
+        await turns()
+        assert not first.done()
+
+        await anext(outbox)
+        await first
+        assert not second.done()
+        await anext(outbox)
+        await second
+
+        outbox.end()
+        assert [b"first", b"second"] == [message async for message in outbox][-2:]
+
+    run(check())
+
+
+def test_large_messages_fill_it_sooner() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        await outbox.send(bytes(4 << 20))
+        waiting = asyncio.ensure_future(outbox.send(b"x"))
+        await turns()
+
+        assert not waiting.done()
+        await anext(outbox)
+        await waiting
+
+    run(check())
+
+
+def test_a_sender_that_gives_up_sends_nothing() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        await fill(outbox)
+        waiting = asyncio.ensure_future(outbox.send(b"gone"))
+        await turns()
+        waiting.cancel()
+        await turns()
+
+        outbox.end()
+
+        assert [b"x"] * SIZE == [message async for message in outbox]
+
+    run(check())
+
+
+def test_after_an_error_what_was_sent_before_still_comes_out() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        await outbox.send(b"a")
+        outbox.end(ValueError("broken"))
+        outbox.end()
+        await outbox.send(b"too late")
+
+        assert await anext(outbox) == b"a"
+        with pytest.raises(ValueError, match="broken"):
+            await anext(outbox)
+
+    run(check())
+
+
+def test_the_end_lets_waiting_senders_go() -> None:
+    async def check() -> None:
+        outbox = Outbox()
+        await fill(outbox)
+        waiting = asyncio.ensure_future(outbox.send(b"never"))
+        await turns()
+
+        outbox.end()
+
+        await waiting
+        assert [b"x"] * SIZE == [message async for message in outbox]
+
+    run(check())

@@ -1,0 +1,597 @@
+"""The handler of ModelStreamInfer without a transport; the test is the client."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, news
+from tests.support.streams import failure, final, item
+from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.gateway.streams import StreamItem
+from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming, _Exchange
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.header_forwarding import Forwarding
+from zmqtriton_protos import message
+
+REQUEST = message("inference.ModelInferRequest")
+RESPONSE = message("inference.ModelStreamInferResponse")
+EMPTY_FINAL = "triton_enable_empty_final_response"
+
+
+def request(model: str, request_id: str, **fields: Any) -> Any:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
+    fields.setdefault("raw_input_contents", [b"abcd"])
+    return REQUEST(model_name=model, id=request_id, inputs=[tensor], **fields)
+
+
+class Conversation:
+    """One stream: what the test sends and what it has got."""
+
+    def __init__(self, gateway: FakeGateway, call: FakeCall | None = None) -> None:
+        self.gateway = gateway
+        self.streaming = Streaming(gateway)
+        self._sent: asyncio.Queue[bytes | None] = asyncio.Queue()
+        #: How many requests the handler has read.
+        self.read = 0
+        self.responses: AsyncGenerator[bytes, None] = self.streaming.infer(
+            self._requests(), call or FakeCall()
+        )
+
+    async def _requests(self) -> AsyncIterator[bytes]:
+        while (data := await self._sent.get()) is not None:
+            self.read += 1
+            yield data
+
+    def send(self, *requests: Any) -> None:
+        for one in requests:
+            self._sent.put_nowait(one if isinstance(one, bytes) else one.SerializeToString())
+
+    def half_close(self) -> None:
+        self._sent.put_nowait(None)
+
+    async def get(self) -> Any:
+        return RESPONSE.FromString(await anext(self.responses))
+
+    async def rest(self) -> list[Any]:
+        return [RESPONSE.FromString(data) async for data in self.responses]
+
+
+def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: Any) -> FakeGateway:
+    """Runs the test with a gateway of two plain models and a decoupled one."""
+
+    async def run() -> FakeGateway:
+        models = (news("m"), news("n", 3), news("d", decoupled=True))
+        gateway = FakeGateway(*models, settings=call.get("settings"))
+        told = FakeCall()
+        told.metadata = call.get("metadata", [])
+        conversation = Conversation(gateway, told)
+        try:
+            await asyncio.wait_for(test(conversation), 10)
+        finally:
+            await conversation.responses.aclose()
+            await settle()
+        return gateway
+
+    return asyncio.run(run())
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def is_final(response: Any) -> bool:
+    parameter = response.infer_response.parameters["triton_final_response"]
+    assert parameter.WhichOneof("parameter_choice") == "bool_param"
+    return bool(parameter.bool_param)
+
+
+def text(response: Any) -> bytes:
+    return bytes(response.infer_response.raw_output_contents[0][4:])
+
+
+# ------------------------------------------------------------------- responses
+
+
+@pytest.mark.row("D33")
+def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(request("n", "7"))
+        conversation.half_close()
+
+        (response,) = await conversation.rest()
+
+        assert response.error_message == ""
+        inner = response.infer_response
+        assert (inner.id, inner.model_name, inner.model_version) == ("7", "n", "3")
+        assert inner.outputs[0].name == "OUTPUT0"
+        assert inner.outputs[0].datatype == "FP32"
+        assert list(inner.outputs[0].shape) == [1]
+        assert list(inner.raw_output_contents) == [b"abcd"]
+        assert is_final(response)
+
+    converse(test)
+
+
+def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
+    async def run() -> None:
+        gateway = FakeGateway(news("m"), news("d", decoupled=True))
+        exchange = _Exchange(gateway, FakeCall(), Forwarding(""))
+        for model in ("m", "d", "nobody"):
+            exchange._begin(request(model, "1").SerializeToString())
+        reading = exchange._reading = asyncio.create_task(settle())
+        exchange.cancel()
+        await asyncio.wait([reading])
+        await settle()
+        assert [] == gateway.requests
+
+    asyncio.run(run())
+    gc.collect()  # a coroutine that was made and not begun would be an error of its own
+
+
+def large(model: str, request_id: str) -> Any:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [50_000]}
+    return REQUEST(
+        model_name=model, id=request_id, inputs=[tensor], raw_input_contents=[bytes(200_000)]
+    )
+
+
+def asked(conversation: Conversation) -> list[str]:
+    return [request.body.request_id for request in conversation.gateway.requests]
+
+
+@pytest.mark.row("D31", "D38")
+def test_a_request_that_waits_for_memory_is_not_overtaken() -> None:
+    async def test(conversation: Conversation) -> None:
+        room = conversation.gateway.room["large"] = asyncio.Event()
+        conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
+        conversation.half_close()
+        answers = asyncio.ensure_future(conversation.get())
+        await settle()
+        assert [] == asked(conversation)
+
+        room.set()
+        await answers
+        conversation.gateway.feeds.put("next", final())
+        await conversation.rest()
+
+        assert ["large", "next", "last"] == asked(conversation)
+
+    converse(test)
+
+
+def test_a_large_request_that_is_never_asked_does_not_stop_the_others() -> None:
+    async def test(conversation: Conversation) -> None:
+        async def fail(request: CheckedRequest) -> ResponseBody:
+            raise Unavailable("no memory")
+
+        conversation.gateway.infer = fail  # type: ignore[method-assign]
+        conversation.send(large("m", "large"), large("m", "last"))
+        conversation.half_close()
+
+        assert ["no memory"] * 2 == [r.error_message for r in await conversation.rest()]
+
+    converse(test)
+
+
+def test_plain_requests_are_answered_in_their_order_whatever_finishes_first() -> None:
+    async def test(conversation: Conversation) -> None:
+        gates = conversation.gateway.gates
+        gates["0"] = asyncio.Event()
+        conversation.send(request("m", "0"), request("n", "1"), request("m", "2"))
+        conversation.half_close()
+        reading = asyncio.ensure_future(conversation.rest())
+        await settle()
+        assert len(conversation.gateway.requests) == 3
+        assert not reading.done()
+
+        gates["0"].set()
+
+        assert ["0", "1", "2"] == [r.infer_response.id for r in await reading]
+
+    converse(test)
+
+
+def test_requests_reach_the_gateway_in_their_order() -> None:
+    async def test(conversation: Conversation) -> None:
+        ids = [str(number) for number in range(200)]
+        conversation.send(*(request("m", one) for one in ids))
+        conversation.half_close()
+
+        await conversation.rest()
+
+        assert ids == [r.body.request_id for r in conversation.gateway.requests]
+
+    converse(test)
+
+
+@pytest.mark.row("D33", "D31")
+def test_decoupled_responses_come_as_they_are_made() -> None:
+    async def test(conversation: Conversation) -> None:
+        feeds = conversation.gateway.feeds
+        conversation.send(request("d", "a"), request("d", "b"))
+
+        got = []
+        for request_id, one in (
+            ("b", item(b"b0")),
+            ("a", item(b"a0")),
+            ("b", item(b"b1", is_final=True)),
+            ("a", item(b"a1", is_final=True)),
+        ):
+            feeds.put(request_id, one)
+            response = await conversation.get()
+            got.append((response.infer_response.id, text(response), is_final(response)))
+
+        assert got == [
+            ("b", b"b0", False),
+            ("a", b"a0", False),
+            ("b", b"b1", True),
+            ("a", b"a1", True),
+        ]
+
+    converse(test)
+
+
+def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.gate = asyncio.Event()
+        conversation.gateway.feeds.put("b", item(b"x", is_final=True))
+        conversation.send(request("m", "a"), request("d", "b"))
+
+        assert (await conversation.get()).infer_response.id == "b"
+
+    converse(test)
+
+
+@pytest.mark.row("D34")
+@pytest.mark.parametrize("wanted", [True, False])
+def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.feeds.put("a", item(b"x"), final())
+        asked = request("d", "a")
+        asked.parameters[EMPTY_FINAL].bool_param = wanted
+        conversation.send(asked)
+        conversation.half_close()
+
+        responses = await conversation.rest()
+
+        assert [False, True][: 1 + wanted] == [is_final(r) for r in responses]
+        if wanted:
+            inner = responses[1].infer_response
+            assert (inner.id, inner.model_name, inner.model_version) == ("a", "d", "")
+            assert not inner.outputs
+            assert not inner.raw_output_contents
+
+    gateway = converse(test)
+    assert gateway.requests[0].body.parameters == {}
+
+
+def test_parameters_of_a_response_stand_beside_the_final_one() -> None:
+    async def test(conversation: Conversation) -> None:
+        own = item(b"x", is_final=True, tokens=3, triton_final_response=False)
+        conversation.gateway.feeds.put("a", own)
+        conversation.send(request("d", "a"))
+
+        response = await conversation.get()
+
+        assert response.infer_response.parameters["tokens"].int64_param == 3
+        assert is_final(response)
+
+    converse(test)
+
+
+# ---------------------------------------------------------------------- errors
+
+
+@pytest.mark.row("D30")
+def test_what_is_wrong_with_a_request_is_a_message_and_the_stream_goes_on() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(
+            request("nope", "a"), request("m", "b", raw_input_contents=[]), request("m", "c")
+        )
+        conversation.half_close()
+
+        unknown, lacking, good = await conversation.rest()
+
+        assert unknown.error_message == "Request for unknown model: 'nope' is not found"
+        assert unknown.infer_response.id == "a"
+        assert unknown.infer_response.model_name == ""
+        assert lacking.error_message == (
+            "unable to find data for input tensor 'INPUT0' for model 'm' in request."
+        )
+        assert lacking.infer_response.id == "b"
+        assert good.error_message == ""
+        assert good.infer_response.id == "c"
+
+    converse(test)
+
+
+def test_bytes_that_are_no_request_are_refused_like_any_wrong_one() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(b"\xff\xff", request("m", "b"))
+        conversation.half_close()
+
+        refused, good = await conversation.rest()
+
+        assert "failed to parse the request" in refused.error_message
+        assert good.infer_response.id == "b"
+
+    converse(test)
+
+
+def test_a_refusal_waits_for_the_plain_requests_before_it() -> None:
+    async def test(conversation: Conversation) -> None:
+        gates = conversation.gateway.gates
+        gates["a"] = asyncio.Event()
+        conversation.send(request("m", "a"), request("nope", "b"))
+        conversation.half_close()
+        reading = asyncio.ensure_future(conversation.rest())
+        await settle()
+
+        gates["a"].set()
+
+        assert ["a", "b"] == [r.infer_response.id for r in await reading]
+
+    converse(test)
+
+
+@pytest.mark.row("D30")
+def test_an_error_of_a_plain_model_names_the_model() -> None:
+    async def test(conversation: Conversation) -> None:
+        def fail(_: CheckedRequest) -> ResponseBody:
+            raise InternalError("no luck")
+
+        conversation.gateway.answer = fail
+        conversation.send(request("n", "a"))
+
+        response = await conversation.get()
+
+        assert response.error_message == "no luck"
+        inner = response.infer_response
+        assert (inner.id, inner.model_name, inner.model_version) == ("a", "n", "")
+        assert is_final(response)
+
+    converse(test)
+
+
+def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.feeds.put(
+            "a", item(b"x"), failure(NotFound("lost")), item(b"y", is_final=True)
+        )
+        conversation.send(request("d", "a"))
+        conversation.half_close()
+
+        first, second, third = await conversation.rest()
+
+        assert text(first) == b"x"
+        assert second.error_message == "lost"
+        assert second.infer_response.model_name == "d"
+        assert text(third) == b"y"
+        assert [False, False, True] == [is_final(r) for r in (first, second, third)]
+
+    converse(test)
+
+
+def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(conversation: Conversation) -> None:
+        def fail(asked: CheckedRequest) -> ResponseBody:
+            if asked.body.request_id == "a":
+                raise ZeroDivisionError
+            return echo(asked)
+
+        conversation.gateway.answer = fail
+        conversation.send(request("m", "a"), request("m", "b"))
+        conversation.half_close()
+
+        responses = {r.infer_response.id: r.error_message for r in await conversation.rest()}
+
+        assert responses == {
+            "a": "the server failed to answer; its log says why",
+            "b": "",
+        }
+
+    converse(test)
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.row("D35")
+def test_a_client_may_have_the_first_error_end_the_stream() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.feeds.put("a", item(b"x"), failure(NotFound("lost")), item(b"y"))
+        conversation.send(request("d", "b"), request("d", "a"))
+
+        assert text(await conversation.get()) == b"x"
+        with pytest.raises(NotFound, match="lost"):
+            await conversation.get()
+
+    gateway = converse(test, metadata=[("triton_grpc_error", "true")])
+    assert gateway.feeds.cancelled == ["b", "a"]
+
+
+def test_a_refusal_ends_such_a_stream_too() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(request("nope", "a"))
+
+        with pytest.raises(ZmqTritonError, match="unknown model"):
+            await conversation.get()
+
+    converse(test, metadata=[("triton_grpc_error", "true")])
+
+
+# ---------------------------------------------------------------- ends and flow
+
+
+@pytest.mark.row("D32")
+def test_the_end_of_the_requests_waits_for_all_answers() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(request("d", "a"))
+        conversation.half_close()
+        reading = asyncio.ensure_future(conversation.rest())
+        await settle()
+        assert not reading.done()
+
+        conversation.gateway.feeds.put("a", final())
+
+        assert await reading == []
+
+    converse(test)
+
+
+def test_a_stream_without_requests_ends() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.half_close()
+
+        assert await conversation.rest() == []
+
+    converse(test)
+
+
+@pytest.mark.row("D36")
+def test_closing_the_stream_cancels_what_is_under_way() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.gate = asyncio.Event()
+        conversation.gateway.feeds.put("b", item(b"x"))
+        conversation.send(request("m", "a"), request("d", "b"))
+        await conversation.get()
+
+        await conversation.responses.aclose()
+        await settle()
+
+        assert conversation.gateway.cancelled == 1
+        assert conversation.gateway.feeds.cancelled == ["b"]
+
+    converse(test)
+
+
+@pytest.mark.row("D37")
+def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing() -> None:
+    async def test(conversation: Conversation) -> None:
+        feeds = conversation.gateway.feeds
+        feeds.put("a", *(item(b"%d" % number) for number in range(1000)), final())
+        conversation.send(request("d", "a"))
+        conversation.half_close()
+        got = [text(await conversation.get())]
+        await settle()
+
+        assert feeds.taken["a"] < 100
+        got += [text(response) for response in await conversation.rest()]
+        assert [b"%d" % number for number in range(1000)] == got
+
+    converse(test)
+
+
+def test_a_stream_that_floods_leaves_others_their_turn() -> None:
+    async def test(conversation: Conversation) -> None:
+        feeds = conversation.gateway.feeds
+        feeds.put("loud", *(item(b"!") for _ in range(1000)), final())
+        conversation.send(request("d", "loud"), request("d", "quiet"))
+        for _ in range(100):
+            await conversation.get()
+
+        feeds.put("quiet", item(b"."))
+
+        following = [await conversation.get() for _ in range(140)]
+        assert "quiet" in [response.infer_response.id for response in following]
+
+    converse(test)
+
+
+def test_no_more_requests_are_read_than_can_be_under_way() -> None:
+    async def test(conversation: Conversation) -> None:
+        gate = conversation.gateway.gate = asyncio.Event()
+        conversation.send(*(request("m", str(number)) for number in range(1500)))
+        conversation.half_close()
+        reading = asyncio.ensure_future(conversation.rest())
+        await settle()
+        assert conversation.read == 1024
+
+        gate.set()
+
+        assert len(await reading) == 1500
+
+    converse(test)
+
+
+def test_large_requests_fill_a_stream_sooner() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.gate = asyncio.Event()
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [8 << 20]}
+        large = REQUEST(model_name="m", inputs=[tensor], raw_input_contents=[bytes(32 << 20)])
+        conversation.send(*[large.SerializeToString()] * 4)
+        reading = asyncio.ensure_future(conversation.get())
+        await settle()
+
+        assert conversation.read == 2
+        reading.cancel()
+
+    converse(test)
+
+
+def test_a_server_that_stops_ends_a_stream_when_all_is_answered() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.gateway.feeds.put("a", item(b"x"))
+        conversation.send(request("d", "a"))
+        await conversation.get()
+
+        conversation.streaming.drain()
+        conversation.send(request("d", "b"))
+        conversation.gateway.feeds.put("a", item(b"y", is_final=True))
+
+        assert text(await conversation.get()) == b"y"
+        with pytest.raises(Unavailable, match="GRPC server is shutting down"):
+            await conversation.get()
+        assert conversation.gateway.feeds.begun == ["a"]
+
+    converse(test)
+
+
+def test_a_transport_that_breaks_ends_the_stream() -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        raise ConnectionError("gone")
+        yield b""
+
+    async def check() -> None:
+        responses = Streaming(FakeGateway()).infer(broken(), FakeCall())
+
+        with pytest.raises(ConnectionError, match="gone"):
+            await anext(responses)
+
+    asyncio.run(check())
+
+
+@pytest.mark.row("D45", "--grpc-header-forward-pattern")
+def test_metadata_of_the_call_become_parameters_of_each_request() -> None:
+    async def test(conversation: Conversation) -> None:
+        conversation.send(request("m", "1"), request("m", "2"))
+        conversation.half_close()
+        await conversation.rest()
+
+    gateway = converse(
+        test,
+        metadata=[("x-key", "v"), ("other", "w")],
+        settings={"grpc_header_forward_pattern": "^x-"},
+    )
+
+    assert [{"x-key": "v"}, {"x-key": "v"}] == [asked.body.parameters for asked in gateway.requests]
+
+
+@pytest.mark.row("C55")
+def test_outputs_of_a_stream_may_become_classes() -> None:
+    async def test(conversation: Conversation) -> None:
+        wanted = {"name": "OUTPUT0", "parameters": {"classification": {"int64_param": 1}}}
+        conversation.send(request("m", "", outputs=[wanted], raw_input_contents=[bytes(4)]))
+        conversation.send(request("d", "", outputs=[wanted], raw_input_contents=[bytes(4)]))
+
+        assert b"0.000000:0" == text(await conversation.get())
+        number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
+        conversation.gateway.feeds.put("", number, number._replace(is_final=True))
+        assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
+
+    converse(test)

@@ -1,0 +1,122 @@
+"""Streams of requests over a real connection; what stands behind them is the test's."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.serving import Serving, serving
+from tests.support.streams import failure, final, item
+from tests.support.waiting import eventually
+from zmqtriton_floor.errors import NotFound
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.usefixtures("each_transport")
+
+REQUEST = message("inference.ModelInferRequest")
+RESPONSE = message("inference.ModelStreamInferResponse")
+
+
+@pytest.fixture
+def server() -> Iterator[Serving]:
+    with serving(FakeGateway(news("m"), news("d", decoupled=True))) as running:
+        yield running
+
+
+class Stream:
+    """A client's side of one."""
+
+    def __init__(self, server: Serving, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+        self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._channel = grpc.insecure_channel(server.address)
+        method = self._channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        self.call = method(iter(self._requests.get, None), metadata=metadata, timeout=20)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.half_close()
+        self._channel.close()
+
+    def send(self, model: str, request_id: str) -> None:
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
+        request = REQUEST(
+            model_name=model, id=request_id, inputs=[tensor], raw_input_contents=[b"abcd"]
+        )
+        self._requests.put(request.SerializeToString())
+
+    def half_close(self) -> None:
+        self._requests.put(None)
+
+    def get(self) -> Any:
+        return RESPONSE.FromString(next(self.call))
+
+
+@pytest.mark.row("D05", "D32")
+def test_requests_to_several_models_share_a_stream_that_ends_in_order(server: Serving) -> None:
+    server.do(lambda: server.gateway.feeds.put("b", item(b"x"), final()))
+
+    with Stream(server) as stream:
+        stream.send("m", "a")
+        stream.send("d", "b")
+        ids = {stream.get().infer_response.id for _ in range(2)}
+        stream.half_close()
+
+        assert ids == {"a", "b"}
+        assert list(stream.call) == []
+        assert stream.call.code() == grpc.StatusCode.OK
+
+
+@pytest.mark.row("D36")
+def test_a_client_that_cancels_has_its_requests_cancelled(server: Serving) -> None:
+    server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
+
+    with Stream(server) as stream:
+        stream.send("d", "b")
+        stream.get()
+        stream.call.cancel()
+
+        eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 30)
+
+
+def test_a_client_that_goes_away_has_its_requests_cancelled(server: Serving) -> None:
+    server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
+    with Stream(server) as stream:
+        stream.send("d", "b")
+        stream.get()
+
+    eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 30)
+
+
+@pytest.mark.row("D35")
+def test_an_error_has_its_status_where_the_client_wants_that(server: Serving) -> None:
+    server.do(lambda: server.gateway.feeds.put("b", failure(NotFound("lost"))))
+
+    with Stream(server, metadata=(("triton_grpc_error", "true"),)) as stream:
+        stream.send("d", "b")
+        with pytest.raises(grpc.RpcError) as caught:
+            stream.get()
+
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, "lost")
+
+
+def test_a_server_that_stops_finishes_what_a_stream_has_and_then_ends_it(server: Serving) -> None:
+    server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
+    with Stream(server) as stream:
+        stream.send("d", "b")
+        stream.get()
+
+        stopped = server.stop(within_s=10)
+        server.do(lambda: server.gateway.feeds.put("b", item(b"y", is_final=True)))
+
+        assert stream.get().infer_response.raw_output_contents[0][4:] == b"y"
+        with pytest.raises(grpc.RpcError) as caught:
+            stream.get()
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        stopped()

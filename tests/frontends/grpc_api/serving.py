@@ -1,0 +1,81 @@
+"""The real gRPC server over a fake gateway, on a loop of its own beside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import uvloop
+
+from tests.frontends.grpc_api.fake_gateway import FakeGateway
+from zmqtriton_frontends.grpc_api.transport.grpcio_server import Server
+from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+
+#: What can serve the table of RPCs, and what does unless a test says else.
+SERVERS: dict[str, type[Server] | type[NativeServer]] = {"grpcio": Server, "native": NativeServer}
+chosen = "native"
+
+T = TypeVar("T")
+
+
+class Serving:
+    """A server that runs; the gateway must be touched on its loop only."""
+
+    def __init__(self, gateway: FakeGateway, host: str = "127.0.0.1") -> None:
+        self.gateway = gateway
+        self.address = ""
+        self._host = host
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._server: Server | NativeServer
+
+    async def _start(self) -> None:
+        self._server = SERVERS[chosen](self.gateway)
+        port = await self._server.start(f"{self._host}:0")
+        self.address = f"127.0.0.1:{port}"
+
+    def start(self) -> None:
+        self._thread.start()
+        self.wait(self._start())
+
+    def end(self) -> None:
+        self.wait(self._server.stop(0))
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine on the server's loop returns."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
+
+    def do(self, function: Callable[[], T]) -> T:
+        """What a function on the server's loop returns."""
+
+        async def run() -> T:
+            return function()
+
+        return self.wait(run())
+
+    def stop(self, within_s: float) -> Callable[[], None]:
+        """Begins to stop; the result waits for the end of that."""
+
+        async def stop() -> None:
+            await self._server.stop(within_s)
+
+        # At once, or what is asked next could still be answered.
+        self.do(lambda: vars(self.gateway).update(is_stopping=True, is_ending=True))
+        stopping = asyncio.run_coroutine_threadsafe(stop(), self._loop)
+        return lambda: stopping.result(20)
+
+
+@contextmanager
+def serving(gateway: FakeGateway, host: str = "127.0.0.1") -> Iterator[Serving]:
+    server = Serving(gateway, host)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.end()

@@ -1,0 +1,22 @@
+"""Where gRPC listens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc as triton
+
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.serving import serving
+
+
+@pytest.mark.usefixtures("each_transport")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too(tmp_path: Path) -> None:
+    gateway = FakeGateway(news("m"), settings={"runtime_directory": str(tmp_path)})
+
+    with serving(gateway, "[::]") as server:
+        port = server.address.rpartition(":")[2]
+        for host in ("127.0.0.1", "[::1]"):
+            with triton.InferenceServerClient(f"{host}:{port}") as client:
+                assert client.is_server_live()

@@ -1,0 +1,484 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.conftest import Transport
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemory, news
+from zmqtriton_floor.errors import (
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    Unsupported,
+    ZmqTritonError,
+)
+from zmqtriton_floor.restrictions import CATEGORIES
+from zmqtriton_floor.wire import ResponseBody, Tensor
+from zmqtriton_frontends.grpc_api.handlers import table
+from zmqtriton_protos import SERVICES, message
+
+#: What answers over either transport.
+Ask = Callable[[FakeGateway], Transport]
+
+
+def a(kind: str, /, **fields: Any) -> Any:
+    return message(f"inference.{kind}")(**fields)
+
+
+def infer_request(model: str = "m", **fields: Any) -> Any:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
+    fields.setdefault("raw_input_contents", [b"abcd"])
+    return a("ModelInferRequest", model_name=model, inputs=[tensor], **fields)
+
+
+# --------------------------------------------------------------------- the table
+
+
+def test_the_table_has_every_rpc() -> None:
+    gateway = FakeGateway(settings={"grpc_reflection": True})
+
+    offered = {(row.service, row.method) for row in table(gateway)}
+
+    defined = {(service, rpc.name) for service, rpcs in SERVICES.items() for rpc in rpcs}
+    older = ("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo")
+    assert offered == {*defined, older}
+
+
+def test_every_rpc_has_a_category_and_one_way_to_be_answered() -> None:
+    for row in table(FakeGateway()):
+        assert row.category in CATEGORIES, row
+        ways = [way for way in (row.unary, row.stream, row.exchange) if way is not None]
+        assert len(ways) == 1, row
+
+
+def test_rpcs_stream_where_the_services_say_so() -> None:
+    kinds = {(s, rpc.name): rpc for s, rpcs in SERVICES.items() for rpc in rpcs}
+
+    for row in table(FakeGateway()):
+        rpc = kinds[row.service, row.method]
+        streams_back = row.stream is not None or row.exchange is not None
+        expected = (streams_back, row.exchange is not None)
+        assert expected == (rpc.server_streaming, rpc.client_streaming), row
+
+
+def test_the_handlers_need_no_grpc() -> None:
+    program = (
+        "import sys, zmqtriton_frontends.grpc_api.handlers\n"
+        "print([name for name in sys.modules if name.partition('.')[0] == 'grpc'])"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[]\n"
+
+
+# --------------------------------------------------------------------- inference
+
+
+@pytest.mark.row("D04", "D26")
+def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
+    gateway = FakeGateway(news("m", 3))
+
+    response = transport(gateway).ask("ModelInfer", infer_request(id="seven"))
+
+    assert response == a(
+        "ModelInferResponse",
+        model_name="m",
+        model_version="3",
+        id="seven",
+        outputs=[{"name": "OUTPUT0", "datatype": "FP32", "shape": [1]}],
+        raw_output_contents=[b"abcd"],
+    )
+
+
+def test_a_large_inference_comes_back_whole(transport: Ask) -> None:
+    data = bytes(range(256)) * 4096
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(data) // 4]}
+    request = a("ModelInferRequest", model_name="m", inputs=[tensor], raw_input_contents=[data])
+
+    response = transport(FakeGateway(news("m"))).ask("ModelInfer", request)
+
+    assert list(response.raw_output_contents) == [data]
+
+
+def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
+    gateway = FakeGateway(news("m"))
+    request = infer_request(
+        parameters={"timeout": {"int64_param": 5}, "mine": {"string_param": "x"}},
+        outputs=[{"name": "OUTPUT0"}],
+    )
+
+    InMemory(gateway).ask("ModelInfer", request, call=FakeCall(deadline_ns=77))
+
+    (checked,) = gateway.requests
+    assert (checked.options.deadline_ns, checked.options.timeout_us) == (77, 5)
+    assert (checked.body.parameters, checked.body.outputs) == ({"mine": "x"}, ["OUTPUT0"])
+
+
+@pytest.mark.row("D25", "D26")
+def test_the_version_asked_for_answers(transport: Ask) -> None:
+    gateway = FakeGateway(news("m", 1), news("m", 2))
+
+    response = transport(gateway).ask("ModelInfer", infer_request(model_version="1"))
+
+    assert response.model_version == "1"
+
+
+def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
+    gateway = FakeGateway(news("m"))
+    gateway.answer = lambda request: ResponseBody(
+        {"final": True}, [Tensor("OUTPUT0", 13, [1], b"\1\0\0\0a")]
+    )
+
+    response = transport(gateway).ask("ModelInfer", infer_request())
+
+    assert response.parameters["final"].bool_param is True
+    assert response.outputs[0].datatype == "BYTES"
+
+
+@pytest.mark.row("D04", "D25")
+@pytest.mark.parametrize(
+    ("request_", "error", "text"),
+    [
+        (
+            infer_request("none", raw_input_contents=[]),
+            InvalidArgument,
+            "Request for unknown model: 'none' is not found",
+        ),
+        (
+            infer_request(model_version="9"),
+            NotFound,
+            "Request for unknown model: 'm' version 9 is not found",
+        ),
+        (infer_request(model_version="x"), InvalidArgument, None),
+        (
+            infer_request(model_version="-1"),
+            InvalidArgument,
+            "invalid model version specified '-1' , version should be an integral value > 0",
+        ),
+        (
+            infer_request(model_version="99999999999999999999"),
+            InvalidArgument,
+            "failed to get model version from specified version string '99999999999999999999', "
+            "version should be an integral value > 0",
+        ),
+        (
+            infer_request(model_version="0"),
+            NotFound,
+            "Request for unknown model: 'm' version 0 is not found",
+        ),
+        (
+            infer_request("loading", model_version="1"),
+            Unavailable,
+            "Request for unknown model: 'loading' version 1 is not at ready state",
+        ),
+        (
+            infer_request("stream", raw_input_contents=[]),
+            Unsupported,
+            "ModelInfer RPC doesn't support models with decoupled transaction policy",
+        ),
+        (
+            infer_request(raw_input_contents=[b"abc"], id="5"),
+            InvalidArgument,
+            "[request id: 5] input byte size mismatch for input 'INPUT0' for model 'm'. "
+            "Expected 4, got 3",
+        ),
+    ],
+)
+def test_a_wrong_request_hears_what_is_wrong(
+    request_: Any, error: type[ZmqTritonError], text: str | None, transport: Ask
+) -> None:
+    gateway = FakeGateway(
+        news("m"), news("loading", state="LOADING"), news("stream", decoupled=True)
+    )
+
+    with pytest.raises(error) as caught:
+        transport(gateway).ask("ModelInfer", request_)
+
+    assert type(caught.value) is error
+    assert text is None or caught.value.text == text
+    assert gateway.requests == []
+
+
+def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
+    async def scenario() -> FakeGateway:
+        gateway = FakeGateway(news("m"))
+        gateway.gate = asyncio.Event()
+        waiting = asyncio.ensure_future(InMemory(gateway).answer("ModelInfer", infer_request()))
+        while not gateway.requests:
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        return gateway
+
+    assert asyncio.run(scenario()).cancelled == 1
+
+
+# ---------------------------------------------------------- models and their counters
+
+
+@pytest.mark.row("D03")
+def test_the_server_says_what_it_is(transport: Ask) -> None:
+    gateway = FakeGateway(settings={"id": "mine", "server_version": "1.2.3"})
+
+    response = transport(gateway).ask("ServerMetadata", a("ServerMetadataRequest"))
+
+    assert (response.name, response.version) == ("mine", "1.2.3")
+    assert list(response.extensions) == ["binary_tensor_data", "statistics"]
+
+
+@pytest.mark.row("D03")
+def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
+    gateway = FakeGateway(news("m", 1, max_batch_size=4, datatype="BYTES"), news("m", 2))
+
+    response = transport(gateway).ask(
+        "ModelMetadata", a("ModelMetadataRequest", name="m", version="1")
+    )
+
+    assert response == a(
+        "ModelMetadataResponse",
+        name="m",
+        versions=["1"],
+        platform="python",
+        inputs=[{"name": "INPUT0", "datatype": "BYTES", "shape": [-1, -1]}],
+        outputs=[{"name": "OUTPUT0", "datatype": "BYTES", "shape": [-1, -1]}],
+    )
+
+
+@pytest.mark.row("D06")
+def test_the_configuration_is_the_one_the_server_settled_on(transport: Ask) -> None:
+    gateway = FakeGateway(news("m"))
+
+    response = transport(gateway).ask("ModelConfig", a("ModelConfigRequest", name="m"))
+
+    assert (response.config.name, response.config.backend) == ("m", "python")
+
+
+STATISTICS = {
+    "model_stats": [
+        {
+            "name": "m",
+            "version": "1",
+            "last_inference": 1700000000000,
+            "inference_count": 4,
+            "execution_count": 2,
+            "inference_stats": {"success": {"count": 3, "ns": 2**40}},
+            "response_stats": {"0": {"success": {"count": 1, "ns": 5}}},
+            "batch_stats": [{"batch_size": 2, "compute_infer": {"count": 2, "ns": 7}}],
+            "memory_usage": [{"type": "CPU", "id": 0, "byte_size": 9}],
+        }
+    ]
+}
+
+
+@pytest.mark.row("D07")
+def test_counters_are_the_brokers(transport: Ask) -> None:
+    gateway = FakeGateway(news("m"))
+    gateway.counters = STATISTICS
+
+    response = transport(gateway).ask("ModelStatistics", a("ModelStatisticsRequest"))
+
+    assert gateway.asked == [("", -1)]
+    assert response == a("ModelStatisticsResponse", **STATISTICS)
+    assert response.model_stats[0].inference_stats.success.ns == 2**40
+
+
+@pytest.mark.row("D07")
+def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None:
+    gateway = FakeGateway(news("m", 2))
+
+    transport(gateway).ask("ModelStatistics", a("ModelStatisticsRequest", name="m", version="2"))
+
+    assert gateway.asked == [("m", 2)]
+
+
+@pytest.mark.row("D07")
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [({"name": "x" * 2000}, InvalidArgument), ({"version": "7"}, InvalidArgument)],
+)
+def test_counters_of_what_is_unknown_are_not_asked_for(
+    fields: Any, error: type[ZmqTritonError], transport: Ask
+) -> None:
+    gateway = FakeGateway(news("m"))
+
+    request = a("ModelStatisticsRequest", **{"name": "m", **fields})
+    with pytest.raises(error):
+        transport(gateway).ask("ModelStatistics", request)
+
+    assert gateway.asked == []
+
+
+# ------------------------------------------------------------------ the repository
+
+
+@pytest.mark.row("D08")
+def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
+    gateway = FakeGateway()
+    gateway.answers["index"] = [
+        {"name": "m", "version": "1", "state": "READY"},
+        {"name": "n"},
+    ]
+
+    response = transport(gateway).ask("RepositoryIndex", a("RepositoryIndexRequest", ready=True))
+
+    assert gateway.calls == [("index", {"ready": True})]
+    assert response == a(
+        "RepositoryIndexResponse",
+        models=[{"name": "m", "version": "1", "state": "READY"}, {"name": "n"}],
+    )
+
+
+@pytest.mark.row("D08")
+def test_a_load_takes_a_configuration_and_stages_files(transport: Ask, tmp_path: Path) -> None:
+    gateway = FakeGateway(settings={"runtime_directory": str(tmp_path)})
+    gateway.answers["load"] = None
+    parameters = {
+        "config": {"string_param": "{}"},
+        "file:1/model.py": {"bytes_param": b"\xff\x00"},
+    }
+
+    transport(gateway).ask(
+        "RepositoryModelLoad",
+        a("RepositoryModelLoadRequest", model_name="m", parameters=parameters),
+    )
+
+    ((verb, arguments),) = gateway.calls
+    name = arguments["files"]["staged"]
+    assert ("load", "m", {"config": "{}"}) == (verb, arguments["model"], arguments["parameters"])
+    assert b"\xff\x00" == (tmp_path / "files" / name / "1" / "model.py").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"), [({}, False), ({"unload_dependents": {"bool_param": True}}, True)]
+)
+def test_an_unload_may_take_the_dependents_along(
+    parameters: Any, expected: bool, transport: Ask
+) -> None:
+    gateway = FakeGateway()
+    gateway.answers["unload"] = None
+
+    transport(gateway).ask(
+        "RepositoryModelUnload",
+        a("RepositoryModelUnloadRequest", model_name="m", parameters=parameters),
+    )
+
+    assert gateway.calls == [("unload", {"model": "m", "unload_dependents": expected})]
+
+
+@pytest.mark.row("D08")
+@pytest.mark.parametrize(
+    ("method", "fields", "error", "text"),
+    [
+        (
+            "RepositoryIndex",
+            {"repository_name": "r"},
+            Unsupported,
+            "'repository_name' specification is not supported",
+        ),
+        (
+            "RepositoryModelLoad",
+            {"repository_name": "r"},
+            Unsupported,
+            "'repository_name' specification is not supported",
+        ),
+        (
+            "RepositoryModelUnload",
+            {"repository_name": "r"},
+            Unsupported,
+            "'repository_name' specification is not supported",
+        ),
+        (
+            "RepositoryModelLoad",
+            {"parameters": {"config": {"bytes_param": b"{}"}}},
+            InvalidArgument,
+            "invalid value type for load parameter 'config', expected string_param.",
+        ),
+        (
+            "RepositoryModelLoad",
+            {"parameters": {"file:a": {"string_param": "a"}}},
+            InvalidArgument,
+            "invalid value type for load parameter 'file:a', expected bytes_param.",
+        ),
+        (
+            "RepositoryModelLoad",
+            {"parameters": {"other": {"string_param": "a"}}},
+            InvalidArgument,
+            "unrecognized load parameter 'other'.",
+        ),
+        (
+            "RepositoryModelUnload",
+            {"parameters": {"unload_dependents": {"int64_param": 1}}},
+            InvalidArgument,
+            "invalid value type for 'unload_dependents' parameter, expected bool_param.",
+        ),
+    ],
+)
+def test_a_wrong_control_call_does_not_reach_the_supervisor(
+    method: str, fields: Any, error: type[ZmqTritonError], text: str, transport: Ask
+) -> None:
+    gateway = FakeGateway()
+
+    with pytest.raises(error) as caught:
+        transport(gateway).ask(method, a(f"{method}Request", **fields))
+
+    assert (type(caught.value), caught.value.text) == (error, text)
+    assert gateway.calls == []
+
+
+def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
+    gateway = FakeGateway()
+    gateway.answers["load"] = Unavailable("not now")
+
+    with pytest.raises(Unavailable, match="not now"):
+        transport(gateway).ask("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
+
+
+# ----------------------------------------------------------- clients' shared memory
+
+
+@pytest.mark.row("D09")
+def test_regions_are_the_supervisors() -> None:
+    gateway = FakeGateway()
+    region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
+    gateway.answers = {
+        "regions.register": None,
+        "regions.status": [region],
+        "regions.unregister": None,
+    }
+
+    register = a("SystemSharedMemoryRegisterRequest", **region)
+    memory = InMemory(gateway)
+    memory.ask("SystemSharedMemoryRegister", register)
+    status = memory.ask("SystemSharedMemoryStatus", a("SystemSharedMemoryStatusRequest"))
+    memory.ask("SystemSharedMemoryUnregister", a("SystemSharedMemoryUnregisterRequest"))
+
+    (name,) = status.regions
+    found = status.regions[name]
+    assert region == {key: getattr(found, key) for key in region}
+    assert [
+        ("regions.register", {"kind": "system", **region}),
+        ("regions.status", {"kind": "system", "name": ""}),
+        ("regions.unregister", {"kind": "system", "name": ""}),
+    ] == gateway.calls
+
+
+@pytest.mark.row("D10")
+def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
+    gateway = FakeGateway()
+    gateway.answers = {"regions.register": InvalidArgument("GPUs not supported")}
+    request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
+
+    with pytest.raises(InvalidArgument):
+        transport(gateway).ask("CudaSharedMemoryRegister", request)
+
+    assert [("regions.register", {"kind": "cuda", "name": "r"})] == gateway.calls

@@ -1,0 +1,452 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+from tritonclient.utils import InferenceServerException
+
+from tests.frontends.grpc_api import smoke
+from tests.frontends.grpc_api.fake_gateway import SETTINGS, FakeGateway, echo, news
+from tests.frontends.grpc_api.serving import Serving, serving
+from tests.support.waiting import eventually
+from zmqtriton_floor import errors
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.grpc_api.transport.grpcio_server import GrpcCall, channel_arguments
+from zmqtriton_frontends.grpc_api.transport.lifecycle import details_of
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.usefixtures("each_transport")
+
+STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Serving]:
+    gateway = FakeGateway(
+        *(news("m"), news("words", datatype="BYTES"), news("stream", decoupled=True)),
+        settings={"runtime_directory": str(tmp_path)},
+    )
+    with serving(gateway) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Serving) -> Iterator[Any]:
+    with triton.InferenceServerClient(server.address) as connected:
+        yield connected
+
+
+def numbers(count: int) -> tuple[Any, Any]:
+    """An input of the model m, and its values."""
+    values = np.arange(count, dtype=np.float32)
+    given = triton.InferInput("INPUT0", [count], "FP32")
+    given.set_data_from_numpy(values)
+    return given, values
+
+
+# -------------------------------------------------------------- what clients do
+
+
+def test_the_sync_client_can_do_everything_that_is_offered(server: Serving, client: Any) -> None:
+    def prepare() -> None:
+        gateway = server.gateway
+        gateway.answers = {"index": [{"name": "m", "version": "1", "state": "READY"}]}
+        gateway.answers |= {"load": None, "unload": None}
+        gateway.counters = {"model_stats": [{"name": "m", "version": "1", "inference_count": 3}]}
+
+    server.do(prepare)
+
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("m", "1")
+    assert client.get_server_metadata().name == "triton"
+    assert client.get_model_metadata("m").inputs[0].datatype == "FP32"
+    assert client.get_model_config("m").config.backend == "python"
+    assert client.get_inference_statistics("m").model_stats[0].inference_count == 3
+    assert client.get_model_repository_index(as_json=True)["models"][0]["state"] == "READY"
+    client.load_model("m", config="{}", files={"file:1/model.py": b"pass"})
+    client.unload_model("m", unload_dependents=True)
+
+
+def test_an_inference_with_raw_data_comes_back(client: Any) -> None:
+    given, values = numbers(5)
+    wanted = triton.InferRequestedOutput("OUTPUT0")
+
+    result = client.infer("m", [given], outputs=[wanted], request_id="one", parameters={"k": 1})
+
+    assert result.as_numpy("OUTPUT0").tolist() == values.tolist()
+    assert (result.get_response().id, result.get_response().model_version) == ("one", "1")
+
+
+def test_words_come_back(client: Any) -> None:
+    words = np.array([b"\xff\x00", "ünï".encode(), b""], dtype=np.object_)
+    given = triton.InferInput("INPUT0", [3], "BYTES")
+    given.set_data_from_numpy(words)
+
+    result = client.infer("words", [given])
+
+    assert result.as_numpy("OUTPUT0").tolist() == words.tolist()
+
+
+def test_sixteen_megabytes_come_back(client: Any) -> None:
+    given, values = numbers(4 << 20)
+
+    result = client.infer("m", [given], client_timeout=60)
+
+    assert np.array_equal(result.as_numpy("OUTPUT0"), values)
+
+
+def test_a_compressed_request_is_understood(client: Any) -> None:
+    given, values = numbers(1000)
+
+    result = client.infer("m", [given], compression_algorithm="gzip")
+
+    assert np.array_equal(result.as_numpy("OUTPUT0"), values)
+
+
+def test_the_aio_client_gets_a_hundred_answers_at_once(server: Serving) -> None:
+    async def ask(connected: Any, count: int) -> list[float]:
+        given, _ = numbers(count)
+        result = await connected.infer("m", [given])
+        answer: list[float] = result.as_numpy("OUTPUT0").tolist()
+        return answer
+
+    async def scenario() -> list[list[float]]:
+        async with triton_aio.InferenceServerClient(server.address) as connected:
+            assert await connected.is_server_ready()
+            return await asyncio.gather(*(ask(connected, n) for n in range(1, 101)))
+
+    answers = asyncio.run(scenario())
+
+    assert answers == [[float(i) for i in range(n)] for n in range(1, 101)]
+
+
+def test_the_smoke_test_passes(server: Serving) -> None:
+    assert smoke.check(server.address, "m") == []
+
+
+# --------------------------------------------------------------------- errors
+
+
+@pytest.mark.row("D40")
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.UnknownError, grpc.StatusCode.UNKNOWN),
+        (errors.InternalError, grpc.StatusCode.INTERNAL),
+        (errors.NotFound, grpc.StatusCode.NOT_FOUND),
+        (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
+        (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
+        (errors.Unsupported, grpc.StatusCode.UNIMPLEMENTED),
+        (errors.AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
+        (errors.Cancelled, grpc.StatusCode.CANCELLED),
+    ],
+)
+def test_every_error_has_its_status_and_keeps_its_text(
+    server: Serving, client: Any, error: type[errors.ZmqTritonError], status: grpc.StatusCode
+) -> None:
+    text = '100% "why"\nünï'
+
+    def fail(request: CheckedRequest) -> ResponseBody:
+        raise error(text)
+
+    server.do(lambda: setattr(server.gateway, "answer", fail))
+
+    with pytest.raises(InferenceServerException) as caught:
+        client.infer("m", [numbers(1)[0]])
+
+    assert (caught.value.status(), caught.value.message()) == (f"{status}", text)
+
+
+def test_a_mistake_in_the_server_is_an_answer_without_its_details(
+    server: Serving, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(request: CheckedRequest) -> ResponseBody:
+        raise ZeroDivisionError("a secret")
+
+    server.do(lambda: setattr(server.gateway, "answer", fail))
+
+    with pytest.raises(InferenceServerException, match="INTERNAL") as caught:
+        client.infer("m", [numbers(1)[0]])
+
+    assert "secret" not in str(caught.value)
+    assert "ModelInfer failed" in caplog.text
+    assert "a secret" in caplog.text
+    server.do(lambda: setattr(server.gateway, "answer", echo))
+    client.infer("m", [numbers(1)[0]])
+
+
+def test_a_long_error_is_cut_rather_than_lost(server: Serving, client: Any) -> None:
+    def fail(request: CheckedRequest) -> ResponseBody:
+        raise errors.InternalError("é\n" * 60_000)
+
+    server.do(lambda: setattr(server.gateway, "answer", fail))
+
+    with pytest.raises(InferenceServerException, match="INTERNAL") as caught:
+        client.infer("m", [numbers(1)[0]])
+
+    assert "é\né\n" in str(caught.value)
+    assert str(caught.value).endswith(" [...]")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("x" * 6000, "x" * 6000),
+        ("x" * 6001, "x" * 6000 + " [...]"),
+        ("%" * 2001, "%" * 2000 + " [...]"),
+        ("é" * 1000, "é" * 1000),
+        ("é" * 1001, "é" * 1000 + " [...]"),
+    ],
+)
+def test_details_are_cut_by_what_they_take_on_the_wire(text: str, expected: str) -> None:
+    assert details_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "data", "status", "text"),
+    [
+        (
+            "inference.GRPCInferenceService/ModelInfer",
+            b"\xff\xff",
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "failed to parse the request as inference.ModelInferRequest",
+        ),
+        (
+            "inference.GRPCInferenceService/ModelInfer",
+            message("inference.ModelInferRequest")(model_name="stream").SerializeToString(),
+            grpc.StatusCode.UNIMPLEMENTED,
+            "ModelInfer RPC doesn't support models with decoupled transaction policy",
+        ),
+        (
+            "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+            b"",
+            grpc.StatusCode.UNIMPLEMENTED,
+            {"grpcio": "Method not found!", "native": ""},
+        ),
+    ],
+)
+def test_bytes_that_no_client_library_sends_get_a_status(
+    *,
+    server: Serving,
+    path: str,
+    data: bytes,
+    status: grpc.StatusCode,
+    text: str | dict[str, str],
+    each_transport: str,
+) -> None:
+    with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        channel.unary_unary(f"/{path}")(data, timeout=10)
+
+    expected = text if isinstance(text, str) else text[each_transport]
+    assert (caught.value.code(), caught.value.details()) == (status, expected)
+
+
+# ----------------------------------------------------------- deadlines and cancelling
+
+
+def hold(server: Serving) -> None:
+    """Lets inferences wait until release()."""
+    server.do(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+
+
+def release(server: Serving) -> None:
+    def open_gate() -> None:
+        assert server.gateway.gate is not None
+        server.gateway.gate.set()
+
+    server.do(open_gate)
+
+
+def test_the_time_that_a_client_waits_is_the_requests_deadline(
+    server: Serving, client: Any
+) -> None:
+    before = time.monotonic_ns()
+    client.infer("m", [numbers(1)[0]], client_timeout=100)
+    client.infer("m", [numbers(1)[0]])
+
+    limited, unlimited = (r.options.deadline_ns for r in server.gateway.requests)
+    # gRPC's clients round what they send up to three digits.
+    assert before + 99e9 < limited < time.monotonic_ns() + 102e9
+    assert unlimited == 0
+
+
+@pytest.mark.parametrize("left_s", [None, 3e11, float("inf")])
+def test_a_deadline_in_thousands_of_years_is_none(left_s: float | None) -> None:
+    class Context:
+        def time_remaining(self) -> float | None:
+            return left_s
+
+    assert GrpcCall(Context()).deadline_ns == 0
+
+
+def test_a_client_that_stops_waiting_has_its_request_cancelled(
+    server: Serving, client: Any
+) -> None:
+    hold(server)
+
+    def is_cancelled() -> bool:
+        with pytest.raises(InferenceServerException, match="Deadline Exceeded"):
+            client.infer("m", [numbers(1)[0]], client_timeout=0.2)
+        return server.gateway.cancelled > 0
+
+    # It may stop waiting before the server has heard of it.
+    eventually(is_cancelled, within_s=60)
+
+
+@pytest.mark.row("D36")
+def test_a_client_that_cancels_has_its_request_cancelled(server: Serving, client: Any) -> None:
+    hold(server)
+    call = client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
+    eventually(lambda: server.gateway.requests, within_s=30)
+
+    call.cancel()
+
+    eventually(lambda: server.gateway.cancelled == 1, within_s=30)
+
+
+def test_a_client_that_vanishes_has_its_requests_cancelled(server: Serving) -> None:
+    hold(server)
+    client = triton.InferenceServerClient(server.address)
+    client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
+    eventually(lambda: server.gateway.requests, within_s=30)
+
+    client.close()
+
+    eventually(lambda: server.gateway.cancelled == 1, within_s=30)
+
+
+# -------------------------------------------------------------------- stopping
+
+
+@pytest.mark.row("D46")
+def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
+    server: Serving, client: Any
+) -> None:
+    hold(server)
+    answers: list[Any] = []
+    client.async_infer(
+        "m", [numbers(2)[0]], callback=lambda result, error: answers.append(result or error)
+    )
+    eventually(lambda: server.gateway.requests, within_s=30)
+
+    stopped = server.stop(within_s=600)
+    refusals = []
+    for ask in (client.is_server_live, lambda: client.infer("m", [numbers(1)[0]])):
+        with pytest.raises(InferenceServerException, match="UNAVAILABLE") as caught:
+            ask()
+        refusals.append(caught.value.message())
+    release(server)
+    stopped()
+
+    assert refusals == [STOPPING, STOPPING]
+    eventually(lambda: answers, within_s=30)
+    assert answers[0].as_numpy("OUTPUT0").tolist() == [0.0, 1.0]
+    with pytest.raises(InferenceServerException, match="UNAVAILABLE"):
+        client.is_server_live()
+
+
+@pytest.mark.row("D46")
+def test_stopping_breaks_off_what_takes_too_long(server: Serving, client: Any) -> None:
+    hold(server)
+    answers: list[Any] = []
+    client.async_infer(
+        "m", [numbers(2)[0]], callback=lambda result, error: answers.append(result or error)
+    )
+    eventually(lambda: server.gateway.requests, within_s=30)
+
+    server.stop(within_s=0.05)()
+
+    eventually(lambda: answers, within_s=30)
+    eventually(lambda: server.gateway.cancelled == 1, within_s=30)
+
+
+def test_an_idle_server_stops_at_once(server: Serving, client: Any) -> None:
+    assert client.is_server_live()
+    began = time.monotonic()
+
+    server.stop(within_s=60)()
+
+    assert time.monotonic() - began < 30
+
+
+# ------------------------------------------------------------------------ health
+
+
+def test_a_watch_pushes_changes_and_ends_with_the_server(server: Serving) -> None:
+    kind = message("grpc.health.v1.HealthCheckResponse")
+    with grpc.insecure_channel(server.address) as channel:
+        watch = channel.unary_stream(
+            "/grpc.health.v1.Health/Watch", response_deserializer=kind.FromString
+        )
+        told = watch(b"", timeout=20)
+        assert next(told).status == 1
+
+        server.do(lambda: server.gateway.catalogue.update(news("m", ready_instances=0)))
+        assert next(told).status == 2
+        server.do(lambda: server.gateway.catalogue.update(news("m")))
+        assert next(told).status == 1
+
+        server.stop(within_s=10)()
+        assert [response.status for response in told] == [2]
+        assert told.code() is grpc.StatusCode.OK
+
+
+def test_a_watch_for_no_message_gets_a_status(server: Serving) -> None:
+    with grpc.insecure_channel(server.address) as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        with pytest.raises(grpc.RpcError) as caught:
+            next(watch(b"\xff", timeout=10))
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+# ---------------------------------------------------------------- channel arguments
+
+
+@pytest.mark.row(
+    "D27",
+    "D43",
+    "--grpc-keepalive-time",
+    "--grpc-keepalive-timeout",
+    "--grpc-keepalive-permit-without-calls",
+    "--grpc-http2-max-pings-without-data",
+    "--grpc-http2-min-recv-ping-interval-without-data",
+    "--grpc-http2-max-ping-strikes",
+)
+def test_the_settings_reach_grpc() -> None:
+    arguments = dict(
+        channel_arguments(
+            {
+                **SETTINGS,
+                "grpc_keepalive_permit_without_calls": True,
+                "grpc_max_connection_age": 5000,
+            }
+        )
+    )
+
+    assert arguments == {
+        "grpc.max_receive_message_length": 2147483647,
+        "grpc.max_send_message_length": 2147483647,
+        "grpc.so_reuseport": 1,
+        "grpc.max_concurrent_streams": 10_000,
+        "grpc.server.max_pending_requests": 40_000,
+        "grpc.server.max_pending_requests_hard_limit": 80_000,
+        "grpc.keepalive_time_ms": 7200000,
+        "grpc.keepalive_timeout_ms": 20000,
+        "grpc.keepalive_permit_without_calls": 1,
+        "grpc.http2.max_pings_without_data": 2,
+        "grpc.http2.min_ping_interval_without_data_ms": 300000,
+        "grpc.http2.max_ping_strikes": 2,
+        "grpc.max_connection_age_ms": 5000,
+    }

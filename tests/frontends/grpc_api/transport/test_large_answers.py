@@ -1,0 +1,153 @@
+"""Large answers of our own transport: from where they lie, and for how long they lie there."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import weakref
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.serving import Serving, serving
+from tests.support import raw_http2 as h2
+from tests.support.waiting import eventually
+from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
+from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
+from zmqtriton_frontends.grpc_api.transport.server import NativeServer
+from zmqtriton_frontends.http2.stream import Stream
+from zmqtriton_protos import message
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+DATA = os.urandom(6_000_000)
+#: Any frame up to 64 KiB, and more data than any answer has.
+WIDE = h2.PREFACE + h2.settings({4: 2**31 - 1, 5: 65_536})
+WIDE += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
+
+
+class Memory(bytearray):
+    """Memory that can be watched."""
+
+
+class Mapped:
+    """What references stand for; not kept here when it is opened."""
+
+    def __init__(self) -> None:
+        self._memory: Memory | None = Memory(DATA)
+        self.watched = weakref.ref(self._memory)
+
+    def open_now(self, response: ResponseBody) -> ResponseBody:
+        assert self._memory is not None
+        view, self._memory = memoryview(self._memory), None
+        return response._replace(outputs=[response.outputs[0]._replace(data=view)])
+
+    def reserve_now(self, size: int, tensors_at: int) -> None:
+        return None
+
+
+@pytest.fixture
+def server() -> Iterator[Serving]:
+    gateway = FakeGateway(news("m"))
+    lies = Tensor("OUTPUT0", 11, [len(DATA) // 4], Reference(1, 1, 1, 0, len(DATA)))
+    gateway.answer = lambda request: ResponseBody({}, [lies])
+    gateway.payload = Mapped()
+    with serving(gateway) as running:
+        yield running
+
+
+def ask(connection: h2.Connection) -> None:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [1]}
+    asked: Any = message("inference.ModelInferRequest")(
+        model_name="m", inputs=[tensor], raw_input_contents=[bytes(4)]
+    )
+    data = h2.data(1, asked.SerializeToString(), flags=h2.END_STREAM)
+    connection.send(h2.headers(1, INFER), data)
+
+
+def connect(server: Serving, first: bytes = WIDE) -> h2.Connection:
+    return h2.Connection(int(server.address.rpartition(":")[2]), first)
+
+
+def answer(received: bytes) -> bytes:
+    """What the frames of stream 1 carry."""
+    found, position = [], 0
+    while position + 9 <= len(received):
+        size = int.from_bytes(received[position : position + 3], "big")
+        if received[position + 3] == h2.DATA:
+            found.append(received[position + 9 : position + 9 + size])
+        position += 9 + size
+    return b"".join(found)
+
+
+def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: Serving) -> None:
+    with connect(server) as connection:
+        ask(connection)
+
+        received = answer(connection.read_until(b"grpc-status"))
+
+        assert DATA == received[-len(DATA) :]
+        response = message("inference.ModelInferResponse").FromString(received[5:])
+        assert [DATA] == list(response.raw_output_contents)
+        eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
+
+
+@pytest.mark.parametrize("first", [WIDE, h2.PREFACE + h2.settings({})], ids=["wide", "narrow"])
+def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
+    server: Serving, first: bytes
+) -> None:
+    gc.disable()
+    try:
+        with connect(server, first) as connection:
+            ask(connection)
+
+            eventually(lambda: server.gateway.begun and server.gateway.begun[0].done(), within_s=20)
+            eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
+
+            if first == WIDE:
+                assert DATA == answer(connection.read_until(b"grpc-status"))[-len(DATA) :]
+    finally:
+        gc.enable()
+
+
+class Swallowing:
+    """The transport of a client that reads whatever is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.fileno = lambda: descriptor
+        self.get_write_buffer_size = lambda: 0
+        self.is_closing = lambda: False
+        self.set_write_buffer_limits = lambda high, low: None
+        self.write = lambda data: None
+
+    def get_extra_info(self, name: str) -> Swallowing | None:
+        return self if name == "socket" else None
+
+
+def test_others_have_their_turn_amid_a_very_large_answer() -> None:
+    async def scenario(descriptor: int) -> None:
+        http2 = ClientConnection(NativeServer(FakeGateway()))
+        http2.connection_made(Swallowing(descriptor))
+        for start in range(0, len(WIDE), 1000):
+            part = WIDE[start : start + 1000]
+            http2.get_buffer(-1)[: len(part)] = part
+            http2.buffer_updated(len(part))
+        connection = http2._http2
+        stream = connection.streams[1] = Stream(connection, 1)
+        await asyncio.sleep(0)  # what was said so far is out
+
+        connection.answer(stream, b"h", [memoryview(bytes(20 << 20))], b"t")
+        left = [stream.outgoing_bytes]
+        while stream.is_open:
+            await asyncio.sleep(0)
+            left.append(stream.outgoing_bytes)
+            assert len(left) < 100
+
+        assert max(before - after for before, after in pairwise(left)) <= 5 << 20
+        http2.connection_lost(None)
+
+    with open(os.devnull, "wb") as nowhere:
+        asyncio.run(scenario(nowhere.fileno()))

@@ -1,0 +1,222 @@
+"""What only a client without gRPC's library can do to our own transport."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.serving import Serving, serving
+from tests.support import raw_http2 as h2
+from tests.support.waiting import eventually
+from zmqtriton_frontends.grpc_api.transport import connection as native_connection
+from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_protos import message
+
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
+LIVE = "/inference.GRPCInferenceService/ServerLive"
+_INTERNAL, _UNAVAILABLE = 13, 14
+
+
+@pytest.fixture
+def server() -> Iterator[Serving]:
+    with serving(FakeGateway(news("m"))) as running:
+        yield running
+
+
+def connect(server: Serving, first: bytes = h2.PREFACE + h2.settings({})) -> h2.Connection:
+    return h2.Connection(int(server.address.rpartition(":")[2]), first)
+
+
+def status(number: int) -> bytes:
+    digits = str(number).encode()
+    return b"\x0bgrpc-status" + bytes([len(digits)]) + digits
+
+
+def request(count: int = 1) -> bytes:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
+    asked = message("inference.ModelInferRequest")(
+        model_name="m", inputs=[tensor], raw_input_contents=[bytes(4 * count)]
+    )
+    return bytes(asked.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1)]),
+        (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\0\0\0")]),
+        (INFER, [h2.data(1, b"cut", length=10, flags=h2.END_STREAM)]),
+        (STREAM, [h2.data(1, b"cut", length=10, flags=h2.END_STREAM)]),
+        (INFER, [h2.frame(h2.DATA, 0, 1, b"\x07" + bytes(4))]),
+        (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\x01\0\0\0\x03abc")]),
+    ],
+)
+def test_a_request_that_is_none_gets_a_status(
+    server: Serving, path: str, sent: list[bytes]
+) -> None:
+    with connect(server) as connection:
+        connection.send(h2.headers(1, path), *sent)
+        assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
+
+        # And the next one is answered.
+        connection.send(h2.headers(3, LIVE), h2.data(3, b"", flags=h2.END_STREAM))
+        assert status(0) in connection.read_until(status(0))
+
+
+def test_a_second_request_where_there_may_be_one_ends_both(server: Serving) -> None:
+    server.do(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+    with connect(server) as connection:
+        connection.send(h2.headers(1, INFER), h2.data(1, request()))
+        eventually(lambda: server.gateway.requests, within_s=20)
+
+        connection.send(h2.data(1, request()))
+
+        assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
+        eventually(lambda: server.gateway.cancelled == 1, within_s=20)
+
+
+@pytest.mark.parametrize("first", [b"", b"PRI * HTTP/2", h2.PREFACE])
+def test_who_does_not_introduce_itself_is_left(
+    monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
+    with serving(FakeGateway(news("m"))) as server, connect(server, first) as connection:
+        began = time.monotonic()
+
+        connection.read_until(b"never", within_s=60)
+
+        assert time.monotonic() - began < 30, "the server has not closed the connection"
+
+
+def test_headers_that_are_no_request_reset_their_stream(server: Serving) -> None:
+    block = h2.header_block(LIVE).replace(b"\x83", b"")  # :method
+    with connect(server) as connection:
+        connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block))
+        protocol_error = h2.frame(h2.RESET, 0, 1, bytes((0, 0, 0, 1)))
+        assert protocol_error in connection.read_until(protocol_error)
+
+
+def test_a_large_answer_waits_for_its_reader_and_is_whole(server: Serving) -> None:
+    count = 3000
+    with connect(server, h2.PREFACE + h2.NO_WINDOW) as connection:
+        connection.send(h2.headers(1, INFER), h2.data(1, request(count), flags=h2.END_STREAM))
+        connection.send(h2.frame(h2.PING, 0, 0, b"any body"))
+        connection.read_until(b"any body")
+        assert status(0) not in connection.received
+
+        connection.send(h2.settings({4: 4 * count + 1000}))
+
+        assert bytes(4 * count) in connection.read_until(status(0))
+
+
+def test_a_connection_that_says_nothing_more_leaves_nothing_behind(server: Serving) -> None:
+    def hold() -> None:
+        server.gateway.gate = asyncio.Event()
+
+    server.do(hold)
+    with connect(server) as connection:
+        for number in range(1, 41, 2):
+            connection.send(h2.headers(number, INFER), h2.data(number, request()))
+        eventually(lambda: len(server.gateway.requests) == 20, within_s=20)
+
+    eventually(lambda: server.gateway.cancelled == 20, within_s=20)
+
+
+class Place(bytearray):
+    """Memory that can be watched."""
+
+
+class OnePlace:
+    """An arena with room for one message."""
+
+    def __init__(self, size: int) -> None:
+        self._place: Place | None = Place(size)
+        self.watched = weakref.ref(self._place)
+        self.freed: list[int] = []
+
+    def reserve_now(self, size: int, tensors_at: int) -> Gathered:
+        assert self._place is not None
+        view, self._place = memoryview(self._place)[:size], None
+        arena: Any = self
+        return Gathered(view, arena, 7)
+
+    def free(self, blocks: list[int]) -> None:
+        self.freed += blocks
+
+
+def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_collector(
+    server: Serving,
+) -> None:
+    count, data = 100_000, request(100_000)
+    place = OnePlace(len(data))
+
+    def prepare() -> None:
+        server.gateway.gate, server.gateway.payload = asyncio.Event(), place
+
+    server.do(prepare)
+    gc.disable()
+    try:
+        with connect(server) as connection:
+            prefix = b"\0" + len(data).to_bytes(4, "big")
+            parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
+            connection.send(h2.headers(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p))
+            eventually(lambda: server.gateway.requests, within_s=20)
+            server.do(server.gateway.requests.clear)
+            assert place.watched() is not None
+
+            connection.send(h2.reset(1))
+
+            eventually(lambda: place.freed == [7], within_s=20)
+            server.do(server.gateway.begun.clear)
+            eventually(lambda: place.watched() is None, within_s=20)
+    finally:
+        gc.enable()
+
+
+def test_who_does_not_read_is_not_read_from(server: Serving) -> None:
+    # Each of these is answered, with a hundred bytes and more.
+    calls = (
+        h2.headers(n, "/unknown") + h2.data(n, b"", flags=h2.END_STREAM)
+        for n in range(1, 1_000_000, 2)
+    )
+    with connect(server) as connection:
+        while connection.send_within(1.0, *itertools.islice(calls, 5000)):
+            assert next(calls, b""), "the server answers without end"
+
+
+def keepalive(**more: Any) -> Iterator[Serving]:
+    settings = {"grpc_keepalive_time": 50, "grpc_keepalive_timeout": 100, **more}
+    with serving(FakeGateway(news("m"), settings=settings)) as running:
+        yield running
+
+
+@pytest.mark.row("--grpc-keepalive-time", "--grpc-keepalive-timeout")
+def test_a_client_that_is_not_there_is_asked_and_then_left() -> None:
+    for server in keepalive(grpc_keepalive_permit_without_calls=True):
+        with connect(server) as connection:
+            connection.send(h2.headers(1, STREAM))
+
+            connection.read_until(b"keepalive_timeout")
+
+            assert h2.PING in connection.kinds()
+            assert h2.GOAWAY in connection.kinds()
+
+
+@pytest.mark.row("--grpc-keepalive-permit-without-calls")
+def test_a_client_that_asks_nothing_is_not_asked_either() -> None:
+    for server in keepalive():
+        with connect(server) as connection:
+            connection.read_for(0.5)
+
+            assert h2.PING not in connection.kinds()
+            connection.send(h2.headers(1, LIVE), h2.data(1, b"", flags=h2.END_STREAM))
+            assert status(0) in connection.read_until(status(0))

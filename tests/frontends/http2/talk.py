@@ -1,0 +1,141 @@
+"""A connection without a socket: what a client sends goes in, frames come out."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import hpack
+
+from tests.support import raw_http2 as h2
+from zmqtriton_frontends.http2 import frames
+from zmqtriton_frontends.http2.budget import PingRules
+from zmqtriton_frontends.http2.connection import Connection, Rules
+from zmqtriton_frontends.http2.header_blocks import Headers
+from zmqtriton_frontends.http2.stream import Stream
+
+REQUEST = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":path", "/a.B/C"),
+    ("content-type", "application/grpc"),
+]
+
+
+class Frame(NamedTuple):
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+
+class Heard(Stream):
+    """Keeps what happened to it."""
+
+    __slots__ = ("data", "events", "headers", "place")
+
+    def __init__(self, connection: Connection, number: int, headers: Headers) -> None:
+        super().__init__(connection, number)
+        self.headers = headers
+        self.events: list[str] = []
+        self.data = b""
+        #: Where it wants its data.
+        self.place = memoryview(b"")
+
+    def on_begin(self) -> None:
+        self.events.append("begin")
+
+    def on_data(self, data: memoryview) -> None:
+        self.data += data
+
+    def room(self) -> memoryview:
+        return self.place
+
+    def on_filled(self, size: int) -> None:
+        self.place = self.place[size:]
+
+    def on_end(self) -> None:
+        self.events.append("end")
+
+    def on_reset(self) -> None:
+        self.events.append("reset")
+
+    def on_sent(self) -> None:
+        self.events.append("sent")
+
+
+class Talk:
+    """Both sides; introduced unless the test does that itself."""
+
+    def __init__(
+        self,
+        first: bytes = h2.PREFACE + h2.settings({}),
+        most_streams: int = 100,
+        pings: PingRules = PingRules(),  # noqa: B008 - cannot change
+    ) -> None:
+        self.now = 1000.0
+        self.wakes = 0
+        self.streams: dict[int, Heard] = {}
+        rules = Rules(most_streams, pings)
+        self.connection = Connection(
+            lambda headers: headers, self._begin, self._wake, rules, lambda: self.now
+        )
+        self.encoder = hpack.Encoder()
+        if first:
+            self.send(first)
+            self.frames()
+
+    def _begin(self, connection: Connection, number: int, headers: Headers) -> Stream:
+        self.streams[number] = stream = Heard(connection, number, headers)
+        return stream
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def send(self, *data: bytes) -> None:
+        self.connection.receive(memoryview(b"".join(data)))
+
+    def open(self, number: int, *, flags: int = h2.END_HEADERS, **more: str) -> Heard:
+        """A stream that the client has begun."""
+        self.send(h2.frame(h2.HEADERS, flags, number, self.block(**more)))
+        return self.streams[number]
+
+    def block(self, **more: str) -> bytes:
+        return bytes(self.encoder.encode([*REQUEST, *more.items()]))
+
+    def frames(self) -> list[Frame]:
+        """What the server has sent since the last call."""
+        data = b"".join(bytes(piece) for piece in self.connection.take_output())
+        found, position = [], 0
+        while position < len(data):
+            size = int.from_bytes(data[position : position + 3], "big")
+            kind, flags, number = struct.unpack(">BBI", data[position + 3 : position + 9])
+            found.append(Frame(kind, flags, number, data[position + 9 : position + 9 + size]))
+            position += 9 + size
+        assert position == len(data)
+        return found
+
+    def frames_to_the_end(self) -> list[Frame]:
+        """The same, as often as there is more."""
+        found = self.frames()
+        while True:
+            self.connection.go_on()
+            more = self.frames()
+            if not more:
+                return found
+            found += more
+
+    def goaway(self) -> tuple[int, bytes] | None:
+        """Code and text of the one that ended the connection."""
+        for kind, _, _, payload in self.frames():
+            if kind == frames.GOAWAY:
+                return int.from_bytes(payload[4:8], "big"), payload[8:]
+        return None
+
+
+def data_of(found: list[Frame], number: int) -> bytes:
+    return b"".join(f.payload for f in found if (f.kind, f.stream) == (frames.DATA, number))
+
+
+def kinds(found: list[Frame]) -> list[Any]:
+    return [(frame.kind, frame.stream) for frame in found]

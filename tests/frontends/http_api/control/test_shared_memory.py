@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.fakes import Client, FakeGateway
+from zmqtriton_floor.errors import NotFound
+from zmqtriton_floor.wire import Region
+
+SYSTEM = "/v2/systemsharedmemory"
+
+
+@pytest.fixture
+def gateway() -> FakeGateway:
+    return FakeGateway()
+
+
+def register(gateway: FakeGateway, body: Any) -> Any:
+    data = json.dumps(body).encode()
+    return Client(gateway).ask("POST", f"{SYSTEM}/region/r/register", data)
+
+
+def test_a_region_is_registered_by_the_supervisor(gateway: FakeGateway) -> None:
+    result = register(gateway, {"key": "/k", "byte_size": 64})
+
+    assert (200, b"") == (result.status_code, result.content)
+    named = {"kind": "system", "name": "r", "key": "/k", "offset": 0, "byte_size": 64}
+    assert [("regions.register", named)] == gateway.calls
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({}, "Shared memory register request has no 'key' field"),
+        ([], "Shared memory register request has no 'key' field"),
+        ({"key": "k"}, "Shared memory register request has no 'byte_size' field"),
+        ({"key": 1, "byte_size": 1}, "attempt to access JSON non-string as string"),
+        *(
+            (body, "attempt to access JSON non-unsigned-integer as unsigned-integer")
+            for body in (
+                {"key": "k", "byte_size": -1},
+                {"key": "k", "byte_size": "12"},
+                {"key": "k", "byte_size": 1.5},
+                {"key": "k", "byte_size": 2**64},
+                {"key": "k", "byte_size": 1, "offset": True},
+            )
+        ),
+    ],
+)
+def test_what_is_missing_or_no_number_is_said(gateway: FakeGateway, body: Any, text: str) -> None:
+    result = register(gateway, body)
+
+    assert (400, text) == (result.status_code, result.json["error"])
+    assert [] == gateway.calls
+
+
+def test_the_status_is_the_supervisors(gateway: FakeGateway) -> None:
+    gateway.answer = [{"name": "r", "key": "/k", "offset": 0, "byte_size": 64}]
+    client = Client(gateway)
+
+    assert gateway.answer == client.ask("GET", f"{SYSTEM}/status").json
+    assert gateway.answer == client.ask("GET", f"{SYSTEM}/region/r/status").json
+    assert [
+        ("regions.status", {"kind": "system", "name": ""}),
+        ("regions.status", {"kind": "system", "name": "r"}),
+    ] == gateway.calls
+
+
+def test_regions_are_unregistered_one_by_one_or_all(gateway: FakeGateway) -> None:
+    client = Client(gateway)
+
+    client.ask("POST", f"{SYSTEM}/region/r/unregister")
+    client.ask("POST", f"{SYSTEM}/unregister")
+
+    assert [
+        ("regions.unregister", {"kind": "system", "name": "r"}),
+        ("regions.unregister", {"kind": "system", "name": ""}),
+    ] == gateway.calls
+
+
+def test_cuda_regions_are_the_supervisors_to_refuse(gateway: FakeGateway) -> None:
+    gateway.answer = NotFound("Unable to find cuda shared memory region: 'r'")
+
+    result = Client(gateway).ask("GET", "/v2/cudasharedmemory/region/r/status")
+
+    assert (404, gateway.answer.text) == (result.status_code, result.json["error"])
+    assert [("regions.status", {"kind": "cuda", "name": "r"})] == gateway.calls
+
+
+@pytest.fixture
+def memory(gateway: FakeGateway) -> Iterator[int]:
+    descriptor = os.memfd_create("client")
+    os.pwrite(descriptor, b"\0\0\x80\x3f\0\0\0\x40" + b"\0" * 8, 0)  # 1.0 and 2.0
+    gateway.catalogue.regions.add(Region(1, "r", 0, 16), os.dup(descriptor))
+    yield descriptor
+    gateway.catalogue.regions.close()
+    os.close(descriptor)
+
+
+def infer(gateway: FakeGateway, parameters: Any, outputs: Any = None) -> Any:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [2], "parameters": parameters}
+    document = {"inputs": [tensor], **({} if outputs is None else {"outputs": outputs})}
+    return Client(gateway).ask("POST", "/v2/models/identity/infer", json.dumps(document).encode())
+
+
+def test_tensors_travel_through_shared_memory(gateway: FakeGateway, memory: int) -> None:
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    behind = {**region, "shared_memory_offset": 8}
+
+    result = infer(gateway, region, [{"name": "OUTPUT0", "parameters": behind}])
+
+    assert [{"name": "OUTPUT0", "datatype": "FP32", "shape": [2]}] == result.json["outputs"]
+    assert os.pread(memory, 8, 0) == os.pread(memory, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"shared_memory_byte_size": 4}, "input byte size mismatch"),
+        ({"shared_memory_byte_size": 17}, "Invalid offset + byte size"),
+        ({"shared_memory_offset": 2**64 - 32}, "Invalid offset for shared memory region: 'r'"),
+        ({"shared_memory_offset": -1}, "non-unsigned-integer"),
+        ({"shared_memory_byte_size": "8"}, "non-unsigned-integer"),
+        ({"binary_data_size": 8}, "But set 'binary_data_size' 'shared_memory_region'"),
+    ],
+)
+def test_what_does_not_lie_in_the_region_is_refused(
+    gateway: FakeGateway, memory: int, changes: Any, text: str
+) -> None:
+    result = infer(gateway, {"shared_memory_region": "r", "shared_memory_byte_size": 8, **changes})
+
+    assert result.status_code == 400
+    assert text in result.json["error"]
+
+
+def test_an_output_has_one_form(gateway: FakeGateway, memory: int) -> None:
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    both = {**region, "classification": 2}
+
+    result = infer(gateway, region, [{"name": "OUTPUT0", "parameters": both}])
+
+    text = "Output can't set both 'shared_memory_region' and 'classification'"
+    assert (400, text) == (result.status_code, result.json["error"])
+
+
+def test_an_output_that_does_not_fit_is_an_error(gateway: FakeGateway, memory: int) -> None:
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    small = {**region, "shared_memory_byte_size": 4}
+
+    result = infer(gateway, region, [{"name": "OUTPUT0", "parameters": small}])
+
+    assert result.status_code == 500
+    assert "(4 bytes) should be at least 8 bytes to hold the results" in result.json["error"]

@@ -1,0 +1,189 @@
+"""One real frontend process between a supervisor and a broker that the test plays.
+
+    with FakeServer(tmp_path, "zmqtriton_frontends.http_api") as server:
+        server.open()
+        requests.get(f"http://127.0.0.1:{server.port}/v2")
+
+A thread reads the process's lifelines and the broker's socket; what it has seen stands in lists.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.frontends.http_api.fakes import MODELS, SETTINGS
+from tests.support.routers import FakeRouter
+from tests.support.waiting import eventually
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+
+#: What the broker counts of no model's.
+COUNTS = {"malformed": 3, "received_bytes": 700, "sent_bytes": 800, "leases": 4}
+COUNTS.update(unanswered=5, refused=6)
+
+
+ROOT = Path(__file__).resolve().parents[3]
+_TOKEN = bytes(16)
+
+
+def echo(body: RequestBody) -> ResponseBody | None:
+    return ResponseBody(
+        {}, [Tensor(t.name.replace("IN", "OUT"), t.datatype, t.shape, t.data) for t in body.inputs]
+    )
+
+
+def hold(body: RequestBody) -> ResponseBody | None:
+    """No answer, for as long as the test likes."""
+    return None
+
+
+class FakeServer:
+    def __init__(self, directory: Path, module: str, **settings: Any) -> None:
+        self._directory = str(directory)
+        self._module = module
+        self.settings = {**SETTINGS, **settings}
+        self.reply: Callable[[RequestBody], ResponseBody | None] = echo
+        self.statistics: list[dict[str, Any]] = []
+        #: (the peer's identity, the request), in the order of arrival; and ids that were cancelled.
+        self.requests: list[tuple[bytes, wire.Request]] = []
+        self.cancelled: list[int] = []
+        self.listening: list[wire.Listening] = []
+        #: Pids that gunicorn forked.
+        self.branches: list[int] = []
+        self._lifelines: list[Lifeline] = []
+        self._lock = threading.Lock()
+        self._ends = threading.Event()
+
+    def __enter__(self) -> FakeServer:
+        address = endpoints.requests_address(self._directory, 1)
+        self._router = FakeRouter(address)
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        self.port: int = listener.getsockname()[1]
+        ours, theirs = pair()
+        descriptors = (theirs.fileno(), listener.fileno())
+        argv = [sys.executable, "-m", self._module]
+        argv += ["--lifeline", str(descriptors[0]), "--socket", str(descriptors[1])]
+        path = os.pathsep.join(str(ROOT / part) for part in (".", "stub", "frontends"))
+        self.process = subprocess.Popen(
+            argv, pass_fds=descriptors, env={**os.environ, "PYTHONPATH": path}
+        )
+        theirs.close()
+        listener.close()
+        self._arbiter = Lifeline(ours)
+        self._lifelines.append(self._arbiter)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._ends.set()
+        self._thread.join()
+        for lifeline in self._lifelines:
+            lifeline.close()
+        self._router.close()
+
+    # ------------------------------------------------------- what a test does
+
+    def open(self, role: str = "http-arbiter") -> None:
+        """Introduces the process, lets it accept connections, and waits until it does."""
+        with self._lock:
+            self._introduce(self._arbiter, 1, role)
+        eventually(lambda: self.listening, 20.0, "Listening")
+
+    def stop(self, within_ms: int = 30_000) -> None:
+        """As the supervisor does: all are told, and gunicorn's arbiter gets SIGTERM too."""
+        self.send_stop(within_ms)
+        self.process.send_signal(signal.SIGTERM)
+
+    def send_stop(self, within_ms: int = 30_000) -> None:
+        with self._lock:
+            for lifeline in self._lifelines:
+                lifeline.send(wire.Stop(within_ms))
+
+    def leave(self) -> None:
+        """As if the supervisor were dead."""
+        with self._lock:
+            self._arbiter.close()
+            self._lifelines.remove(self._arbiter)
+
+    def answer(self, number: int, body: ResponseBody) -> None:
+        """The answer to a request that was held."""
+        identity, request = self.requests[number]
+        with self._lock:
+            self._reply(identity, wire.Reply(request.id, 0, "", wire.FINAL), body)
+
+    # ----------------------------------------------------- what the thread does
+
+    def _introduce(self, lifeline: Lifeline, serial: int, role: str) -> None:
+        lifeline.send(
+            wire.Birth(serial, _TOKEN, role, self._directory, 1, json.dumps(self.settings))
+        )
+        if role != "http-arbiter":
+            for message in MODELS:
+                lifeline.send(message)
+        lifeline.send(wire.Open())
+
+    def _run(self) -> None:
+        while not self._ends.is_set():
+            poller = select.poll()
+            poller.register(self._router, select.POLLIN)
+            with self._lock:
+                for lifeline in self._lifelines:
+                    if not lifeline.ended:
+                        poller.register(lifeline.fileno(), select.POLLIN)
+            poller.poll(20)
+            with self._lock:
+                for lifeline in tuple(self._lifelines):
+                    for message, descriptors in lifeline.receive():
+                        self._hear(lifeline, message, descriptors)
+                while self._router.poll(0):
+                    identity, header, *bodies = self._router.receive()
+                    self._take(identity, wire.decode(header), bodies)
+
+    def _hear(self, lifeline: Lifeline, message: Any, descriptors: list[int]) -> None:
+        if isinstance(message, wire.Branch):
+            own = Lifeline(socket.socket(fileno=descriptors[0]))
+            self._lifelines.append(own)
+            self._introduce(own, len(self._lifelines), "http")
+            self.branches.append(message.pid)
+        elif isinstance(message, wire.Listening):
+            self.listening.append(message)
+        elif isinstance(message, wire.Call):
+            result = {"status": '{"processes": [], "malformed": 2}'}.get(message.verb, "[]")
+            lifeline.send(wire.Answer(message.id, 0, "", result))
+
+    def _take(self, identity: bytes, message: Any, bodies: list[bytes]) -> None:
+        if isinstance(message, wire.Hello):
+            self._router.send([identity, wire.encode(wire.Welcome(1))])
+        elif isinstance(message, wire.AskStatistics):
+            document = {"model_stats": self.statistics, "zmqtriton": COUNTS}
+            found = json.dumps(document)
+            answer = wire.Statistics(message.id, 0, "", found)
+            self._router.send([identity, wire.encode(answer)])
+        elif isinstance(message, wire.Cancel):
+            self.cancelled += message.ids
+        elif isinstance(message, wire.Infer):
+            for request, body in zip(message.requests, bodies, strict=True):
+                self.requests.append((identity, request))
+                reply = self.reply(wire.decode_request(body))
+                if reply is not None:
+                    self._reply(identity, wire.Reply(request.id, 0, "", wire.FINAL), reply)
+
+    def _reply(self, identity: bytes, row: wire.Reply, body: ResponseBody) -> None:
+        header = wire.encode(wire.Replies([row]))
+        self._router.send([identity, header, wire.encode_body(body)])

@@ -1,0 +1,164 @@
+"""A gateway without a server behind it, for tests inside this process: a real catalogue, and
+answers that the test makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from falcon.testing import ASGIConductor, Result
+
+from tests.support.streams import FakeStreams
+from zmqtriton_floor.errors import ZmqTritonError
+from zmqtriton_floor.wire import News, ResponseBody, Tensor, encode_body
+from zmqtriton_frontends.gateway.broker_connection import Reply
+from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.inference.admission import CheckedRequest
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.trace_sampling import Traces
+
+SETTINGS: dict[str, Any] = {
+    "id": "triton",
+    "server_version": "0.1.0",
+    "server_extensions": ["binary_tensor_data", "statistics"],
+    "log_format": "default",
+    "log_verbose": 0,
+    "exit_timeout_secs": 30,
+    "strict_readiness": True,
+    "http_workers": 1,
+    "reuse_http_port": False,
+    "http_max_input_size": 64 << 20,
+    "http_restricted_api": [],
+    "http_allowed_origin": [],
+    "http_use_ssl": False,
+    "http_header_forward_pattern": "",
+    "metrics_config": [],
+    "allow_web_page": True,
+}
+
+Answer = Callable[[CheckedRequest], ResponseBody]
+
+
+def tensor_config(name: str, datatype: str, dims: list[int], **more: Any) -> dict[str, Any]:
+    return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
+
+
+def news(name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any) -> News:
+    """A model that is ready, by default with one input and one output of any length."""
+    whole = {
+        "name": name,
+        "backend": "python",
+        "max_batch_size": 0,
+        "input": [tensor_config("INPUT0", datatype, [-1])],
+        "output": [tensor_config("OUTPUT0", datatype, [-1])],
+        **config,
+    }
+    return News(version, name, version, "READY", "", 1, json.dumps(whole), b"")
+
+
+MODELS = (
+    news(),
+    news("strings", "STRING"),
+    news("booleans", "BOOL"),
+    news("integers", "INT32"),
+    news("unsigned", "UINT64"),
+    news("halves", "FP16"),
+    news("brains", "BF16"),
+    news("decoupled", model_transaction_policy={"decoupled": True}),
+    news(
+        "batching",
+        max_batch_size=8,
+        input=[tensor_config("INPUT0", "FP32", [2]), tensor_config("INPUT1", "FP32", [2])],
+    ),
+    news("rows", max_batch_size=8, input=[tensor_config("INPUT0", "FP32", [3, -1])]),
+)
+
+
+def echo(request: CheckedRequest) -> ResponseBody:
+    """Each INPUTn comes back as OUTPUTn, if the client wants it."""
+    outputs = [
+        Tensor(name.replace("INPUT", "OUTPUT"), datatype, shape, bytes(data))
+        for name, datatype, shape, data in request.body.inputs
+    ]
+    wanted = request.body.outputs
+    return ResponseBody({}, [t for t in outputs if not wanted or t.name in wanted])
+
+
+class FakeGateway:
+    """Records what it is asked."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = {**SETTINGS, **settings}
+        self.serial = 7
+        self.catalogue = Catalogue()
+        self.traces = Traces()
+        self.is_stopping = self.is_ending = False
+        for message in MODELS:
+            self.catalogue.update(message)
+        self.reply: Answer = echo
+        self.requests: list[CheckedRequest] = []
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.answer: Any = None
+        self.asked: list[tuple[str, int]] = []
+        self.model_stats: list[dict[str, Any]] = []
+        self.feeds = FakeStreams()
+        #: Of those that were begun, what waits for a response, while they are held.
+        self.is_holding = False
+        self.held: dict[int, Reply] = {}
+
+    def stream(self, request: CheckedRequest) -> Any:
+        self.requests.append(request)
+        return self.feeds.follow(request)
+
+    async def infer(self, request: CheckedRequest) -> ResponseBody:
+        self.requests.append(request)
+        with self.catalogue.regions.claim(request.places) as claim:
+            return claim.store(self.reply(request))
+
+    def begin(self, request: CheckedRequest, reply: Reply) -> int:
+        self.requests.append(request)
+        number = len(self.requests)
+        self.held[number] = reply
+        if not self.is_holding:
+            asyncio.get_running_loop().call_soon(self.let_go, number)
+        return number
+
+    def let_go(self, number: int) -> None:
+        reply = self.held.pop(number)
+        try:
+            reply.set_result(encode_body(self.reply(self.requests[number - 1])))
+        except ZmqTritonError as error:
+            reply.set_exception(error)
+
+    def cancel(self, number: int) -> None:
+        self.held.pop(number, None)
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
+        self.calls.append((verb, arguments))
+        if isinstance(self.answer, ZmqTritonError):
+            raise self.answer
+        return self.answer
+
+    async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
+        self.asked.append((model, version))
+        return {"model_stats": self.model_stats}
+
+
+class Client:
+    """Asks the application in this process; each request has a loop of its own, closed after it."""
+
+    def __init__(self, gateway: FakeGateway) -> None:
+        self._app = app.build(gateway)  # type: ignore[arg-type]
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Result:
+        async def simulate() -> Result:
+            async with ASGIConductor(self._app) as conductor:
+                result = await conductor.simulate_request(method, path, body=body, headers=headers)
+            return result
+
+        return asyncio.run(simulate())

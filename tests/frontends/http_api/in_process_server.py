@@ -1,0 +1,50 @@
+"""The whole HTTP side in this process, on real connections; behind its gateway is nobody.
+
+play(scenario, http_restricted_api=[...])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from tests.frontends.http_api.connection_harness import Party
+from tests.frontends.http_api.fakes import FakeGateway
+from zmqtriton_frontends.http_api import app
+
+
+class House:
+    """One server, and how many of its requests went to gunicorn."""
+
+    def __init__(self, *, has_shortcut: bool = True, **settings: Any) -> None:
+        gateway: Any = FakeGateway(**settings)
+        self.gateway: FakeGateway = gateway
+        self.long_ways = 0
+        self._falcon: Any = app.build(gateway)
+        self.party = Party(app.shortcut(gateway) if has_shortcut else None)
+        self.party.application = self._ask_falcon  # type: ignore[method-assign]
+
+    async def _ask_falcon(self, scope: Any, receive: Any, send: Any) -> None:
+        self.long_ways += 1
+        await self._falcon(scope, receive, send)
+
+
+Scenario = Callable[[House], Awaitable[None]]
+
+
+def play(scenario: Scenario, **settings: Any) -> None:
+    """The settings are those of House too."""
+
+    async def all_of_it() -> None:
+        house = House(**settings)
+        async with house.party.serve():
+            await asyncio.wait_for(scenario(house), 20)
+
+    uvloop.install()
+    try:
+        asyncio.run(all_of_it())
+    finally:
+        asyncio.set_event_loop_policy(None)

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontends.http_api.fakes import tensor_config
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.signature import Signature
+from zmqtriton_floor.wire import RequestBody, Tensor
+from zmqtriton_frontends.http_api.inference.generate_request import read
+
+FP32, INT32, STRING = (BY_NAME[name].number for name in ("FP32", "INT32", "BYTES"))
+
+
+def inputs(*configs: dict[str, Any], max_batch_size: int = 0) -> Any:
+    config = {"name": "m", "max_batch_size": max_batch_size, "input": list(configs)}
+    return Signature(config).inputs
+
+
+TEXT = inputs(tensor_config("text_input", "STRING", [1]), tensor_config("N", "INT32", [1]))
+
+
+def refusal(document: Any, wanted: Any = TEXT) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        read(document, wanted)
+    return caught.value.text
+
+
+def shape(value: Any, dims: list[int], max_batch_size: int = 0) -> list[int]:
+    wanted = inputs(tensor_config("X", "FP32", dims), max_batch_size=max_batch_size)
+    return read({"X": value}, wanted).inputs[0].shape
+
+
+@pytest.mark.row("C60")
+def test_keys_that_name_inputs_are_tensors_and_others_parameters() -> None:
+    body = read(
+        {"id": "7", "text_input": "hi", "stream": True, "parameters": {"N": 3, "t": 0.5}}, TEXT
+    )
+
+    assert body == RequestBody(
+        "7",
+        {"id": "7", "stream": True, "t": 0.5},
+        [],
+        [
+            Tensor("text_input", STRING, [1], b"\x02\0\0\0hi"),
+            Tensor("N", INT32, [1], b"\x03\0\0\0"),
+        ],
+    )
+
+
+def test_names_that_mean_something_to_infer_are_plain_parameters_here() -> None:
+    body = read({"priority": 3, "timeout": "soon", "sequence_id": 5}, TEXT)
+
+    assert body.parameters == {"priority": 3, "timeout": "soon", "sequence_id": 5}
+
+
+@pytest.mark.parametrize(
+    ("value", "dims", "expected"),
+    [
+        (1.5, [1], [1]),
+        ([1.5], [1], [1]),
+        ([1, 2, 3, 4], [-1], [4]),
+        (1, [-1], [1]),
+        ([1, 2, 3, 4, 5, 6], [2, 3], [2, 3]),
+        ([1, 2, 3, 4, 5, 6], [-1, 3], [2, 3]),
+        ([1, 2, 3, 4, 5, 6], [3, -1], [3, 2]),
+        ([1, 2, 3, 4, 5, 6], [-1, 3, -1], [1, 3, 2]),
+        ([1, 2, 3, 4], [-1, -1], [1, 4]),
+    ],
+)
+@pytest.mark.row("C61")
+def test_the_innermost_dimension_of_any_length_takes_what_is_left(
+    value: Any, dims: list[int], expected: list[int]
+) -> None:
+    assert expected == shape(value, dims)
+
+
+def test_a_batch_has_one_row_unless_all_other_dimensions_are_fixed() -> None:
+    assert [1, 4] == shape([1, 2, 3, 4], [-1], max_batch_size=8)
+    assert [2, 2] == shape([1, 2, 3, 4], [2], max_batch_size=8)
+
+
+@pytest.mark.parametrize(("value", "dims"), [([1, 2], [1]), ([1, 2, 3], [2]), ([1, 2], [-1, 3])])
+@pytest.mark.row("C61")
+def test_a_number_of_elements_that_fits_no_shape_is_refused(value: Any, dims: list[int]) -> None:
+    text = refusal({"X": value}, inputs(tensor_config("X", "FP32", dims)))
+
+    assert text == "The schema can not convert input 'X' to tensor with proper shape"
+
+
+@pytest.mark.row("C61")
+def test_an_empty_array_is_a_dimension_of_nothing() -> None:
+    wanted = inputs(tensor_config("X", "FP32", [-1]))
+
+    assert read({"X": []}, wanted).inputs == [Tensor("X", FP32, [0], b"")]
+
+
+def test_numbers_become_bytes_of_the_inputs_datatype() -> None:
+    wanted = inputs(tensor_config("X", "FP32", [-1]))
+
+    (tensor,) = read({"X": [1, 2.5]}, wanted).inputs
+
+    assert np.frombuffer(tensor.data, np.float32).tolist() == [1.0, 2.5]
+
+
+@pytest.mark.row("C60")
+def test_an_input_called_parameters_makes_the_key_ambiguous() -> None:
+    wanted = inputs(tensor_config("parameters", "STRING", [1]))
+
+    assert refusal({"parameters": "x"}, wanted) == (
+        "Keyword 'parameters' for nested schema also given as input tensor name"
+    )
+
+
+def test_nested_parameters_are_an_object() -> None:
+    assert refusal({"parameters": 1}) == (
+        "Expected JSON object for keyword: 'parameters': attempt to access JSON non-object as "
+        "object"
+    )
+
+
+@pytest.mark.parametrize("value", [None, [1], {"a": 1}])
+def test_a_parameter_is_no_structure(value: Any) -> None:
+    text = "parameter 'k' has invalid type. It should be either 'int', 'bool', or 'string'."
+
+    assert refusal({"k": value}) == text
+    assert refusal({"parameters": {"k": value}}) == f"Converting keyword: 'parameters': {text}"
+
+
+def test_parameters_nest_once() -> None:
+    assert "parameter 'parameters' has invalid type" in refusal({"parameters": {"parameters": {}}})
+
+
+def test_what_is_no_object_is_refused() -> None:
+    assert refusal([1]) == "attempt to get members for non-object"
+
+
+def test_an_id_is_a_string_of_bounded_length() -> None:
+    assert refusal({"id": 7}) == (
+        "Unable to parse 'id': attempt to access JSON non-string as string"
+    )
+    assert "longer than 1024 characters" in refusal({"id": "x" * 1025})
+
+
+def test_parameters_are_bounded_in_number() -> None:
+    assert "more than 1024 parameters" in refusal({str(n): n for n in range(1025)})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "part"),
+    [
+        ("N", "three", "non-signed-integer"),
+        ("N", 1.5, "non-signed-integer"),
+        ("N", 2**40, "out of range"),
+        ("text_input", 5, "non-string"),
+        ("text_input", None, "non-string"),
+    ],
+)
+def test_a_value_of_another_type_than_the_inputs_is_refused(
+    key: str, value: Any, part: str
+) -> None:
+    assert part in refusal({key: value})

@@ -1,0 +1,417 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from falcon.testing import Result
+
+from tests.frontends.http_api.fakes import Client, FakeGateway
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import Cancelled, InternalError, Unavailable, UnknownError
+from zmqtriton_floor.wire import RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+
+FP32 = BY_NAME["FP32"].number
+TWO = np.array([1.5, 2.5], np.float32).tobytes()
+LENGTH = "Inference-Header-Content-Length"
+
+
+def described(**changes: Any) -> dict[str, Any]:
+    entry = {"name": "INPUT0", "datatype": "FP32", "shape": [2], "data": [1.5, 2.5], **changes}
+    return {key: value for key, value in entry.items() if value is not ...}
+
+
+def document(*inputs: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"inputs": list(inputs or [described()]), **fields}
+
+
+def infer(
+    gateway: FakeGateway,
+    body: Any,
+    model: str = "identity",
+    headers: dict[str, str] | None = None,
+) -> Result:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Client(gateway).ask("POST", f"/v2/models/{model}/infer", data, headers)
+
+
+def infer_binary(
+    gateway: FakeGateway, body: dict[str, Any], tail: bytes, model: str = "identity"
+) -> Result:
+    text = json.dumps(body).encode()
+    return infer(gateway, text + tail, model, {LENGTH: str(len(text))})
+
+
+@pytest.mark.row("C20", "C25")
+def test_json_becomes_a_request_and_the_response_becomes_json() -> None:
+    gateway = FakeGateway()
+
+    result = infer(gateway, document(id="a", parameters={"k": "v"}))
+
+    assert gateway.requests[0].body == RequestBody(
+        "a", {"k": "v"}, [], [Tensor("INPUT0", FP32, [2], TWO)]
+    )
+    assert result.content == (
+        b'{"id":"a","model_name":"identity","model_version":"1","outputs":'
+        b'[{"name":"OUTPUT0","datatype":"FP32","shape":[2],"data":[1.5,2.5]}]}'
+    )
+    assert result.headers["content-type"] == "application/json"
+    assert LENGTH not in result.headers
+
+
+@pytest.mark.row("C25")
+def test_parameters_of_the_response_stand_before_its_outputs() -> None:
+    gateway = FakeGateway()
+    gateway.reply = lambda request: ResponseBody({"n": 1}, [])
+
+    result = infer(gateway, document())
+
+    assert result.content == (
+        b'{"model_name":"identity","model_version":"1","parameters":{"n":1},"outputs":[]}'
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "application/x-www-form-urlencoded", "nonsense", ""]
+)
+@pytest.mark.row("C35")
+def test_the_content_type_of_a_request_means_nothing(kind: str) -> None:
+    assert infer(FakeGateway(), document(), headers={"Content-Type": kind}).status_code == 200
+
+
+@pytest.mark.row("C28")
+def test_options_reach_the_scheduler_and_not_the_model() -> None:
+    gateway = FakeGateway()
+    parameters = {
+        "sequence_id": 7,
+        "sequence_start": True,
+        "sequence_end": True,
+        "priority": 3,
+        "timeout": 1000,
+        "binary_data_output": False,
+        "own": 1.5,
+    }
+
+    infer(gateway, document(parameters=parameters))
+
+    request = gateway.requests[0]
+    assert request.options == Options(flags=3, priority=3, timeout_us=1000, correlation=7)
+    assert request.body.parameters == {"own": 1.5}
+
+
+@pytest.mark.row("C28")
+def test_a_sequence_id_may_be_a_string() -> None:
+    gateway = FakeGateway()
+
+    infer(gateway, document(parameters={"sequence_id": "abc"}))
+
+    assert gateway.requests[0].options.correlation == "abc"
+
+
+# -------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        [2**31, 2**31],
+        [16, 2**60 + 2],
+        [4, 2**60 + 2],
+        [-1],
+        [2, -5],
+        [0, 2**62],
+        [1.5],
+        ["1"],
+        [True],
+        None,
+        "2",
+        {},
+        [],
+        [1] * 10_000,
+        [1] * 33,
+        [2**63],
+        [2**64],
+        [3],
+        [0],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("form", ["json", "binary"])
+def test_a_shape_that_is_none_or_not_the_datas_is_refused(shape: Any, form: str) -> None:
+    gateway = FakeGateway()
+
+    if form == "json":
+        result = infer(gateway, document(described(shape=shape)))
+    else:
+        entry = described(shape=shape, data=..., parameters={"binary_data_size": 8})
+        result = infer_binary(gateway, document(entry), TWO)
+
+    assert result.status_code == 400, result.text
+    assert gateway.requests == []
+    assert len(result.content) < 4096
+
+
+def test_a_number_without_end_in_a_shape_is_refused() -> None:
+    text = json.dumps(document()).replace("[2]", "[1e400]").encode()
+
+    assert infer(FakeGateway(), text).status_code == 400
+
+
+def test_an_empty_tensor_is_legal_where_the_model_allows_it() -> None:
+    result = infer(FakeGateway(), document(described(shape=[0], data=[])))
+
+    assert result.json["outputs"][0] == {
+        "name": "OUTPUT0",
+        "datatype": "FP32",
+        "shape": [0],
+        "data": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ([], "Unable to parse 'inputs': attempt to access non-existing object member 'inputs'"),
+        ("a", "Unable to parse 'inputs': attempt to access non-existing object member"),
+        ({}, "Unable to parse 'inputs': attempt to access non-existing object member"),
+        ({"inputs": {}}, "Unable to parse 'inputs': attempt to access JSON non-array as array"),
+        ({"inputs": [1]}, "Input must set only one of the following fields: 'data'"),
+        (document(described(name=...)), "Unable to parse 'name': attempt to access non-existing"),
+        (document(described(name=1)), "Unable to parse 'name': attempt to access JSON non-string"),
+        (document(described(name="x" * 1025)), "Unable to parse 'name': longer than 1024"),
+        (document(described(datatype=1)), "Unable to parse 'datatype': attempt to access JSON"),
+        (document(described(datatype=...)), "Unable to parse 'datatype': attempt to access non-"),
+        (document(described(datatype="FP8")), "invalid datatype for input INPUT0"),
+        (document(described(shape=...)), "Unable to parse 'shape': attempt to access non-exis"),
+        (document(id=3), "Unable to parse 'id': attempt to access JSON non-string as string"),
+        (document(id="x" * 1025), "request id cannot be longer than 1024 characters"),
+        (document(outputs={}), "Unable to parse 'outputs': attempt to access JSON non-array"),
+        (document(outputs=[{}]), "Unable to parse 'name': attempt to access non-existing"),
+        (document(outputs=[{"name": "O"}] * 1_000_000), "a request cannot have more than 1024"),
+        (document(*[described()] * 1025), "a request cannot have more than 1024 inputs and out"),
+        (document(parameters=[]), "failed to get request params.: attempt to get members for"),
+        (document(parameters={str(i): 1 for i in range(100_000)}), "a request cannot have more "),
+        (
+            document(described(), described()),
+            "[request id: <id_unknown>] input 'INPUT0' already exists in request",
+        ),
+        (
+            document(described(data=...)),
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in "
+            "'parameters', 'shared_memory_region' in 'parameters'. But no field is set",
+        ),
+        (
+            document(described(parameters={"binary_data_size": 8})),
+            "Input must set only one of the following fields: 'data', 'binary_data_size' in "
+            "'parameters', 'shared_memory_region' in 'parameters'. But set 'data' "
+            "'binary_data_size'",
+        ),
+        (
+            document(outputs=[{"name": "OUTPUT0", "parameters": {"binary_data": 1}}]),
+            "Unable to parse 'binary_data': attempt to access JSON non-boolean as boolean",
+        ),
+        (
+            document(outputs=[{"name": "X"}], id="r"),
+            "[request id: r] unexpected inference output 'X' for model 'identity'",
+        ),
+    ],
+    ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
+)
+@pytest.mark.row("C20", "C21")
+def test_a_malformed_request_is_refused_with_tritons_text(body: Any, said: str) -> None:
+    gateway = FakeGateway()
+
+    result = infer(gateway, body)
+
+    assert result.status_code == 400
+    assert result.json["error"].startswith(said)
+    assert gateway.requests == []
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"sequence_id": -1}, "Unable to parse 'sequence_id'"),
+        ({"sequence_id": 1.5}, "Unable to parse 'sequence_id'"),
+        ({"sequence_id": True}, "Unable to parse 'sequence_id'"),
+        ({"sequence_id": 2**64}, "Unable to parse 'sequence_id'"),
+        ({"sequence_id": "a" * 129}, "string correlation ID cannot be longer than 128 characters"),
+        ({"sequence_start": 1}, "Unable to parse 'sequence_start': attempt to access JSON non-b"),
+        ({"sequence_end": "x"}, "Unable to parse 'sequence_end'"),
+        ({"priority": -1}, "Unable to parse 'priority': attempt to access JSON non-unsigned"),
+        ({"priority": 2**64}, "Unable to parse 'priority'"),
+        ({"timeout": -1}, "Unable to parse 'timeout'"),
+        ({"timeout": 2**63}, "Unable to parse 'timeout'"),
+        ({"timeout": "x"}, "Unable to parse 'timeout'"),
+        ({"binary_data_output": 1}, "Unable to parse 'binary_data_output'"),
+        ({"triton_x": 1}, "parameter keys starting with 'triton_' are reserved for Triton usage"),
+        ({"x": []}, "parameter 'x' has invalid type. It should be either 'int', 'bool', or 'str"),
+        ({"x": {}}, "parameter 'x' has invalid type"),
+        ({"x": None}, "parameter 'x' has invalid type"),
+    ],
+    ids=str,
+)
+@pytest.mark.row("C28")
+def test_a_parameter_of_the_wrong_kind_is_refused(parameters: Any, said: str) -> None:
+    gateway = FakeGateway()
+
+    result = infer(gateway, document(parameters=parameters))
+
+    assert result.status_code == 400
+    assert result.json["error"].startswith(said)
+    assert gateway.requests == []
+
+
+@pytest.mark.parametrize(
+    ("classes", "status"),
+    [(0, 200), (-1, 400), (1.5, 400), ("1", 400), (True, 400), (2**64, 400), (2, 200)],
+)
+def test_the_number_of_classes_is_a_count(classes: Any, status: int) -> None:
+    outputs = [{"name": "OUTPUT0", "parameters": {"classification": classes}}]
+
+    assert infer(FakeGateway(), document(outputs=outputs)).status_code == status
+
+
+@pytest.mark.parametrize("place", ["input", "output"])
+def test_a_region_that_nobody_registered_is_not_found(place: str) -> None:
+    region = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
+    body = (
+        document(described(data=..., parameters=region))
+        if place == "input"
+        else document(outputs=[{"name": "OUTPUT0", "parameters": region}])
+    )
+
+    result = infer(FakeGateway(), body)
+
+    assert result.status_code == 404
+    assert result.json["error"] == "Unable to find shared memory region: 'r'"
+
+
+@pytest.mark.row("C29")
+def test_a_decoupled_model_is_not_served_here() -> None:
+    result = infer(FakeGateway(), document(), "decoupled")
+
+    assert result.status_code == 501
+    assert result.json == {
+        "error": "HTTP end point doesn't support models with decoupled transaction policy"
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "said"),
+    [
+        ("nope", 400, "Request for unknown model: 'nope' is not found"),
+        (
+            "identity/versions/9",
+            404,
+            "Request for unknown model: 'identity' version 9 is not found",
+        ),
+    ],
+)
+@pytest.mark.row("C40", "C41")
+def test_what_is_not_loaded_is_named(model: str, status: int, said: str) -> None:
+    result = infer(FakeGateway(), document(), model)
+
+    assert (result.status_code, result.json) == (status, {"error": said})
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Unavailable("Exceeds maximum queue size"), 503),
+        (InternalError("it failed"), 500),
+        (UnknownError("who knows"), 400),
+        (Cancelled("gone"), 400),
+    ],
+)
+def test_an_error_of_the_server_keeps_its_code_and_text(error: Any, status: int) -> None:
+    gateway = FakeGateway()
+
+    def fail(request: CheckedRequest) -> ResponseBody:
+        raise error
+
+    gateway.reply = fail
+
+    result = infer(gateway, document())
+
+    assert (result.status_code, result.json) == (status, {"error": error.text})
+
+
+@pytest.mark.parametrize("data", [bytes(4), bytes(12), b""])
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(data: bytes, is_binary: bool) -> None:
+    gateway = FakeGateway()
+    gateway.reply = lambda request: ResponseBody({}, [Tensor("OUTPUT0", FP32, [2], data)])
+
+    result = infer(gateway, document(parameters={"binary_data_output": is_binary}))
+
+    assert result.status_code == 500
+    assert result.json["error"] == ("invalid output 'OUTPUT0' in the response of model 'identity'")
+
+
+def test_a_fault_of_ours_says_nothing_of_our_insides() -> None:
+    gateway = FakeGateway()
+
+    def fail(request: CheckedRequest) -> ResponseBody:
+        raise ZeroDivisionError("/secret/path")
+
+    gateway.reply = fail
+
+    result = infer(gateway, document())
+
+    assert (result.status_code, result.json) == (500, {"error": "internal error"})
+
+
+# -------------------------------------------------------------- limits, headers
+
+
+@pytest.mark.row("C31", "--http-max-input-size")
+def test_json_above_the_limit_is_refused() -> None:
+    text = json.dumps(document()).encode()
+    gateway = FakeGateway(http_max_input_size=len(text) - 1)
+
+    result = infer(gateway, text)
+
+    assert result.status_code == 400
+    assert result.json["error"] == (
+        f"request JSON size of {len(text)} bytes exceeds the maximum allowed input size of "
+        f"{len(text) - 1} bytes. Use --http-max-input-size to increase the limit."
+    )
+
+
+@pytest.mark.row("C31")
+def test_binary_tensors_do_not_count_towards_the_limit() -> None:
+    body = document(described(shape=[100], data=..., parameters={"binary_data_size": 400}))
+    gateway = FakeGateway(http_max_input_size=len(json.dumps(body)))
+
+    assert infer_binary(gateway, body, bytes(400)).status_code == 200
+
+
+@pytest.mark.row("C31", "--http-max-input-size")
+def test_a_raw_body_above_the_limit_is_refused() -> None:
+    result = infer(FakeGateway(http_max_input_size=7), TWO, headers={LENGTH: "0"})
+
+    assert result.status_code == 400
+
+
+@pytest.mark.row("--http-header-forward-pattern")
+def test_headers_that_match_the_pattern_become_parameters() -> None:
+    gateway = FakeGateway(http_header_forward_pattern="x-my-")
+
+    infer(gateway, document(), headers={"X-My-Key": "7", "X-Other": "8"})
+
+    assert gateway.requests[0].body.parameters == {"x-my-key": "7"}
+
+
+@pytest.mark.parametrize("header", ["priority", "timeout", "Triton_x", "sequence_id"])
+def test_a_header_that_would_set_what_is_reserved_is_refused(header: str) -> None:
+    gateway = FakeGateway(http_header_forward_pattern=".*")
+
+    result = infer(gateway, document(), headers={header: "1"})
+
+    assert result.status_code == 400
+    assert result.json["error"] == (
+        f"Header '{header.lower()}' is reserved for Triton usage and cannot be forwarded."
+    )

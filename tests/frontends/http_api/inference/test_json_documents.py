@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import math
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.waiting import eventually
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.http_api.inference import json_documents
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+@pytest.mark.row("C27")
+def test_nan_and_infinity_are_read_as_numbers() -> None:
+    found = json_documents.parse(b'{"data": [NaN, Infinity, -Infinity, 1]}')
+
+    assert math.isnan(found["data"][0])
+    assert found["data"][1:] == [math.inf, -math.inf, 1]
+
+
+@pytest.mark.parametrize("around", [b"%s", b"[NaN, %s]"])
+def test_integers_beyond_64_bits_become_floats_with_either_parser(around: bytes) -> None:
+    text = around % b"[18446744073709551615, 18446744073709551616, -9223372036854775809]"
+
+    found = json_documents.parse(text)
+
+    numbers = found if around == b"%s" else found[1]
+    assert numbers == [2**64 - 1, float(2**64), float(-(2**63) - 1)]
+    assert [type(number) for number in numbers] == [int, float, float]
+
+
+@pytest.mark.parametrize("depth", [1, 99, 100])
+def test_a_document_may_nest_a_hundred_deep(depth: int) -> None:
+    assert json_documents.parse(nested(depth)) == json.loads(nested(depth))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested(101),
+        nested(1000),
+        nested(250_000),
+        b"[" * 250_000,
+        b"[NaN, " + nested(250_000) + b"]",
+        b'{"a":' * 101 + b"1" + b"}" * 101,
+        b"[" + b"[],[],[]," * 50 + nested(101) + b"]",
+    ],
+    ids=["101", "1000", "250000", "open", "with NaN", "objects", "behind others"],
+)
+def test_a_document_that_nests_deeper_is_refused(text: bytes) -> None:
+    with pytest.raises(
+        InvalidArgument, match=r"JSON nesting depth exceeds maximum allowed limit \(100\)"
+    ):
+        json_documents.parse(text)
+
+
+def test_many_shallow_rows_are_no_depth() -> None:
+    rows = [[1.5, 2.5]] * 5000
+
+    assert json_documents.parse(json.dumps(rows).encode()) == rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{,}",
+        b"[1] 2",
+        b'"\xff"',
+        b'"\\ud800"',
+        b'["\\ud800", NaN]',
+        b"[NaN, 1e",
+        b'["\xff", NaN]',
+        b"9" * 5000,
+        b"nan",
+    ],
+)
+def test_what_is_no_json_is_refused_with_tritons_text(text: bytes) -> None:
+    with pytest.raises(InvalidArgument, match=r"failed to parse the request JSON buffer: .* at "):
+        json_documents.parse(text)
+
+
+def test_escaped_pairs_are_read_beside_nan() -> None:
+    assert json_documents.parse(b'["\\ud83d\\ude00", NaN]')[0] == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"data": [1.0, 0.1]}, b'{"data":[1.0,0.1]}'),
+        ({"data": [math.nan, math.inf, -math.inf]}, b'{"data":[NaN,Infinity,-Infinity]}'),
+        ({"data": np.array([1, 2], np.int32)}, b'{"data":[1,2]}'),
+        ({"data": np.array([1.0, math.nan])}, b'{"data":[1.0,NaN]}'),
+        (
+            {"of": [{"data": np.array([math.inf, 1.0, -math.inf, math.nan])}, {"x": ["null"]}]},
+            b'{"of":[{"data":[Infinity,1.0,-Infinity,NaN]},{"x":["null"]}]}',
+        ),
+        ({"value": math.inf}, b'{"value":Infinity}'),
+        ({"data": ["null", "é"]}, '{"data":["null","é"]}'.encode()),
+    ],
+)
+@pytest.mark.row("C27")
+def test_documents_are_written_as_triton_does(document: Any, text: bytes) -> None:
+    assert json_documents.write(document) == text
+
+
+def test_a_document_of_very_many_arrays_is_refused_unread() -> None:
+    text = b"[" + b"[]," * json_documents.MAX_CONTAINERS + b"0]"
+
+    with pytest.raises(InvalidArgument, match=r"^request JSON has more than 2097152 arrays and"):
+        json_documents.parse(text)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("end", [b"]", b""])
+def test_the_garbage_collector_goes_on_after_a_large_document(end: bytes) -> None:
+    with suppress(InvalidArgument):
+        json_documents.parse(b"[" + b" " * (1 << 20) + end)
+
+    assert gc.isenabled()
+
+
+def test_an_array_that_is_written_in_pieces_is_whole() -> None:
+    array = np.arange(150_000, dtype=np.float64)
+    array[::70_000] = math.nan
+
+    found = json.loads(json_documents.write({"data": array}))
+
+    assert np.array_equal(array, np.array(found["data"]), equal_nan=True)
+
+
+@pytest.mark.parametrize("colon", [b":", b" :", b"\n\t :"])
+def test_a_document_of_very_many_members_is_refused_unread(colon: bytes) -> None:
+    text = b"{" + b",".join([b'"a"' + colon + b"1"] * (json_documents.MAX_MEMBERS + 1)) + b"}"
+
+    with pytest.raises(InvalidArgument, match="more than 1048576 members"):
+        json_documents.parse(text)
+
+
+def test_the_pieces_of_a_document_are_its_text() -> None:
+    long = 3 * json_documents._STEP + 7
+    odd = np.arange(long, dtype=np.float64)
+    odd[::1000] = np.nan
+    odd[5::1001] = -np.inf
+    rows: list[dict[str, Any]] = [
+        {"name": "a", "data": np.arange(long)},
+        {"name": "b", "data": odd},
+        {"name": "c", "parameters": {"binary_data_size": 4}},
+        {"name": "d", "data": []},
+        {"name": "e", "data": ["x", "null", "\n"] * long},
+        {"name": "f", "data": [True, False]},
+    ]
+    documents_of_all_kinds: list[dict[str, Any]] = [
+        {"id": "1", "outputs": rows},
+        {"outputs": rows[:1]},
+        {"outputs": []},
+    ]
+    for document in documents_of_all_kinds:
+        pieces = json_documents.pieces(document, "outputs", "data")
+
+        assert json_documents.write(document) == b"".join(pieces)
+        assert max(map(len, pieces)) < 4 << 20
+
+
+def test_colons_within_strings_are_no_members() -> None:
+    strings = ["a:b:c", '{"a":1}'] * json_documents.MAX_MEMBERS
+
+    assert {"x": strings} == json_documents.parse(json.dumps({"x": strings}).encode())
+
+
+def test_the_loop_goes_on_while_a_large_document_is_read() -> None:
+    turns = 0
+
+    async def read() -> Any:
+        reading = asyncio.ensure_future(json_documents.read(bytes(1 << 20), wait_for_turns))
+        nonlocal turns
+        while not reading.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return await reading
+
+    def wait_for_turns(text: bytes) -> int:
+        eventually(lambda: turns > 100, 20, "turns of the loop")
+        return len(text)
+
+    assert 1 << 20 == asyncio.run(read())
+
+
+def test_the_pieces_of_a_documents_members_are_its_text() -> None:
+    long = 3 * json_documents._STEP + 7
+    odd = np.arange(long, dtype=np.float64)
+    odd[::1000] = np.nan
+    documents_of_all_kinds: list[dict[str, Any]] = [
+        {"a": odd, "b": 'x"y', "c": [], "d": ["null", "\n"] * long, "null": 1.5, "n": [1, 2]},
+        {"a": np.arange(long)},
+        {},
+    ]
+    for document in documents_of_all_kinds:
+        assert json_documents.write(document) == b"".join(json_documents.members(document))

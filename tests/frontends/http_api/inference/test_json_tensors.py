@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InternalError, InvalidArgument
+from zmqtriton_floor.tensors import encode_bytes
+from zmqtriton_frontends.http_api.inference.json_tensors import from_bytes, to_bytes
+
+NUMERIC = [
+    *("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
+]
+
+
+def read(datatype: str, count: int, data: Any) -> bytes:
+    return to_bytes("A", BY_NAME[datatype], count, data)
+
+
+@pytest.mark.parametrize("datatype", NUMERIC)
+def test_numbers_take_the_bytes_of_their_datatype(datatype: str) -> None:
+    expected = np.array([0, 1, 2, 127], BY_NAME[datatype].numpy).tobytes()
+
+    assert read(datatype, 4, [0, 1, 2, 127]) == expected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [1, 2, 3, 4],
+        [[1, 2], [3, 4]],
+        [[[1], [2]], [[3], [4]]],
+        [[1, 2, 3, 4]],
+        [[], [1, 2], [3], [4]],
+        [1, [2, 3], 4],
+        [1, 2, [3, [4]]],
+        [[1, 2, 3], 4],
+    ],
+)
+@pytest.mark.row("C22")
+def test_rows_may_be_nested_in_any_way_that_has_as_many_elements(data: Any) -> None:
+    assert read("INT32", 4, data) == np.arange(1, 5, dtype=np.int32).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("count", "data"),
+    [(2, [1]), (2, [1, 2, 3]), (2, []), (0, [1]), (2**62, [1]), (4, [[1, 2], [3]]), (1, [[[]]])],
+)
+def test_another_number_of_elements_than_the_shape_says_is_refused(count: int, data: Any) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        read("FP32", count, data)
+
+    assert refusal.value.text == (
+        "Unable to parse 'data': Shape does not match true shape of 'data' field"
+    )
+
+
+def test_no_element_is_right_where_the_shape_has_none() -> None:
+    assert [read("FP32", 0, []), read("BYTES", 0, []), read("BOOL", 0, [[], []])] == [b""] * 3
+
+
+@pytest.mark.parametrize(
+    ("datatype", "element", "said"),
+    [
+        ("INT32", 1.0, "Unable to parse 'data': attempt to access JSON non-signed-integer"),
+        ("INT32", "1", "Unable to parse 'data': attempt to access JSON non-signed-integer"),
+        ("INT32", None, "Unable to parse 'data': attempt to access JSON non-signed-integer"),
+        ("INT32", 2**31, "out of range for INT32"),
+        ("INT8", -129, "out of range for INT8"),
+        ("UINT8", 256, "out of range for UINT8"),
+        ("UINT8", -1, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ("UINT64", -1, "attempt to access JSON non-unsigned-integer as unsigned-integer"),
+        ("UINT64", 1.5, "Unable to parse 'data': attempt to access JSON non-unsigned-integer"),
+        ("INT64", 2**63, "out of range for INT64"),
+        ("FP32", "1", "Unable to parse 'data': attempt to access JSON non-number as double"),
+        ("FP64", {}, "Unable to parse 'data': attempt to access JSON non-number as double"),
+        ("BOOL", 1, "Unable to parse 'data': attempt to access JSON non-boolean as boolean"),
+        ("BYTES", 1, "Unable to parse JSON bytes array: attempt to access JSON non-string"),
+        ("FP16", 1, "receiving FP16 data via JSON is not supported"),
+        ("BF16", 1, "Please use the binary data format for input A"),
+    ],
+)
+@pytest.mark.row("C22")
+def test_an_element_that_is_none_of_its_datatype_is_refused(
+    datatype: str, element: Any, said: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        read(datatype, 1, [element])
+
+
+@pytest.mark.parametrize("data", ["x", 3, {}, None, True])
+def test_data_that_are_no_list_are_refused(data: Any) -> None:
+    with pytest.raises(InvalidArgument, match="attempt to access JSON non-array as array"):
+        read("FP32", 1, data)
+
+
+def test_the_ends_of_the_integer_ranges_survive() -> None:
+    assert read("UINT64", 1, [2**64 - 1]) == b"\xff" * 8
+    assert read("INT64", 1, [-(2**63)]) == bytes(7) + b"\x80"
+
+
+def test_a_number_too_large_for_fp32_is_infinite_as_in_triton() -> None:
+    assert np.frombuffer(read("FP32", 2, [1e39, -1e39]), np.float32).tolist() == [
+        math.inf,
+        -math.inf,
+    ]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_strings_come_back_as_they_went(strings: list[str]) -> None:
+    data = read("BYTES", len(strings), strings)
+
+    assert from_bytes("A", BY_NAME["BYTES"].number, data) == strings
+
+
+@given(st.lists(st.booleans()))
+def test_booleans_come_back_as_they_went(values: list[bool]) -> None:
+    data = read("BOOL", len(values), values)
+
+    assert from_bytes("A", BY_NAME["BOOL"].number, data) == values
+
+
+@pytest.mark.parametrize("count", [3, 5000])
+def test_a_long_tensor_has_the_same_digits_as_a_short_one(count: int) -> None:
+    data = np.full(count, 0.1, np.float32).tobytes()
+
+    found = from_bytes("A", BY_NAME["FP32"].number, data)
+
+    assert list(found) == [0.10000000149011612] * count
+
+
+@pytest.mark.parametrize("datatype", ["FP16", "BF16"])
+@pytest.mark.row("C27")
+def test_halves_are_not_written_as_json(datatype: str) -> None:
+    with pytest.raises(
+        InvalidArgument,
+        match=f"sending {datatype} data via JSON is not supported. "
+        "Please use the binary data format for output",
+    ):
+        from_bytes("A", BY_NAME[datatype].number, b"\0\0")
+
+
+def test_bytes_that_are_no_text_are_not_written_as_json() -> None:
+    data = encode_bytes(np.array([b"\xff"], object))
+
+    with pytest.raises(InvalidArgument, match=r"not UTF-8 .* use the binary data format"):
+        from_bytes("A", BY_NAME["BYTES"].number, data)
+
+
+def test_malformed_bytes_of_a_model_are_its_fault() -> None:
+    with pytest.raises(InternalError):
+        from_bytes("A", BY_NAME["BYTES"].number, b"\xff\xff\xff\xff")

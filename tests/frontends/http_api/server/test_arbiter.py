@@ -1,0 +1,324 @@
+"""Real gunicorn processes between a supervisor and a broker that the test plays."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.frontends.http_api import fake_server
+from tests.frontends.http_api.fake_server import FakeServer
+from tests.support.waiting import eventually
+from zmqtriton_floor.wire import ResponseBody
+from zmqtriton_frontends.inference.catalogue import STOPPING
+
+pytestmark = pytest.mark.system
+
+BODY = json.dumps(
+    {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2], "data": [1.5, 2.5]}]}
+).encode()
+INFER = "/v2/models/identity/infer"
+EXITING = (503, {"error": STOPPING})
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FakeServer]:
+    with FakeServer(tmp_path, "zmqtriton_frontends.http_api") as running:
+        running.open()
+        yield running
+
+
+@contextlib.contextmanager
+def connection(server: FakeServer) -> Iterator[http.client.HTTPConnection]:
+    client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    client.connect()
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def answer(client: http.client.HTTPConnection) -> tuple[int, Any]:
+    response = client.getresponse()
+    data = response.read()
+    return response.status, json.loads(data) if data else None
+
+
+def ask(client: http.client.HTTPConnection) -> tuple[int, Any]:
+    client.request("POST", INFER, BODY)
+    return answer(client)
+
+
+def request_head(length: int = len(BODY), *headers: str) -> bytes:
+    lines = [f"POST {INFER} HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def plug(server: FakeServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=20)
+
+
+def read_all(plug: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := plug.recv(65536):
+            found += piece
+    return found
+
+
+def start_held(server: FakeServer, client: http.client.HTTPConnection) -> None:
+    server.reply = fake_server.hold
+    before = len(server.requests)
+    client.request("POST", INFER, BODY)
+    eventually(lambda: len(server.requests) > before, 30.0, "the request")
+
+
+def end_of(server: FakeServer, within_s: float) -> int:
+    return server.process.wait(within_s)
+
+
+# -------------------------------------------------------------------- serving
+
+
+def test_nothing_is_accepted_before_the_server_opens(tmp_path: Path) -> None:
+    with FakeServer(tmp_path, "zmqtriton_frontends.http_api") as server:
+        with pytest.raises(ConnectionRefusedError):
+            plug(server)
+
+        server.open()
+
+        with connection(server) as client:
+            assert ask(client)[0] == 200
+
+
+def test_requests_on_one_connection_are_answered_and_say_little_of_the_server(
+    server: FakeServer,
+) -> None:
+    with connection(server) as client:
+        for _ in range(3):
+            client.request("POST", INFER, BODY)
+            response = client.getresponse()
+            found = json.loads(response.read())
+
+            assert found["outputs"][0]["data"] == [1.5, 2.5]
+            assert response.getheader("Server") is None
+            assert response.getheader("Connection") is None
+    assert [m.address for m in server.listening] == [f"127.0.0.1:{server.port}"]
+
+
+def test_pipelined_requests_are_answered_in_order(server: FakeServer) -> None:
+    with plug(server) as raw:
+        raw.sendall(b"".join(request_head() + BODY for _ in range(3)))
+        raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+
+        found = read_all(raw)
+
+    assert found.count(b"HTTP/1.1 200 OK") == 4
+    assert found.rindex(b'"extensions"') > found.rindex(b'"outputs"')
+
+
+def test_a_body_may_come_in_chunks_and_wait_for_100_continue(server: FakeServer) -> None:
+    head = request_head().replace(
+        f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked"
+    )
+    with plug(server) as raw:
+        raw.sendall(head[:-2] + b"Expect: 100-continue\r\nConnection: close\r\n\r\n")
+        assert raw.recv(100).startswith(b"HTTP/1.1 100 Continue")
+        for i in range(0, len(BODY), 10):
+            piece = BODY[i : i + 10]
+            raw.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+        raw.sendall(b"0\r\n\r\n")
+
+        assert b'"data":[1.5,2.5]' in read_all(raw)
+
+
+def test_too_many_chunks_are_refused(server: FakeServer) -> None:
+    head = request_head().replace(
+        f"Content-Length: {len(BODY)}".encode(), b"Transfer-Encoding: chunked"
+    )
+    with plug(server) as raw, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        raw.sendall(head + b"1\r\nA\r\n" * 70_000)
+        assert b"400 Bad Request" in raw.recv(100)
+
+
+def test_a_body_that_ends_half_way_is_never_executed(server: FakeServer) -> None:
+    with plug(server) as raw:
+        raw.sendall(request_head(len(BODY) + 8) + BODY)
+        raw.shutdown(socket.SHUT_WR)
+
+        assert b" 200 " not in read_all(raw)
+    assert server.requests == []
+
+
+def test_what_gunicorn_refuses_has_the_form_of_our_errors(server: FakeServer) -> None:
+    with plug(server) as raw:
+        raw.sendall(b"GET /v2 HTTP/1.1\r\nHost: x\r\nContent-Length: +5\r\n\r\n")
+
+        head, _, body = read_all(raw).partition(b"\r\n\r\n")
+
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert list(json.loads(body)) == ["error"]
+
+
+@pytest.mark.parametrize("is_reset", [False, True], ids=["FIN", "RST"])
+def test_a_client_that_goes_away_has_its_request_cancelled(
+    server: FakeServer, is_reset: bool
+) -> None:
+    server.reply = fake_server.hold
+
+    def leave() -> float:
+        """How long it takes until the broker hears of it."""
+        before = len(server.requests)
+        with plug(server) as raw:
+            raw.sendall(request_head() + BODY)
+            eventually(lambda: len(server.requests) > before, 30.0, "the request")
+            if is_reset:
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            left_at = time.monotonic()
+        eventually(lambda: len(server.cancelled) > before, 30.0, "the cancel")
+        return time.monotonic() - left_at
+
+    # Gunicorn by itself would wait for some seconds, each time.
+    assert any(leave() < 1.0 for _ in range(5))
+    assert server.cancelled == [request.id for _, request in server.requests]
+
+
+def test_an_executing_request_does_not_keep_others_waiting(server: FakeServer) -> None:
+    with connection(server) as slow, connection(server) as quick:
+        start_held(server, slow)
+        server.reply = fake_server.echo
+
+        assert ask(quick)[0] == 200
+        server.answer(0, ResponseBody({}, []))
+        assert answer(slow)[0] == 200
+
+
+# --------------------------------------------------------------------- the end
+
+
+def test_a_crowd_that_comes_at_once_can_connect(server: FakeServer) -> None:
+    [process] = server.branches
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with contextlib.ExitStack() as stack:
+            for _ in range(600):
+                # What the kernel has no room for it tells nobody, and tries again after a second.
+                connection = socket.create_connection(("127.0.0.1", server.port), timeout=0.9)
+                stack.enter_context(connection)
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def test_idle_and_half_open_connections_do_not_delay_the_end(server: FakeServer) -> None:
+    with connection(server) as idle, plug(server) as silent, plug(server) as half:
+        ask(idle)
+        half.sendall(b"GET /v2 HT")
+
+        server.stop()
+
+        # It gives requests thirty seconds.
+        assert end_of(server, 25.0) == 0
+        assert silent.recv(1) == b""
+
+
+def test_what_is_in_flight_is_finished_and_new_requests_are_refused(server: FakeServer) -> None:
+    with connection(server) as busy, connection(server) as other:
+        ask(other)
+        start_held(server, busy)
+
+        server.stop()
+        eventually(lambda: is_refused(server), 30.0, "the listener closed")
+
+        assert ask(other) == EXITING
+        assert server.process.poll() is None
+        server.answer(1, ResponseBody({}, []))
+        assert answer(busy)[0] == 200
+        assert end_of(server, 30.0) == 0
+
+
+def is_refused(server: FakeServer) -> bool:
+    try:
+        plug(server).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_stop_alone_ends_the_arbiter_too(server: FakeServer) -> None:
+    with connection(server) as idle:
+        ask(idle)
+
+        server.send_stop()
+
+        assert end_of(server, 30.0) == 0
+
+
+def test_sigterm_alone_ends_everything(server: FakeServer) -> None:
+    server.process.send_signal(signal.SIGTERM)
+
+    assert end_of(server, 30.0) == 0
+
+
+def test_a_request_that_takes_too_long_does_not_keep_the_server(tmp_path: Path) -> None:
+    with FakeServer(tmp_path, "zmqtriton_frontends.http_api", exit_timeout_secs=1) as server:
+        server.open()
+        with connection(server) as busy:
+            start_held(server, busy)
+
+            server.stop()
+
+            assert end_of(server, 30.0) == 0
+
+
+# ---------------------------------------------------------------------- deaths
+
+
+def test_processes_die_with_the_arbiter(server: FakeServer) -> None:
+    (pid,) = server.branches
+    child = psutil.Process(pid)
+
+    server.process.kill()
+
+    child.wait(30.0)
+
+
+def test_a_process_that_dies_is_replaced_and_has_a_lifeline_of_its_own(
+    server: FakeServer,
+) -> None:
+    os.kill(server.branches[0], signal.SIGKILL)
+
+    eventually(lambda: len(server.branches) == 2, 30.0, "a second process")
+
+    eventually(lambda: len(server.listening) == 2, 30.0, "it listening")
+    with connection(server) as client:
+        assert ask(client)[0] == 200
+
+
+def test_nothing_stays_when_the_supervisor_dies_before_the_server_opened(tmp_path: Path) -> None:
+    with FakeServer(tmp_path, "zmqtriton_frontends.http_api") as server:
+        server.leave()
+
+        assert end_of(server, 30.0) == 0
+
+
+def test_several_processes_share_the_port(tmp_path: Path) -> None:
+    with FakeServer(tmp_path, "zmqtriton_frontends.http_api", http_workers=2) as server:
+        server.open()
+
+        eventually(lambda: len(server.listening) == 2, 30.0, "two processes")
+
+        assert len(set(server.branches)) == 2
+        with connection(server) as client:
+            assert ask(client)[0] == 200
+        server.stop()
+        assert end_of(server, 30.0) == 0

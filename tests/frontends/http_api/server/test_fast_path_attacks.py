@@ -1,0 +1,249 @@
+"""What could mean one thing to the shortcut and another to gunicorn is sent to a server that has
+the shortcut and to one that has not. Whoever attacks must not be able to tell them apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.in_process_server import House, play
+from tests.support.raw_http import request
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.http_api.asgi import problems
+from zmqtriton_frontends.inference.catalogue import STOPPING
+
+INFER = "/v2/models/identity/infer"
+VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
+JSON = json.dumps({"inputs": [VALUES]}).encode()
+ONE = request("POST", INFER, JSON)
+#: Whoever is asked this last has read all before it.
+LAST = request("GET", "/v2/health/live", Connection="close")
+SMUGGLED = request("GET", "/v2/smuggled")
+LENGTH = b"Content-Length: %d" % len(JSON)
+
+
+async def ask(house: House, *pieces: bytes) -> list[bytes]:
+    """All that came back until the server closed, without dates and with the headers sorted."""
+    reader, writer = await house.party.connect()
+    for piece in pieces:
+        writer.write(piece)
+        await house.party.turn()
+    writer.write_eof()
+    data = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return list(map(alike, re.split(rb"HTTP/1\.[01] ", data)[1:]))
+
+
+_AT_A_TIME = 16
+Answers = dict[str, list[bytes]]
+
+
+def ask_all(conversations: dict[str, list[bytes]]) -> tuple[Answers, Answers]:
+    """The answers to each of them with the shortcut, and without."""
+    found: list[tuple[int, Answers]] = []
+
+    async def scenario(house: House) -> None:
+        answers: Answers = {}
+        left = iter(conversations.items())
+
+        async def ask_some() -> None:
+            for name, pieces in left:
+                answers[name] = await ask(house, *pieces)
+
+        await asyncio.gather(*(ask_some() for _ in range(_AT_A_TIME)))
+        found.append((house.long_ways, answers))
+
+    for has_shortcut in (True, False):
+        play(scenario, has_shortcut=has_shortcut)
+    (fewer, short), (more, long) = found
+    assert fewer < more - len(conversations) // 2
+    return short, long
+
+
+def alike(response: bytes) -> bytes:
+    head, _, body = response.partition(b"\r\n\r\n")
+    first, *named = re.sub(rb"\r\nDate: [^\r]+", b"", head).split(b"\r\n")
+    return b"\r\n".join([first, *sorted(map(bytes.lower, named)), b"", body])
+
+
+def with_line(line: bytes) -> bytes:
+    return ONE.replace(b"\r\n", b"\r\n" + line + b"\r\n", 1)
+
+
+def with_length(value: bytes) -> bytes:
+    return ONE.replace(LENGTH, b"Content-Length:" + value)
+
+
+HEADS = {
+    "two lengths": with_line(b"Content-Length: 3"),
+    "a length twice": with_line(LENGTH),
+    "a length with a sign": with_length(b" +%d" % len(JSON)),
+    "a length below zero": with_length(b" -1"),
+    "spaces around a length": with_length(b"  \t%d \t" % len(JSON)),
+    "a length with zeros": with_length(b" 000%d" % len(JSON)),
+    "a length with very many zeros": with_length(b" " + b"0" * 30 + b"%d" % len(JSON)),
+    "a length in pieces": with_length(b" 1 2"),
+    "a length with a line": with_length(b" 1_0"),
+    "a length in hexadecimal": with_length(b" 0x10"),
+    "no length": with_length(b""),
+    "a list of lengths": with_length(b" 5, 5"),
+    "a length beyond 64 bits": with_length(b" 99999999999999999999"),
+    "digits of another script": with_length(" \u0663".encode()),
+    "a length of nothing": with_length(b" 0"),
+    "no length at all": ONE.replace(LENGTH + b"\r\n", b""),
+    "chunks too": with_line(b"Transfer-Encoding: chunked"),
+    "chunks that are none": with_line(b"Transfer-Encoding: identity"),
+    "chunks by another name": with_line(b"Transfer_Encoding: chunked"),
+    "a name with a space": with_line(b"Transfer-Encoding : chunked"),
+    "a folded line": with_line(b"X: y\r\n z"),
+    "a folded line at the beginning": with_line(b" X: y"),
+    "no name": with_line(b": y"),
+    "no colon": with_line(b"X"),
+    "a line feed alone": with_line(b"X: y\nContent-Length: 0"),
+    "a return alone": with_line(b"X: y\rContent-Length: 0"),
+    "a zero": with_line(b"X: a\0b"),
+    "a zero in a name": with_line(b"X\0: a"),
+    "signs beyond ASCII": with_line("X: \u00e9".encode()),
+    "no host": ONE.replace(b"Host: x\r\n", b""),
+    "an empty host": ONE.replace(b"Host: x", b"Host:"),
+    "two hosts": with_line(b"Host: y"),
+    "an odd host": ONE.replace(b"Host: x", b"Host: a b/?c"),
+    "two types": with_line(b"Content-Type: a\r\nContent-Type: b"),
+    "another type": with_line(b"Content-Type: text/plain"),
+    "an absolute target": ONE.replace(INFER.encode(), b"http://x" + INFER.encode()),
+    "another host in the target": ONE.replace(INFER.encode(), b"http://y" + INFER.encode()),
+    "an escaped letter": ONE.replace(b"identity", b"%69dentity"),
+    "an escaped slash": ONE.replace(b"models/identity", b"models%2fidentity"),
+    "an escaped zero": ONE.replace(b"identity", b"identity%00"),
+    "two dots": ONE.replace(b"identity", b".."),
+    "a dot": ONE.replace(b"identity", b"."),
+    "dots before": ONE.replace(b"/v2", b"/../v2"),
+    "dots within": ONE.replace(b"/identity", b"/x/../identity"),
+    "two slashes": ONE.replace(b"/identity", b"//identity"),
+    "a slash behind": ONE.replace(b"/infer", b"/infer/"),
+    "a query": ONE.replace(b"/infer", b"/infer?x=y"),
+    "a fragment": ONE.replace(b"/infer", b"/infer#x"),
+    "a version with zeros": ONE.replace(b"/infer", b"/versions/001/infer"),
+    "a version below zero": ONE.replace(b"/infer", b"/versions/-1/infer"),
+    "a very large version": ONE.replace(b"/infer", b"/versions/%d/infer" % 10**17),
+    "a version beyond 64 bits": ONE.replace(b"/infer", b"/versions/%d/infer" % 2**64),
+    "a name of 255 letters": ONE.replace(b"identity", b"a" * 255),
+    "a name of 256 letters": ONE.replace(b"identity", b"a" * 256),
+    "an older HTTP": ONE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "a newer HTTP": ONE.replace(b"HTTP/1.1", b"HTTP/1.2"),
+    "HTTP in small letters": ONE.replace(b"HTTP/1.1", b"http/1.1"),
+    "no HTTP": ONE.replace(b" HTTP/1.1", b""),
+    "two spaces": ONE.replace(b"POST /", b"POST  /"),
+    "a method in small letters": ONE.replace(b"POST", b"post"),
+    "an empty line before": b"\r\n" + ONE,
+    "two empty lines before": b"\r\n\r\n" + ONE,
+    "an end": with_line(b"Connection: close"),
+    "an end among others": with_line(b"Connection: keep-alive, close"),
+    "another connection": with_line(b"Connection: X"),
+    "an expectation": with_line(b"Expect: 100-continue"),
+    "an odd expectation": with_line(b"Expect: 200-ok"),
+    "an upgrade": with_line(b"Connection: Upgrade\r\nUpgrade: websocket"),
+    "another method by a header": with_line(b"X-HTTP-Method-Override: GET"),
+    "another path by a header": with_line(b"Script-Name: /v2"),
+    "a proxy's scheme": with_line(b"X-Forwarded-Proto: https"),
+    "a proxy's schemes that differ": with_line(b"X-Forwarded-Proto: https\r\nX-Forwarded-Ssl: off"),
+    "a web page": with_line(b"Origin: http://evil"),
+    "many headers": with_line(b"\r\n".join(b"X%d: y" % i for i in range(60))),
+    "too many headers": with_line(b"\r\n".join(b"X%d: y" % i for i in range(120))),
+    "a header of 4 KB": with_line(b"X: " + b"y" * 4096),
+    "a header of 9 KB": with_line(b"X: " + b"y" * 9000),
+    "a length of the JSON with a sign": with_line(b"Inference-Header-Content-Length: +5"),
+    "a length of the JSON beyond all": with_line(b"Inference-Header-Content-Length: 99999999999"),
+    "a length of the JSON twice": with_line(
+        b"Inference-Header-Content-Length: 1\r\n" * 2 + b"X: y"
+    ),
+    "an odd coding": with_line(b"Accept-Encoding: gzip;q=x, ,;,"),
+    "another start": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + ONE,
+}
+
+
+@pytest.fixture(scope="module")
+def answers() -> tuple[Answers, Answers]:
+    """By the names of HEADS. Each stands behind a request that takes the shortcut and before one
+    that must not be answered if it is refused."""
+    conversations = {name: [ONE, data + SMUGGLED + LAST] for name, data in HEADS.items()}
+    return ask_all(conversations)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.row("C34")
+def test_an_odd_head_means_the_same_both_ways(answers: tuple[Answers, Answers], name: str) -> None:
+    short, long = answers
+
+    assert long[name] == short[name]
+    assert short[name][0].startswith(b"200 ")
+
+
+@pytest.mark.parametrize("name", ["two lengths", "chunks too", "a folded line", "two hosts"])
+def test_what_is_refused_ends_the_connection(answers: tuple[Answers, Answers], name: str) -> None:
+    first, second = answers[0][name]
+
+    assert first.startswith(b"200 ")
+    assert second.startswith(b"400 ")
+
+
+def test_a_damaged_head_means_the_same_both_ways() -> None:
+    head, _, body = ONE.partition(b"\r\n\r\n")
+    dice = random.Random(7)
+    damages = [b"", b"\r", b"\n", b"\r\n", b" ", b":", b"\0", b"\xff", b"0", b"\t"]
+    conversations = {"whole": [ONE, LAST]}
+    for number in range(300):
+        damaged = bytearray(head)
+        for _ in range(dice.randint(1, 3)):
+            at = dice.randint(0, len(damaged))
+            damaged[at : at + dice.randint(0, 2)] = dice.choice(damages)
+        conversations[f"{number}: {damaged!r}"] = [
+            ONE,
+            bytes(damaged) + b"\r\n\r\n" + body + ONE + LAST,
+        ]
+
+    short, long = ask_all(conversations)
+
+    assert long == short
+
+
+@pytest.mark.parametrize("has_shortcut", [True, False])
+def test_who_is_refused_because_the_server_stops_is_to_connect_anew(has_shortcut: bool) -> None:
+    def refuse(_: Any) -> Any:
+        raise Unavailable(STOPPING)
+
+    async def scenario(house: House) -> None:
+        reader, writer = await house.party.connect(ONE)
+        assert b"200 OK" in await reader.readline()
+        await reader.readuntil(b"}]}")
+        house.gateway.reply = refuse
+
+        writer.write(ONE)
+
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert 1 == answer.lower().count(b"connection: close\r\n")
+        assert answer.endswith(problems.FAREWELL)
+        assert has_shortcut == (house.long_ways == 0)
+        writer.close()
+
+    play(scenario, has_shortcut=has_shortcut)
+
+
+def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
+    async def scenario(house: House) -> None:
+        reader, writer = await house.party.connect(ONE.removesuffix(JSON))
+
+        house.party.connections.refuse_requests()
+
+        assert problems.FAREWELL in await reader.readuntil(b"}")
+        assert house.gateway.requests == []
+        writer.close()
+
+    play(scenario)

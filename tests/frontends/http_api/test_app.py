@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frontends.http_api.fakes import Client, FakeGateway, news
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_floor.restrictions import CATEGORIES
+from zmqtriton_frontends.http_api.app import routes
+
+
+def get(path: str, gateway: FakeGateway | None = None) -> Any:
+    return Client(gateway or FakeGateway()).ask("GET", path)
+
+
+def post(path: str, body: Any = b"", gateway: FakeGateway | None = None) -> Any:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Client(gateway or FakeGateway()).ask("POST", path, data)
+
+
+def test_every_route_has_a_category_and_stands_once() -> None:
+    table = routes(FakeGateway())  # type: ignore[arg-type]
+
+    pages = {route for route in table if route.path in ("/", "/docs", "/pages/{file:name}")}
+    assert {""} == {route.category for route in pages}
+    assert {route.category for route in table if route not in pages} <= set(CATEGORIES)
+    assert len({(route.method, route.path) for route in table}) == len(table)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/v2/",
+        "/v3",
+        "/metrics",
+        "/v2/models",
+        "/v2/models/",
+        "/v2/models//infer",
+        "/v2/models/identity/",
+        "/v2/models/identity/nope",
+        "/v2/models/identity/versions/x",
+        "/v2/models/identity/versions/-1/ready",
+        "/v2/models/identity/versions/٣",
+        "/v2/models/a%2Fb/ready",
+        "/v2/models/" + "x" * 256,
+        "/v2/systemsharedmemory/region//status",
+        "/v2/models/identity/versions/1/trace/setting",
+        "/v2/logging/x",
+    ],
+)
+def test_an_unknown_path_is_not_found(path: str) -> None:
+    result = get(path)
+
+    assert (result.status_code, result.json) == (404, {"error": "Not Found"})
+    assert result.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("POST", "/v2", "GET"),
+        ("PUT", "/v2/health/live", "GET"),
+        ("GET", "/v2/models/identity/infer", "POST"),
+        ("GET", "/v2/repository/index", "POST"),
+        ("OPTIONS", "/v2/models/identity/infer", "POST"),
+        ("DELETE", "/v2/models/identity", "GET"),
+    ],
+)
+def test_a_wrong_method_is_not_allowed(method: str, path: str, allowed: str) -> None:
+    result = Client(FakeGateway()).ask(method, path)
+
+    assert (result.status_code, result.json) == (405, {"error": "Method Not Allowed"})
+    assert result.headers["allow"] == allowed
+
+
+# ---------------------------------------------------------- health and metadata
+
+
+def test_the_server_is_live_and_ready() -> None:
+    for path in ("/v2/health/live", "/v2/health/ready"):
+        result = get(path)
+
+        assert (result.status_code, result.content) == (200, b"")
+
+
+def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
+    gateway = FakeGateway()
+    gateway.catalogue.update(news("late")._replace(state="LOADING"))
+
+    result = get("/v2/health/ready", gateway)
+
+    assert (result.status_code, result.content) == (400, b"")
+    assert get("/v2/health/live", gateway).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "error"),
+    [
+        ("identity/ready", 200, None),
+        ("identity/versions/1/ready", 200, None),
+        ("dead/ready", 400, "Model version not ready"),
+        ("dead/versions/1/ready", 400, "Model version not ready"),
+        ("nope/ready", 400, "Request for unknown model: 'nope' is not found"),
+        (
+            "identity/versions/2/ready",
+            404,
+            "Request for unknown model: 'identity' version 2 is not found",
+        ),
+    ],
+)
+def test_readiness_of_a_model(path: str, status: int, error: str | None) -> None:
+    gateway = FakeGateway()
+    gateway.catalogue.update(news("dead")._replace(ready_instances=0))
+
+    result = get(f"/v2/models/{path}", gateway)
+
+    assert result.status_code == status
+    assert result.content == (
+        b"" if error is None else json.dumps({"error": error}, separators=(",", ":")).encode()
+    )
+
+
+def test_the_server_describes_itself() -> None:
+    found = get("/v2").json
+
+    assert (found["name"], found["version"]) == ("triton", "0.1.0")
+    assert "binary_tensor_data" in found["extensions"]
+    assert list(found) == ["name", "version", "extensions"]
+
+
+@pytest.mark.parametrize("path", ["batching", "batching/versions/1"])
+def test_metadata_of_a_model(path: str) -> None:
+    assert get(f"/v2/models/{path}").json == {
+        "name": "batching",
+        "versions": ["1"],
+        "platform": "python",
+        "inputs": [
+            {"name": "INPUT0", "datatype": "FP32", "shape": [-1, 2]},
+            {"name": "INPUT1", "datatype": "FP32", "shape": [-1, 2]},
+        ],
+        "outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [-1, -1]}],
+    }
+
+
+def test_the_configuration_is_the_text_that_the_supervisor_sent() -> None:
+    gateway = FakeGateway()
+    text = gateway.catalogue.find("identity").config_text
+
+    assert get("/v2/models/identity/config", gateway).text == text
+
+
+def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
+    gateway = FakeGateway()
+    gateway.catalogue.update(news("a model.v1 é"))
+
+    assert get("/v2/models/a%20model.v1%20%C3%A9", gateway).json["name"] == "a model.v1 é"
+
+
+# -------------------------------------------------------------------- statistics
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("stats", ("", -1)),
+        ("identity/stats", ("identity", -1)),
+        ("identity/versions/1/stats", ("identity", 1)),
+        ("strings/stats", ("strings", -1)),
+    ],
+)
+def test_statistics_are_asked_for_what_the_path_names(path: str, asked: tuple[str, int]) -> None:
+    gateway = FakeGateway()
+    gateway.model_stats = [{"name": "m", "zmqtriton": {"pending": 1}, "inference_count": 2}]
+
+    result = get(f"/v2/models/{path}", gateway)
+
+    assert gateway.asked == [asked]
+    assert result.json == {"model_stats": [{"name": "m", "inference_count": 2}]}
+
+
+def test_a_version_that_no_header_could_carry_is_refused() -> None:
+    gateway = FakeGateway()
+
+    result = get(f"/v2/models/identity/versions/{'9' * 30}/stats", gateway)
+
+    assert (result.status_code, gateway.asked) == (400, [])
+
+
+# -------------------------------------------------------------------- repository
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "ready"),
+    [
+        ("index", b"", False),
+        ("index", b"{}", False),
+        ("index", {"ready": True}, True),
+        ("any/index", {"ready": False}, False),
+        ("index", [], False),
+    ],
+)
+def test_the_index_is_an_array(path: str, body: Any, ready: bool) -> None:
+    gateway = FakeGateway()
+    gateway.answer = [{"name": "m"}]
+
+    result = post(f"/v2/repository/{path}", body, gateway)
+
+    assert gateway.calls == [("index", {"ready": ready})]
+    assert result.json == [{"name": "m"}]
+
+
+def test_load_passes_its_configuration_on_and_stages_its_files(tmp_path: Path) -> None:
+    gateway = FakeGateway(runtime_directory=str(tmp_path))
+    # With a line break, as the program base64 makes them.
+    parameters = {"config": "{}", "file:1/model.py": "eHh4eHh4\neHg="}
+
+    result = post("/v2/repository/models/m/load", {"parameters": parameters}, gateway)
+
+    ((verb, arguments),) = gateway.calls
+    name = arguments["files"]["staged"]
+    assert ("load", "m", {"config": "{}"}) == (verb, arguments["model"], arguments["parameters"])
+    assert b"xxxxxxxx" == (tmp_path / "files" / name / "1" / "model.py").read_bytes()
+    assert (result.status_code, result.content) == (200, b"")
+
+
+@pytest.mark.parametrize("content", ["eA=", "####", "eA==eA==", "\u00e9A=="])
+def test_what_is_not_base64_is_refused(tmp_path: Path, content: str) -> None:
+    gateway = FakeGateway(runtime_directory=str(tmp_path))
+    parameters = {"config": "{}", "file:1/model.py": "eA==", "file:1/data": content}
+
+    result = post("/v2/repository/models/m/load", {"parameters": parameters}, gateway)
+
+    assert (400, {"error": "the content of parameter 'file:1/data' is not base64"}) == (
+        result.status_code,
+        result.json,
+    )
+    assert ([], []) == (gateway.calls, list(tmp_path.iterdir()))
+
+
+def test_unload_says_whether_dependents_go_too() -> None:
+    gateway = FakeGateway()
+
+    post("/v2/repository/models/m/unload", gateway=gateway)
+    post("/v2/repository/models/m/unload", {"parameters": {"unload_dependents": True}}, gateway)
+
+    assert gateway.calls == [
+        ("unload", {"model": "m", "unload_dependents": False}),
+        ("unload", {"model": "m", "unload_dependents": True}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "error"),
+    [
+        ("index", {"ready": 1}, 400, "attempt to access JSON non-boolean as boolean"),
+        ("index", b"zz", 400, "failed to parse the request JSON buffer"),
+        ("index", b'{"ready":' + b"[" * 250_000, 400, "JSON nesting depth exceeds maximum"),
+        ("models/m/load", {"parameters": []}, 400, "attempt to get members for non-object"),
+        ("models/m/load", {"parameters": {"config": 1}}, 400, "attempt to access JSON non-string"),
+        (
+            "models/m/load",
+            {"parameters": {"x": "y"}},
+            500,
+            "unexpected error on creating Triton parameter",
+        ),
+        (
+            "models/m/unload",
+            {"parameters": {"unload_dependents": "x"}},
+            400,
+            "Unable to parse 'unload_dependents': ",
+        ),
+        ("r/models/m/load", b"", 501, "'repository_name' specification is not supported"),
+        ("r/models/m/unload", b"", 501, "'repository_name' specification is not supported"),
+    ],
+)
+def test_a_control_call_of_the_wrong_form_is_refused(
+    path: str, body: Any, status: int, error: str
+) -> None:
+    gateway = FakeGateway()
+
+    result = post(f"/v2/repository/{path}", body, gateway)
+
+    assert result.status_code == status
+    assert result.json["error"].startswith(error)
+    assert gateway.calls == []
+
+
+def test_the_supervisors_refusal_keeps_its_text() -> None:
+    gateway = FakeGateway()
+    gateway.answer = InvalidArgument("load failed")
+
+    result = post("/v2/repository/models/m/load", gateway=gateway)
+
+    assert (result.status_code, result.json) == (400, {"error": "load failed"})
+
+
+def test_what_a_client_wrote_does_not_fill_an_error() -> None:
+    gateway = FakeGateway()
+    gateway.answer = InvalidArgument("x" * 100_000)
+
+    assert len(post("/v2/repository/models/m/load", gateway=gateway).content) < 4096

@@ -1,0 +1,60 @@
+"""What no wire could carry is refused before it is sent, whatever protocol it came by."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+from zmqtriton_frontends.inference.catalogue import Catalogue
+
+
+@pytest.fixture
+def catalogue() -> Catalogue:
+    catalogue = Catalogue()
+    config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
+    catalogue.update(wire.News(1, "m", 1, "READY", "", 1, config, b""))
+    return catalogue
+
+
+def _prepare(catalogue: Catalogue, options: Options, **parameters: Any) -> CheckedRequest:
+    return prepare(catalogue, "m", "", wire.RequestBody("", parameters, [], []), options)
+
+
+def test_what_fits_the_wire_passes(catalogue: Catalogue) -> None:
+    options = Options(3, 1, 2**63 - 1, 2**63 - 1, 2**64 - 1)
+
+    checked = _prepare(catalogue, options, a=2**63, b=-(2**63), c=True, d="x", e=1e300)
+
+    assert options == checked.options
+    assert wire.encode_body(checked.body)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(priority=-1),
+        Options(priority=2**63),
+        Options(timeout_us=-1),
+        Options(timeout_us=2**63),
+        Options(deadline_ns=2**63),
+        Options(correlation=-1),
+        Options(correlation=2**64),
+        Options(correlation="x" * 1025),
+    ],
+)
+def test_options_that_no_header_could_carry_are_refused(
+    catalogue: Catalogue, options: Options
+) -> None:
+    with pytest.raises(InvalidArgument, match="out of range"):
+        _prepare(catalogue, options)
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**30])
+def test_parameters_that_no_body_could_carry_are_refused(catalogue: Catalogue, value: int) -> None:
+    with pytest.raises(InvalidArgument, match="'a' is out of range"):
+        _prepare(catalogue, Options(), a=value)

@@ -1,0 +1,98 @@
+"""What the catalogue of a frontend knows of models beyond what it was told of each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from zmqtriton_floor.errors import NotFound, Unavailable
+from zmqtriton_floor.wire import News
+from zmqtriton_frontends.inference.catalogue import Catalogue
+
+
+def news(name: str, **config: Any) -> News:
+    return News(1, name, 1, "READY", "", 1, json.dumps({"name": name, **config}), b"")
+
+
+def ensemble(name: str, *members: str) -> News:
+    steps = [{"model_name": member, "model_version": -1} for member in members]
+    return news(name, ensemble_scheduling={"step": steps})
+
+
+def test_inputs_are_hashed_where_a_member_however_deep_has_a_cache() -> None:
+    catalogue = Catalogue()
+    for said in (
+        ensemble("outer", "plain", "inner"),
+        ensemble("inner", "cached"),
+        ensemble("other", "plain", "unknown"),
+        news("plain"),
+        news("cached", response_cache={"enable": True}),
+    ):
+        catalogue.update(said)
+
+    hashed = {model.name for model in catalogue.newest() if model.is_hashed}
+
+    assert {"outer", "inner", "cached"} == hashed
+
+
+def test_requests_may_be_parts_of_sequences_where_a_member_s_are() -> None:
+    catalogue = Catalogue()
+    for said in (
+        ensemble("outer", "plain", "inner"),
+        ensemble("inner", "sequences"),
+        ensemble("other", "plain", "iterative"),
+        news("plain"),
+        news("sequences", sequence_batching={}),
+        news("iterative", sequence_batching={"iterative_sequence": True}),
+    ):
+        catalogue.update(said)
+
+    found = {model.name for model in catalogue.newest() if model.has_sequences}
+
+    assert {"outer", "inner", "sequences"} == found
+
+
+def test_a_member_that_is_loaded_anew_or_gone_changes_its_ensembles() -> None:
+    catalogue = Catalogue()
+    catalogue.update(ensemble("e", "m"))
+    catalogue.update(news("m", response_cache={"enable": True}))
+    assert catalogue.find("e").is_hashed
+
+    catalogue.update(news("m"))
+
+    assert not catalogue.find("e").is_hashed
+    catalogue.forget("e")
+    catalogue.update(news("m", response_cache={"enable": True}))
+
+
+def test_ensembles_that_name_each_other_are_no_endless_search() -> None:
+    catalogue = Catalogue()
+
+    catalogue.update(ensemble("a", "b"))
+    catalogue.update(ensemble("b", "a"))
+
+    assert not catalogue.find("a").is_hashed
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> None:
+    catalogue = Catalogue()
+    reason = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
+    catalogue.update(news("m"))
+    catalogue.update(News(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
+
+    with pytest.raises(Unavailable) as refused:
+        catalogue.find("m", version)
+
+    assert reason == refused.value.text
+    assert not catalogue.is_model_ready("m")
+
+
+def test_a_model_that_never_served_has_no_available_versions() -> None:
+    catalogue = Catalogue()
+    catalogue.update(News(0, "m", 1, "UNAVAILABLE", "Internal: ValueError", 0, "", b""))
+
+    with pytest.raises(NotFound, match="'m' has no available versions"):
+        catalogue.find("m")

@@ -1,0 +1,178 @@
+"""Clients' shared memory in a frontend: what is read and written where, and when it is let go."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from zmqtriton_floor.datatypes import BY_NAME
+from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
+from zmqtriton_floor.wire import Region, RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.inference.client_regions import Place, Regions
+
+UINT8 = BY_NAME["UINT8"].number
+SIZE = 64
+
+
+class Memory:
+    """A client's memory, and a region of it behind the first 16 bytes."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("client")
+        os.pwrite(self.descriptor, bytes(range(200)), 0)
+        self.regions = Regions()
+        self.left: list[int] = []
+        self.regions.on_left = self.left.append
+        self.add()
+
+    def add(self, number: int = 1, name: str = "r") -> None:
+        self.regions.add(Region(number, name, 16, SIZE), os.dup(self.descriptor))
+
+    def read(self, *places: Place) -> list[bytes]:
+        tensors = [Tensor(f"I{i}", UINT8, [1], place) for i, place in enumerate(places)]
+        return [t.data for t in self.regions.fill(RequestBody("", {}, [], tensors)).inputs]
+
+    def write(self, place: Place, data: bytes) -> ResponseBody:
+        with self.regions.claim({"O": place}) as claim:
+            return claim.store(ResponseBody({}, [Tensor("O", UINT8, [len(data)], data)]))
+
+
+@pytest.fixture
+def memory() -> Iterator[Memory]:
+    memory = Memory()
+    yield memory
+    memory.regions.close()
+    os.close(memory.descriptor)
+
+
+def test_an_input_is_read_from_its_place(memory: Memory) -> None:
+    whole, odd, nothing = memory.read(Place("r", 0, SIZE), Place("r", 3, 5), Place("r", SIZE, 0))
+
+    assert bytes(range(16, 80)) == whole
+    assert bytes(range(19, 24)) == odd
+    assert b"" == nothing
+
+
+def test_an_input_of_its_own_is_left_alone(memory: Memory) -> None:
+    body = RequestBody("7", {"a": 1}, ["O"], [Tensor("I", UINT8, [1], b"x")])
+
+    assert body == memory.regions.fill(body)
+
+
+def test_an_output_is_written_to_its_place_and_not_sent(memory: Memory) -> None:
+    response = memory.write(Place("r", 1, 4), b"abc")
+
+    assert [Tensor("O", UINT8, [3], b"")] == response.outputs
+    assert b"\x10abc\x14" == os.pread(memory.descriptor, 5, 16)
+
+
+def test_other_outputs_are_sent(memory: Memory) -> None:
+    response = ResponseBody({}, [Tensor("P", UINT8, [1], b"x")])
+
+    with memory.regions.claim({"O": Place("r", 0, 4)}) as claim:
+        assert response == claim.store(response)
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "text"),
+    [
+        (Place("q", 0, 1), NotFound, "Unable to find shared memory region: 'q'"),
+        (
+            Place("r", SIZE, 1),
+            InvalidArgument,
+            "Invalid offset for shared memory region: 'r'",
+        ),
+        (
+            Place("r", 2**64 - 8, 16),
+            InvalidArgument,
+            "Invalid offset for shared memory region: 'r'",
+        ),
+        (
+            Place("r", SIZE - 4, 5),
+            InvalidArgument,
+            "Invalid offset + byte size for shared memory region: 'r'",
+        ),
+        (
+            Place("r", 1, 2**64 - 1),
+            InvalidArgument,
+            "Invalid offset + byte size for shared memory region: 'r'",
+        ),
+    ],
+)
+def test_a_place_beyond_the_region_is_refused(
+    memory: Memory, place: Place, error: type[ZmqTritonError], text: str
+) -> None:
+    if place.size < 2**31:
+        with pytest.raises(error) as caught:
+            memory.read(place)
+        assert text == caught.value.text
+    with pytest.raises(error) as caught:
+        memory.regions.claim({"O": place})
+    assert text == caught.value.text
+
+
+def test_a_request_cannot_have_any_amount_of_memory_read(memory: Memory) -> None:
+    memory.regions.add(Region(2, "big", 0, 2**40), os.dup(memory.descriptor))
+
+    with pytest.raises(InvalidArgument, match="exceed the maximum"):
+        memory.read(*(Place("big", 0, 2**30) for _ in range(2)))
+
+
+def test_an_output_needs_room(memory: Memory) -> None:
+    with pytest.raises(InternalError) as caught:
+        memory.write(Place("r", 0, 4), b"x" * 5)
+
+    assert (
+        "shared memory size specified with the request for output 'O' (4 bytes) should be at "
+        "least 5 bytes to hold the results"
+    ) == caught.value.text
+    assert bytes(range(16, 21)) == os.pread(memory.descriptor, 5, 16)
+
+
+def test_memory_that_its_client_cut_short_is_an_error(memory: Memory) -> None:
+    os.ftruncate(memory.descriptor, 20)
+
+    with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
+        memory.read(Place("r", 0, 8))
+    with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
+        memory.write(Place("r", 0, 8), b"x" * 8)
+
+    assert 20 == os.fstat(memory.descriptor).st_size
+
+
+def test_a_removed_region_is_left_at_once_if_nobody_claims_it(memory: Memory) -> None:
+    memory.regions.remove(1)
+
+    assert [1] == memory.left
+    with pytest.raises(NotFound):
+        memory.read(Place("r", 0, 1))
+
+
+def test_a_claimed_region_is_left_when_the_last_claim_is_given_back(memory: Memory) -> None:
+    place = Place("r", 0, 4)
+
+    with memory.regions.claim({"O": place, "P": place}) as claim:
+        with memory.regions.claim({"O": place}):
+            memory.regions.remove(1)
+        assert [] == memory.left
+        claim.store(ResponseBody({}, [Tensor("O", UINT8, [1], b"x")]))
+
+    assert [1] == memory.left
+    assert b"x" == os.pread(memory.descriptor, 1, 16)
+
+
+def test_a_name_may_come_back_while_the_old_region_is_claimed(memory: Memory) -> None:
+    with memory.regions.claim({"O": Place("r", 0, 4)}):
+        memory.regions.remove(1)
+        memory.add(number=2)
+
+    assert [1] == memory.left
+    assert [bytes([16])] == memory.read(Place("r", 0, 1))
+
+
+def test_a_region_that_was_never_known_is_left_already(memory: Memory) -> None:
+    memory.regions.remove(9)
+
+    assert [9] == memory.left

@@ -1,0 +1,156 @@
+"""Who waits in a frontend for a model that is loaded for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.frontends.grpc_api.fake_gateway import news
+from zmqtriton_floor.errors import InvalidArgument, Unavailable
+from zmqtriton_frontends.http_api.server.fast_path import Exchange, Head
+from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.load_on_demand import Demand, NotLoaded, attempt, of
+
+
+class Supervisor:
+    """Answers when the test lets it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def call(self, verb: str, arguments: dict[str, Any]) -> bool:
+        self.calls.append((verb, arguments))
+        return await asyncio.shield(self.answer)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(test)
+
+
+def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_nothing() -> None:
+    async def test() -> None:
+        supervisor = Supervisor()
+        demand = Demand(supervisor.call, 60.0)
+        waiting = [asyncio.ensure_future(demand.load("m")) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+
+        supervisor.answer.set_result(True)
+        await asyncio.gather(*waiting[1:])
+
+        assert [("demand", {"model": "m"})] == supervisor.calls
+        assert waiting[0].cancelled()
+
+    run(test())
+
+
+def test_a_failure_is_told_to_each_as_an_error_of_its_own() -> None:
+    async def test() -> None:
+        supervisor = Supervisor()
+        demand = Demand(supervisor.call, 60.0)
+        waiting = [asyncio.ensure_future(demand.load("m")) for _ in range(2)]
+        await asyncio.sleep(0)
+
+        supervisor.answer.set_exception(Unavailable("no weights"))
+        errors = await asyncio.gather(*waiting, return_exceptions=True)
+
+        assert ["no weights"] * 2 == [str(error) for error in errors]
+        assert errors[0] is not errors[1]
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: bool) -> None:
+    async def test() -> None:
+        demand = Demand(Supervisor().call, 60.0 if is_own else 0.0)
+        deadline_ns = time.monotonic_ns() - 1 if is_own else 0
+
+        with pytest.raises(Unavailable, match="was not loaded in time"):
+            await demand.load("m", deadline_ns)
+
+    run(test())
+
+
+def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
+    async def test() -> None:
+        catalogue = Catalogue()
+        catalogue.demand = Demand(Supervisor().call, 60.0)
+        left = news("left", generation=0, state="UNAVAILABLE", reason="unloaded")
+        catalogue.update(left)
+        catalogue.update(left._replace(model="idle", reason="not loaded: idle", is_on_demand=1))
+
+        with pytest.raises(Unavailable) as refused:
+            catalogue.find("left", "1")
+        with pytest.raises(NotLoaded):
+            catalogue.find("idle")
+        assert not isinstance(refused.value, NotLoaded)
+        assert catalogue.is_ready()
+
+    run(test())
+
+
+def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
+    async def test() -> None:
+        supervisor = Supervisor()
+        supervisor.answer.set_result(False)
+        catalogue = Catalogue()
+        catalogue.demand = Demand(supervisor.call, 60.0)
+
+        with pytest.raises(NotLoaded) as missing:
+            await attempt(lambda: catalogue.find("nobody"))
+
+        assert "Request for unknown model: 'nobody' is not found" == missing.value.text
+        assert InvalidArgument.http_status == missing.value.http_status
+
+    run(test())
+
+
+def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> None:
+    """Over HTTP the body is gone with its client."""
+
+    async def test() -> None:
+        supervisor = Supervisor()
+        demand = Demand(supervisor.call, 60.0)
+        asked: list[Any] = []
+
+        def find(target: tuple[str, str]) -> None:
+            asked.append(target)
+            raise NotLoaded(Unavailable("not loaded"), "m", demand)
+
+        shortcut: Any = SimpleNamespace(
+            inference=SimpleNamespace(find=find, reader=None),
+            gateway=SimpleNamespace(
+                cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
+            ),
+        )
+        exchange = Exchange(shortcut, Head(("m", ""), 0, None, None), lambda *_: None)
+        exchange.begin(b"")
+        loading = exchange._task
+        assert loading is not None
+        await asyncio.sleep(0)
+        supervisor.answer.set_result(True)
+        while not loading.done():
+            await asyncio.sleep(0)
+
+        exchange.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+        assert [("m", "")] == asked
+
+    run(test())
+
+
+def test_without_the_option_nobody_waits() -> None:
+    async def test() -> None:
+        assert of({"load_on_demand": False}, Supervisor().call) is None
+
+    run(test())

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.frontends.metrics_api.test_exposition import stat
+from zmqtriton_frontends.metrics_api.exposition import render
+
+
+def lines_of(name: str, **own: Any) -> list[str]:
+    text = render([stat(zmqtriton={"failures": {}, "pending": 0, **own})])
+    return [line for line in text.splitlines() if name in line]
+
+
+@pytest.mark.row("nv_inference_first_response_histogram_ms")
+def test_a_histogram_has_count_and_sum_and_what_is_up_to_each_bound() -> None:
+    first = {"buckets": [100.0, 500.5], "counts": [2, 1, 4], "value": 9000.25}
+
+    found = lines_of("histogram", first_response=first)
+
+    name, of = "nv_inference_first_response_histogram_ms", 'model="m",version="1"'
+    assert found == [
+        f"# HELP {name} Duration from request to first response in milliseconds",
+        f"# TYPE {name} histogram",
+        f"{name}_count{{{of}}} 7",
+        f"{name}_sum{{{of}}} 9000.25",
+        f'{name}_bucket{{{of},le="100"}} 2',
+        f'{name}_bucket{{{of},le="500.5"}} 3',
+        f'{name}_bucket{{{of},le="+Inf"}} 7',
+    ]
+
+
+@pytest.mark.row("nv_inference_queue_summary_us", "nv_inference_request_summary_us")
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("request", "nv_inference_request_summary_us"),
+        ("queue", "nv_inference_queue_summary_us"),
+    ],
+)
+def test_a_summary_has_count_and_sum_and_its_quantiles(key: str, name: str) -> None:
+    of = {"count": 3, "sum": 7000, "quantiles": [[0.5, 63], [0.999, None]]}
+
+    found = lines_of(name, summaries={key: of})
+
+    labels = 'model="m",version="1"'
+    assert found[1:] == [
+        f"# TYPE {name} summary",
+        f"{name}_count{{{labels}}} 3",
+        f"{name}_sum{{{labels}}} 7000",
+        f'{name}{{{labels},quantile="0.5"}} 63',
+        f'{name}{{{labels},quantile="0.999"}} NaN',
+    ]
+
+
+def test_without_either_there_is_no_family() -> None:
+    assert lines_of("histogram") == lines_of("summary") == []

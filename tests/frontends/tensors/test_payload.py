@@ -1,0 +1,476 @@
+"""The frontend's side of large tensors, with the test in the place of supervisor, broker, stub."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import mmap
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import INLINE_BYTES, Arena, seal_size
+from zmqtriton_floor.errors import ProtocolError, Unavailable
+from zmqtriton_floor.mappings import Mappings
+from zmqtriton_floor.signature import Admission
+from zmqtriton_floor.wire import Reference, RequestBody, ResponseBody, Tensor
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options
+from zmqtriton_frontends.tensors import payload as module
+from zmqtriton_frontends.tensors.payload import Payload
+from zmqtriton_frontends.tensors.references import has_references, is_large
+
+LARGE = os.urandom(200_000)
+
+
+def memfd(size: int) -> int:
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(descriptor, size)
+    seal_size(descriptor)
+    return descriptor
+
+
+def _request(*inputs: Tensor) -> CheckedRequest:
+    nothing: Any = None  # what is of no importance here
+    return CheckedRequest(
+        nothing, RequestBody("", {}, [], list(inputs)), Admission(0, 0), Options(), {}
+    )
+
+
+class World:
+    """Answers as the supervisor does, a turn of the loop later; owns a stub's arena."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.released: list[wire.Block] = []
+        self.refusal = ""
+        self.is_silent = False
+        #: What other processes see of this frontend's arena.
+        self.seen = Mappings(is_private=False)
+        self.stub = Arena(9)
+        self.stub_segments: dict[int, int] = {}
+        self.payload = Payload(3, {}, self._hear, self._release)
+
+    def _hear(self, message: Any) -> None:
+        self.told.append(message)
+        if not self.is_silent:
+            asyncio.get_running_loop().call_soon(self.answer, message)
+
+    def answer(self, message: Any) -> None:
+        if isinstance(message, wire.MakeSegment):
+            if self.refusal:
+                code = Unavailable.number
+                self.payload.hear(wire.SegmentMade(*message[:2], code, self.refusal), [])
+                return
+            descriptor = memfd(message.size)
+            self.seen.add(3, message.segment, os.dup(descriptor))
+            self.payload.hear(wire.SegmentMade(*message[:2], 0, ""), [descriptor])
+        elif isinstance(message, wire.AskSegment):
+            known = self.stub_segments.get(message.segment)
+            given = wire.SegmentGiven(*message, 0 if known is None else os.fstat(known).st_size)
+            self.payload.hear(given, [] if known is None else [os.dup(known)])
+        elif isinstance(message, wire.DropSegment):
+            self.seen.remove(3, message.segment)
+
+    def _release(self, message: wire.Release) -> None:
+        self.released += message.blocks
+
+    async def see_released(self, count: int) -> list[wire.Block]:
+        """What has been released when it is so much."""
+        deadline = time.monotonic() + 30
+        while len(self.released) < count and time.monotonic() < deadline:
+            await asyncio.sleep(0.001)
+        assert count == len(self.released)
+        return self.released
+
+    def respond(self, *tensors: bytes) -> bytes:
+        """The body of a response of the stub's."""
+        outputs = []
+        for data in tensors:
+            found = self.stub.allocate(len(data))
+            if found is None:
+                wanted = self.stub.wanted(len(data))
+                descriptor = self.stub_segments[wanted.segment] = memfd(wanted.size)
+                self.stub.add(wanted, os.dup(descriptor))
+                found = self.stub.allocate(len(data))
+                assert found is not None
+            found.view[:] = data
+            outputs.append(Tensor("OUT", 2, [len(data)], found.reference))
+        return wire.encode_body(ResponseBody({}, outputs))
+
+    async def send(self, *tensors: Any, own_id: int = 1) -> RequestBody:
+        """The body that leaves the frontend."""
+        inputs = [Tensor(f"IN{i}", 2, [len(data)], data) for i, data in enumerate(tensors)]
+        sent: list[RequestBody] = []
+
+        def ask(request: Any) -> int:
+            sent.append(request.body)
+            return own_id
+
+        request = _request(*inputs)
+        await self.payload.send(request, ask)
+        return wire.decode_request(wire.encode_body(sent[0]))
+
+    def close(self) -> None:
+        self.payload.close()
+        self.payload.mappings.close()
+        self.seen.close()
+        for descriptor in self.stub_segments.values():
+            os.close(descriptor)
+
+
+def run(test: Callable[[World], Awaitable[None]]) -> None:
+    async def within() -> None:
+        world = World()
+        try:
+            await test(world)
+        finally:
+            world.close()
+
+    asyncio.run(within())
+
+
+def test_only_large_tensors_are_placed() -> None:
+    small = Tensor("IN", 2, [3], b"abc")
+    assert not is_large(RequestBody("", {}, [], [small, small]))
+    assert not is_large(RequestBody("", {}, [], [small._replace(data=b"x" * INLINE_BYTES)]))
+    assert is_large(RequestBody("", {}, [], [small, small._replace(data=LARGE)]))
+
+
+def test_a_request_s_large_tensors_are_references_until_it_is_answered() -> None:
+    async def test(world: World) -> None:
+        body = await world.send(b"small", LARGE, memoryview(LARGE)[:100_000], own_id=7)
+
+        small, large, part = (tensor.data for tensor in body.inputs)
+        assert b"small" == small
+        arrays = world.seen.open([large, part])
+        assert [LARGE, LARGE[:100_000]] == [array.tobytes() for array in arrays]
+        assert 2 == world.payload.arena.used
+
+        world.payload.answered(8)
+        assert 2 == world.payload.arena.used
+        world.payload.answered(7)
+        assert 0 == world.payload.arena.used
+
+    run(test)
+
+
+def test_where_memory_has_to_be_made_first_nothing_is_sent_at_once() -> None:
+    async def test(world: World) -> None:
+        asked: list[CheckedRequest] = []
+
+        def ask(request: CheckedRequest) -> int:
+            asked.append(request)
+            return 1 + len(asked)
+
+        await world.send(LARGE, own_id=1)
+        fits = _request(Tensor("IN", 2, [1], LARGE))
+        too_much = _request(Tensor("A", 2, [1], LARGE), Tensor("B", 2, [1], bytes(5_000_000)))
+
+        assert world.payload.send_now(too_much, ask) is None
+        assert ([], 1) == (asked, world.payload.arena.used)
+        assert 2 == world.payload.send_now(fits, ask)
+
+        assert Reference is type(asked[0].body.inputs[0].data)
+        assert 2 == world.payload.arena.used
+        world.payload.answered(2)
+        assert 1 == world.payload.arena.used
+
+    run(test)
+
+
+def test_a_request_that_cannot_be_sent_leaves_nothing() -> None:
+    async def test(world: World) -> None:
+        def refuse(request: Any) -> int:
+            raise Unavailable("Server exiting")
+
+        request = _request(Tensor("IN", 2, [1], LARGE))
+        with pytest.raises(Unavailable):
+            await world.payload.send(request, refuse)
+        assert 0 == world.payload.arena.used
+
+    run(test)
+
+
+@pytest.mark.parametrize("given", [[], ["unwritable"]])
+def test_a_segment_that_cannot_be_used_is_given_back(given: list[str]) -> None:
+    async def test(world: World) -> None:
+        world.is_silent = True
+        sending = asyncio.ensure_future(world.send(LARGE))
+        while not world.told:
+            await asyncio.sleep(0)
+        wanted = world.told.pop()
+
+        descriptors = [os.open("/dev/null", os.O_RDONLY)] if given else []
+        world.payload.hear(wire.SegmentMade(wanted.segment, wanted.size, 0, ""), descriptors)
+
+        with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
+            await sending
+        assert [wire.DropSegment(wanted.segment)] == world.told
+
+    run(test)
+
+
+def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
+    async def test(world: World) -> None:
+        body = wire.decode_response(world.respond(LARGE))
+        world.is_silent = True
+        opening = asyncio.ensure_future(world.payload.open(body))
+        while not world.told:
+            await asyncio.sleep(0)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mmap, "mmap", no_room)
+            given = wire.SegmentGiven(9, 1, os.fstat(world.stub_segments[1]).st_size)
+            world.payload.hear(given, [os.dup(world.stub_segments[1])])
+
+        with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
+            await opening
+        await world.see_released(1)
+
+    run(test)
+
+
+def no_room(*arguments: Any) -> Any:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "/a/path")
+
+
+def test_short_memory_is_an_error_of_the_request() -> None:
+    async def test(world: World) -> None:
+        await world.send(LARGE, own_id=1)
+        world.refusal = "The budget is spent."
+
+        with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
+            await world.send(LARGE, bytes(5_000_000), own_id=2)
+
+        assert 1 == world.payload.arena.used
+
+    run(test)
+
+
+def test_empty_segments_are_given_back_before_memory_is_called_short() -> None:
+    async def test(world: World) -> None:
+        await world.send(bytes(20_000_000), own_id=1)
+        world.payload.answered(1)
+        world.refusal = "There is none."
+
+        with pytest.raises(Unavailable):
+            await world.send(bytes(50_000_000), own_id=2)
+
+        assert wire.DropSegment(1) in world.told
+        assert 0 == world.payload.arena.bytes
+
+    run(test)
+
+
+def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+
+    async def test(world: World) -> None:
+        world.is_silent = True
+        with pytest.raises(Unavailable, match="did not answer in time"):
+            await world.send(LARGE)
+
+        # Too late: it goes straight back.
+        late = world.told[0]
+        world.answer(late)
+        assert wire.DropSegment(late.segment) == world.told[-1]
+        assert 0 == world.payload.arena.bytes
+
+    run(test)
+
+
+def test_a_client_that_leaves_amid_the_growth_leaks_nothing() -> None:
+    async def test(world: World) -> None:
+        world.is_silent = True
+        task = asyncio.ensure_future(world.send(LARGE))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert isinstance(world.told[0], wire.MakeSegment)
+
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        world.answer(world.told[0])
+
+        assert wire.DropSegment(world.told[0].segment) == world.told[-1]
+
+    run(test)
+
+
+def test_many_who_need_room_at_once_do_not_each_get_a_segment() -> None:
+    async def test(world: World) -> None:
+        await asyncio.gather(*(world.send(LARGE, own_id=i) for i in range(1, 5)))
+
+        assert 1 == len([m for m in world.told if isinstance(m, wire.MakeSegment)])
+        assert 4 == world.payload.arena.used
+
+    run(test)
+
+
+def test_a_gathered_body_is_not_copied_again() -> None:
+    async def test(world: World) -> None:
+        header, pieces = b"{}" + b" " * 31, [b"{}" + b" " * 20, b" " * 11 + LARGE[:7], LARGE[7:]]
+        with await world.payload.gather(pieces, 33 + len(LARGE), 33) as whole:
+            assert header + LARGE == bytes(whole)
+            assert 1 == world.payload.arena.used
+            body = await world.send(whole[33:100_033], whole[100_033:])
+            assert 1 == world.payload.arena.used
+
+        first, second = (tensor.data for tensor in body.inputs)
+        assert first.block == second.block
+        assert 0 == first.offset % 64  # numpy and what is behind it wants that
+        arrays = world.seen.open([first, second])
+        assert [LARGE[:100_000], LARGE[100_000:]] == [array.tobytes() for array in arrays]
+        world.payload.answered(1)
+        assert 0 == world.payload.arena.used
+
+    run(test)
+
+
+def test_a_gathered_body_that_became_no_request_is_freed() -> None:
+    async def test(world: World) -> None:
+        gathered = await world.payload.gather([LARGE], len(LARGE), 0)
+        with pytest.raises(ZeroDivisionError), gathered:
+            raise ZeroDivisionError
+        assert 0 == world.payload.arena.used
+
+        world.refusal = "There is none."
+        with await world.payload.gather([LARGE] * 50, 50 * len(LARGE), 0) as whole:
+            assert LARGE * 50 == whole
+        with await world.payload.gather([b"a", b"b"], 2, 0) as whole:
+            assert b"ab" == whole
+
+    run(test)
+
+
+def test_a_response_is_read_where_it_lies_and_released_when_nobody_reads_it() -> None:
+    async def test(world: World) -> None:
+        data = world.respond(LARGE, LARGE[:20_000])
+        found = wire.decode_response(data)
+        assert has_references(found)
+
+        response = await world.payload.open(found)
+
+        assert [LARGE, LARGE[:20_000]] == [bytes(t.data) for t in response.outputs]
+        rest = response.outputs[0].data[5:9]
+        del response
+        released = await world.see_released(1)
+        assert [found.outputs[1].data.block] == [block.block for block in released]
+        del rest
+        assert {9} == {block.owner for block in await world.see_released(2)}
+
+    run(test)
+
+
+def test_a_segment_is_asked_for_once_by_all_who_need_it() -> None:
+    async def test(world: World) -> None:
+        bodies = [wire.decode_response(world.respond(LARGE)) for _ in range(4)]
+
+        await asyncio.gather(*(world.payload.open(body) for body in bodies))
+
+        assert [wire.AskSegment(9, 1)] == world.told
+
+    run(test)
+
+
+def test_a_response_whose_memory_is_gone_is_an_error_and_released() -> None:
+    async def test(world: World) -> None:
+        body = wire.decode_response(world.respond(LARGE))
+        os.close(world.stub_segments.pop(1))
+
+        with pytest.raises(Unavailable, match="is gone"):
+            await world.payload.open(body)
+
+        await world.see_released(1)
+
+    run(test)
+
+
+@pytest.mark.parametrize("change", [{"size": 2**40}, {"offset": 2**62}])
+def test_a_response_that_points_beyond_its_segment_is_an_error(change: dict[str, int]) -> None:
+    async def test(world: World) -> None:
+        body = wire.decode_response(world.respond(LARGE))
+        wrong = body.outputs[0].data._replace(**change)
+
+        with pytest.raises(ProtocolError):
+            await world.payload.open(ResponseBody({}, [Tensor("OUT", 2, [1], wrong)]))
+
+        await world.see_released(1)
+
+    run(test)
+
+
+def test_a_response_that_nobody_wants_is_released() -> None:
+    async def test(world: World) -> None:
+        world.payload.discard(world.respond(LARGE, LARGE))
+        world.payload.discard(b"")
+        await world.see_released(2)
+
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        world.payload.discard_unread(reply)
+        reply.set_result(world.respond(LARGE))
+        world.payload.discard_unread(reply)
+        await world.see_released(3)
+
+    run(test)
+
+
+def test_a_release_travels_with_the_next_message() -> None:
+    async def test(world: World) -> None:
+        blocks = [wire.Block(9, 1, number) for number in (1, 2)]
+
+        world.payload.mappings._on_release(blocks)
+        taken = world.payload.take_releases()
+
+        assert [wire.Release(blocks)] == taken
+        assert [] == world.payload.take_releases()
+        await asyncio.sleep(0.02)
+        assert [] == world.released
+
+    run(test)
+
+
+def test_many_releases_do_not_wait_for_a_message() -> None:
+    async def test(world: World) -> None:
+        for number in range(9):
+            world.payload.mappings._on_release([wire.Block(9, 1, number)])
+
+        for _ in range(3):  # turns, and no time
+            await asyncio.sleep(0)
+
+        assert 9 == len(world.released)
+
+    run(test)
+
+
+def test_an_unsealed_segment_is_not_mapped() -> None:
+    async def test(world: World) -> None:
+        body = wire.decode_response(world.respond(LARGE))
+        os.close(world.stub_segments[1])
+        world.stub_segments[1] = os.memfd_create("bad", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.truncate(world.stub_segments[1], 1 << 20)
+
+        with pytest.raises(Unavailable):
+            await world.payload.open(body)
+
+        assert 1 == world.payload.malformed
+
+    run(test)
+
+
+def test_references_of_a_request_name_this_process() -> None:
+    async def test(world: World) -> None:
+        body = await world.send(LARGE)
+        reference = body.inputs[0].data
+        assert type(reference) is Reference
+        assert (3, len(LARGE)) == (reference.owner, reference.size)
+        gc.collect()
+
+    run(test)

@@ -1,0 +1,185 @@
+"""docs/conformance.md and the tests agree: what is done is tested, by the tests that it names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "conformance.md"
+STATES = ("done", "partly", "open")
+#: More than this and a test shows none of them well. Options do not count: a command line has many.
+ROWS_PER_TEST = 3
+
+
+class Row(NamedTuple):
+    id: str
+    tests: tuple[str, ...]
+    state: str
+
+
+class MarkedTest(NamedTuple):
+    """A test function with its rows, and whether it is skipped wherever it runs."""
+
+    rows: tuple[str, ...]
+    is_skipped: bool
+
+
+def rows(page: str) -> list[Row]:
+    """The rows of all tables; a cell holds no `|`, not even a quoted one."""
+    found = []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if re.fullmatch(r"[A-Z]\d{2}[a-z]?|nv_\w+|--[a-z][a-z0-9-]*", cells[0]):
+            assert len(cells) == 4, f"{cells[0]}: {len(cells)} cells instead of 4"
+            found.append(
+                Row(cells[0], tuple(re.findall(r"`([^`]+\.py::\w+)`", cells[2])), cells[3])
+            )
+    return found
+
+
+def _calls(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    for decorator in function.decorator_list:
+        call = decorator.func if isinstance(decorator, ast.Call) else decorator
+        yield ast.unparse(call), decorator
+
+
+def marked_tests(source: str) -> dict[str, MarkedTest]:
+    """The test functions of a file, those in classes too."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        ids: list[str] = []
+        is_skipped = False
+        for name, decorator in _calls(node):
+            # In a table of cases each may have rows of its own.
+            marks = [decorator] if name == "pytest.mark.row" else list(ast.walk(decorator))
+            for mark in marks if name in ("pytest.mark.row", "pytest.mark.parametrize") else ():
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.row":
+                    ids += [ast.literal_eval(argument) for argument in mark.args]
+            is_skipped |= name in ("pytest.mark.skip", "pytest.mark.xfail")
+        found[node.name] = MarkedTest(tuple(ids), is_skipped)
+    return found
+
+
+def _all_tests() -> dict[str, MarkedTest]:
+    return {
+        f"{path.relative_to(TESTS)}::{name}": test
+        for path in TESTS.rglob("test_*.py")
+        for name, test in marked_tests(path.read_text("utf-8")).items()
+    }
+
+
+def complaints(table: list[Row], tests: dict[str, MarkedTest]) -> list[str]:
+    """What does not fit together, a line each."""
+    found = []
+    ids = [row.id for row in table]
+    found += [f"{id}: stands twice" for id in sorted({i for i in ids if ids.count(i) > 1})]
+    for row in table:
+        if row.state not in STATES:
+            found.append(f"{row.id}: no such state: {row.state}")
+        if row.state == "done" and not row.tests:
+            found.append(f"{row.id}: done, and no test named")
+        for name in row.tests:
+            if name not in tests:
+                found.append(f"{row.id}: no test {name}")
+            elif row.id not in tests[name].rows:
+                found.append(f"{row.id}: {name} does not name it")
+            elif row.state == "done" and tests[name].is_skipped:
+                found.append(f"{row.id}: done, and {name} is skipped")
+    for name, test in tests.items():
+        if len([id for id in test.rows if not id.startswith("--")]) > ROWS_PER_TEST:
+            found.append(f"{name}: names more than {ROWS_PER_TEST} rows")
+        named = {row.id for row in table if name in row.tests}
+        found += [f"{name}: names {id}, which does not name it" for id in set(test.rows) - named]
+    return found
+
+
+def test_the_table_and_the_tests_agree() -> None:
+    assert [] == complaints(rows(PAGE.read_text("utf-8")), _all_tests())
+
+
+#: What Triton measures and dashboards ask for.
+_METRICS = (
+    "inference_request_success inference_request_failure inference_count inference_exec_count "
+    "inference_request_duration_us inference_queue_duration_us "
+    "inference_compute_input_duration_us inference_compute_infer_duration_us "
+    "inference_compute_output_duration_us inference_pending_request_count "
+    "model_load_duration_secs inference_first_response_histogram_ms "
+    "cache_num_hits_per_model cache_num_misses_per_model "
+    "cache_hit_duration_per_model cache_miss_duration_per_model "
+    "cpu_utilization cpu_memory_total_bytes cpu_memory_used_bytes gpu_utilization "
+    "gpu_memory_total_bytes gpu_memory_used_bytes gpu_power_usage gpu_power_limit "
+    "energy_consumption pinned_memory_pool_total_bytes pinned_memory_pool_used_bytes"
+)
+
+
+def test_every_metric_of_triton_has_a_row() -> None:
+    named = {row.id for row in rows(PAGE.read_text("utf-8"))}
+
+    assert set() == {f"nv_{name}" for name in _METRICS.split()} - named
+
+
+#: Those of Triton's that people have in their command lines.
+_OPTIONS = (
+    "help id exit-timeout-secs model-repository model-store exit-on-error "
+    "disable-auto-complete-config strict-model-config strict-readiness model-control-mode "
+    "repository-poll-secs load-model model-config-name model-load-thread-count "
+    "model-load-retry-count allow-http http-address http-port reuse-http-port "
+    "http-header-forward-pattern http-thread-count http-max-input-size http-restricted-api "
+    "allow-grpc grpc-address grpc-port reuse-grpc-port grpc-header-forward-pattern "
+    "grpc-max-response-pool-size grpc-use-ssl grpc-use-ssl-mutual grpc-server-cert "
+    "grpc-server-key grpc-root-cert grpc-infer-response-compression-level grpc-keepalive-time "
+    "grpc-keepalive-timeout grpc-keepalive-permit-without-calls grpc-http2-max-pings-without-data "
+    "grpc-http2-min-recv-ping-interval-without-data grpc-http2-max-ping-strikes "
+    "grpc-max-connection-age grpc-max-connection-age-grace grpc-restricted-protocol log-verbose "
+    "log-info log-warning log-error log-format log-file allow-metrics metrics-port "
+    "metrics-address allow-gpu-metrics allow-cpu-metrics metrics-interval-ms metrics-config "
+    "trace-config cache-config cache-directory response-cache-byte-size rate-limit "
+    "rate-limit-resource pinned-memory-pool-byte-size cuda-memory-pool-byte-size "
+    "min-supported-compute-capability host-policy backend-directory backend-config "
+    "allow-client-shm"
+)
+
+
+def test_every_option_that_counts_has_a_row() -> None:
+    named = {row.id for row in rows(PAGE.read_text("utf-8"))}
+
+    assert set() == {f"--{name}" for name in _OPTIONS.split()} - named
+
+
+def test_rows_of_the_cases_of_a_table_are_those_of_its_test() -> None:
+    source = (
+        '@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.row("--id"))])\n'
+        "def test_it(a: int) -> None: ...\n"
+    )
+
+    assert {"test_it": MarkedTest(("--id",), False)} == marked_tests(source)
+
+
+def test_a_row_that_is_done_needs_a_test_that_runs_and_names_it() -> None:
+    table = [
+        Row("A01", (), "done"),
+        Row("A02", ("t.py::gone",), "done"),
+        Row("A03", ("t.py::other",), "done"),
+        Row("A04", ("t.py::skipped",), "done"),
+        Row("A05", (), "open"),
+    ]
+    tests = {"t.py::other": MarkedTest((), False), "t.py::skipped": MarkedTest(("A04",), True)}
+
+    assert [
+        "A01: done, and no test named",
+        "A02: no test t.py::gone",
+        "A03: t.py::other does not name it",
+        "A04: done, and t.py::skipped is skipped",
+    ] == complaints(table, tests)
+
+
+def test_marks_are_read_from_the_source_of_a_test() -> None:
+    source = '@pytest.mark.row("A01", "A02")\n@pytest.mark.skip\ndef test_it() -> None: ...\n'
+
+    assert {"test_it": MarkedTest(("A01", "A02"), True)} == marked_tests(source)

@@ -1,0 +1,55 @@
+"""What the documentation names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+_ROOTS = ("", "zmqtriton", "stub/zmqtriton_floor", "stub", "frontends/zmqtriton_frontends")
+#: `module.Class.method` and `module.function`, as ARCHITECTURE.md writes them.
+_DECISIONS = (ROOT / "docs" / "decisions.md").read_text("utf-8")
+_NAMES = sorted(set(re.findall(r"`([a-z_]+(?:\.[A-Za-z_]+)+)`", ARCHITECTURE + _DECISIONS)))
+
+
+def _module(parts: list[str]) -> tuple[Path, list[str]] | None:
+    """The file that the first parts name, and the parts within it."""
+    for end in range(len(parts), 0, -1):
+        for root in (*_ROOTS, "stub/zmqtriton_stub"):
+            path = ROOT.joinpath(root, *parts[:end])
+            if path.with_suffix(".py").is_file():
+                return path.with_suffix(".py"), parts[end:]
+    return None
+
+
+@pytest.mark.parametrize("name", [n for n in _NAMES if not n.endswith((".py", ".md"))])
+def test_each_function_that_the_architecture_names_exists(name: str) -> None:
+    found = _module(name.split("."))
+
+    assert found is not None, f"no module for {name}"
+    path, inside = found
+    body: list[ast.stmt] = ast.parse(path.read_text("utf-8")).body
+    for part in inside:
+        definitions = [
+            node
+            for node in body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name == part
+        ]
+        assert definitions, f"{path.name} has no {part} ({name})"
+        body = definitions[0].body
+
+
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", (ROOT / page).read_text("utf-8")):
+        if "://" not in target:
+            assert (ROOT / target).exists(), f"{page} links to {target}"
+
+
+def test_the_architecture_fits_into_a_head() -> None:
+    assert len(ARCHITECTURE.splitlines()) <= 150

@@ -1,0 +1,434 @@
+"""Who may import whom, and how large things may grow: the tables here are the rules.
+
+Reads the sources as syntax trees, so that an import inside a function counts like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+#: The path roots; every package below one is named by its folder.
+PATH_ROOTS = (ROOT / "stub", ROOT / "frontends", ROOT)
+STDLIB = frozenset(sys.stdlib_module_names)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Source(NamedTuple):
+    module: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def stem(self) -> str:
+        return self.path.stem
+
+
+class Layer(NamedTuple):
+    """What the modules of one package may import; the longest matching package counts."""
+
+    package: str
+    ours: tuple[str, ...]
+    others: tuple[str, ...]
+    reason: str
+
+
+_FLOOR = "zmqtriton_floor"
+_STUB_LIBRARIES = ("zmq", "msgpack", "numpy")
+
+LAYERS = (
+    Layer(
+        _FLOOR,
+        (_FLOOR,),
+        _STUB_LIBRARIES,
+        "runs in the model's interpreter, which has nothing else",
+    ),
+    Layer(
+        "zmqtriton_stub",
+        (_FLOOR, "zmqtriton_stub"),
+        _STUB_LIBRARIES,
+        "runs in the model's interpreter, which has nothing else",
+    ),
+    Layer(
+        "zmqtriton_stub.memory.gpu_cuda",
+        (_FLOOR, "zmqtriton_stub.memory.gpu"),
+        ("cupy", "numpy"),
+        "is imported where a tensor on a GPU is met, and nowhere else",
+    ),
+    Layer(
+        "zmqtriton_stub.backends",
+        (),
+        ("*",),
+        "models written in the public model API, with the libraries that they serve",
+    ),
+    Layer("zmqtriton_protos", ("zmqtriton_protos",), ("google",), "is data, not behaviour"),
+    Layer(
+        "zmqtriton_frontends",
+        (_FLOOR, "zmqtriton_frontends"),
+        ("falcon", "gunicorn", "numpy", "orjson", "psutil", "uvloop", "zmq"),
+        "knows the broker and the supervisor by the wire alone",
+    ),
+    Layer(
+        "zmqtriton_frontends.http2",
+        ("zmqtriton_frontends.http2",),
+        ("hpack",),
+        "is a protocol and knows nobody who speaks it",
+    ),
+    Layer(
+        "zmqtriton_frontends.grpc_api",
+        (_FLOOR, "zmqtriton_frontends", "zmqtriton_protos"),
+        ("google", "grpc", "numpy", "psutil", "uvloop", "zmq"),
+        "only gRPC needs messages",
+    ),
+    Layer(
+        "zmqtriton.config",
+        (_FLOOR, "zmqtriton_protos", "zmqtriton.config"),
+        ("google",),
+        "turns files into a checked config and knows no process",
+    ),
+    Layer("zmqtriton.options", (_FLOOR, "zmqtriton.options"), (), "only reads argv"),
+    Layer(
+        "zmqtriton.repository",
+        (_FLOOR, "zmqtriton.config", "zmqtriton.repository"),
+        (),
+        "reads directories and knows no process",
+    ),
+    Layer(
+        "zmqtriton.environments",
+        (_FLOOR, "zmqtriton.config", "zmqtriton.environments", "zmqtriton.repository"),
+        (),
+        "is used with and without a running server",
+    ),
+    Layer(
+        "zmqtriton.checking",
+        (
+            _FLOOR,
+            "zmqtriton.checking",
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.repository",
+            "zmqtriton.storage.places",
+            "zmqtriton.supervisor.machine.gpus",
+            "zmqtriton.supervisor.machine.python_settings",
+        ),
+        (),
+        "judges by the rules of a load and starts no server",
+    ),
+    Layer(
+        "zmqtriton.storage",
+        (_FLOOR, "zmqtriton.storage"),
+        (),
+        "asks stores for whoever has models there, and knows no repository of directories",
+    ),
+    Layer(
+        "zmqtriton.storage.stores",
+        (_FLOOR, "zmqtriton.storage"),
+        ("obstore",),
+        "is the one place that knows the library, which is an extra",
+    ),
+    Layer(
+        "zmqtriton.tracing",
+        (_FLOOR, "zmqtriton.tracing"),
+        ("zmq",),
+        "takes what others have seen, and knows none of them",
+    ),
+    Layer(
+        "zmqtriton.tracing.otlp",
+        (_FLOOR, "zmqtriton.tracing", "zmqtriton_protos"),
+        (),
+        "is the one place that knows messages",
+    ),
+    Layer(
+        "zmqtriton.broker",
+        (_FLOOR, "zmqtriton.broker", "zmqtriton.config"),
+        (),
+        "can be restarted and tested without the supervisor",
+    ),
+    Layer(
+        "zmqtriton.simulation",
+        (
+            _FLOOR,
+            "zmqtriton.broker",
+            "zmqtriton.config",
+            "zmqtriton.repository",
+            "zmqtriton.simulation",
+        ),
+        (),
+        "imagines everything around the broker's core",
+    ),
+    Layer(
+        "zmqtriton.ctl",
+        (_FLOOR, "zmqtriton.ctl", "zmqtriton.environments"),
+        ("click", "rich"),
+        "asks a running server and must not need one to be imported",
+    ),
+    Layer(
+        "zmqtriton.supervisor",
+        (
+            _FLOOR,
+            "zmqtriton.config",
+            "zmqtriton.environments",
+            "zmqtriton.options",
+            "zmqtriton.repository",
+            "zmqtriton.storage.places",
+            "zmqtriton.supervisor",
+            "zmqtriton.console",
+            "zmqtriton.systemd",
+        ),
+        ("psutil", "zmq"),
+        "can be tested without the broker",
+    ),
+    Layer(
+        "zmqtriton",
+        (_FLOOR, "zmqtriton"),
+        ("psutil", "zmq"),
+        "ties the parts together; frontends and stubs are started, not imported",
+    ),
+)
+
+#: The only places of broker and supervisor that act, or look at the machine. All others decide.
+HANDS = (
+    "zmqtriton.broker.requests.traces",
+    "zmqtriton.broker.sending",
+    "zmqtriton.broker.service",
+    "zmqtriton.supervisor.machine",
+    "zmqtriton.supervisor.service",
+)
+ACTS = frozenset("asyncio logging os selectors socket subprocess threading time zmq".split())
+
+FORBIDDEN_NAMES = frozenset("common helper helpers manager managers misc util utils".split())
+
+#: Where a thing may stand, and nowhere else.
+ONLY_IN = (
+    ("msgpack", {"zmqtriton_floor.wire"}, "the bytes on the wire are made in one file"),
+    ("pickle", set[str](), "what is unpickled runs"),
+    ("marshal", set[str](), "what is unmarshalled can crash the interpreter"),
+    ("multiprocessing", set[str](), "processes are the supervisor's, with a lifeline each"),
+)
+SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
+SPAWNERS = {"zmqtriton.supervisor.machine.processes", "zmqtriton_stub.fork_server"}
+
+FILE_LINES = 500
+#: Files that may be longer, with the reason.
+LONGER_FILES = {
+    "zmqtriton_floor.wire": (800, "the whole protocol is one file, read from top to bottom"),
+}
+TEST_FILE_LINES = 600
+FUNCTION_LINES = 60
+ARGUMENT_BUILDER_LINES = 100
+POSITIONAL_PARAMETERS = 6
+
+
+@cache
+def sources() -> tuple[Source, ...]:
+    """Every module that we ship but the demonstration models and examples: users' code."""
+    found = []
+    for root in PATH_ROOTS:
+        for package in sorted(root.glob("zmqtriton*/")):
+            if not package.name.isidentifier():
+                continue  # the repository that `make run` has made
+            for path in sorted(package.rglob("*.py")):
+                if "demo/models" in str(path) or "examples" in path.parts[:-2]:
+                    continue
+                parts = path.relative_to(root).with_suffix("").parts
+                module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+                found.append(Source(module, path, ast.parse(path.read_text("utf-8"), str(path))))
+    return tuple(found)
+
+
+def imported(source: Source) -> Iterator[tuple[int, str]]:
+    """(line, full name) of every module that the source imports, and of what it takes from it."""
+    package = source.module.split(".")
+    if source.stem != "__init__":
+        package = package[:-1]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module.split(".") if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{module}.{alias.name}"
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def layer_of(module: str) -> Layer:
+    fitting = [layer for layer in LAYERS if within(module, (layer.package,))]
+    assert fitting, f"no rule for {module}: add its package to LAYERS"
+    return max(fitting, key=lambda layer: len(layer.package))
+
+
+def import_faults(source: Source) -> Iterator[str]:
+    layer = layer_of(source.module)
+    for line, name in imported(source):
+        top = name.partition(".")[0]
+        if top.startswith("zmqtriton"):
+            allowed = within(name, layer.ours)
+        else:
+            allowed = top in STDLIB or top in layer.others or "*" in layer.others
+        if not allowed:
+            yield f"{source.path.relative_to(ROOT)}:{line} imports {name}; it {layer.reason}"
+
+
+def every(check: Callable[[Source], Iterator[str]]) -> list[str]:
+    return [fault for source in sources() for fault in check(source)]
+
+
+def test_imports_go_downward_only() -> None:
+    assert [] == every(import_faults)
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("zmqtriton.broker.core", "from zmqtriton.supervisor import core"),
+        ("zmqtriton.supervisor.core", "import zmqtriton.broker.core"),
+        ("zmqtriton_frontends.gateway.gateway", "from zmqtriton import options"),
+        ("zmqtriton_frontends.gateway.gateway", "import zmqtriton_stub.worker"),
+        ("zmqtriton_frontends.http_api.app", "import zmqtriton_protos"),
+        ("zmqtriton.main", "def f():\n    from zmqtriton_stub import worker"),
+        ("zmqtriton_floor.wire", "import orjson"),
+        ("zmqtriton_stub.worker", "import zmqtriton"),
+        ("zmqtriton_protos", "import zmqtriton_floor"),
+    ],
+)
+def test_an_import_upward_is_found(module: str, text: str) -> None:
+    source = Source(module, ROOT / f"{module.split('.')[-1]}.py", ast.parse(text))
+
+    assert 1 == len(list(import_faults(source)))
+
+
+def test_relative_imports_are_resolved() -> None:
+    text = "from . import core\nfrom ..supervisor import states"
+    source = Source("zmqtriton.broker.service", ROOT / "service.py", ast.parse(text))
+
+    assert ["zmqtriton.broker.core", "zmqtriton.supervisor.states"] == [
+        name for _, name in imported(source)
+    ]
+
+
+def test_what_decides_does_not_act() -> None:
+    """Broker and supervisor are tested without sockets and clocks, since their brains have none."""
+
+    def faults(source: Source) -> Iterator[str]:
+        is_brain = within(source.module, ("zmqtriton.broker", "zmqtriton.supervisor"))
+        is_brain = is_brain and not within(source.module, HANDS)
+        for line, name in imported(source) if is_brain else ():
+            if name.partition(".")[0] in ACTS:
+                yield f"{source.path.relative_to(ROOT)}:{line} imports {name}"
+
+    assert [] == every(faults)
+
+
+@pytest.mark.parametrize(("library", "allowed", "reason"), ONLY_IN)
+def test_a_library_stands_only_where_it_may(library: str, allowed: set[str], reason: str) -> None:
+    def faults(source: Source) -> Iterator[str]:
+        for line, name in imported(source):
+            if within(name, (library,)) and source.module not in allowed:
+                yield f"{source.path.relative_to(ROOT)}:{line} imports {library}; {reason}"
+
+    assert [] == every(faults)
+
+
+def test_processes_are_started_in_one_module() -> None:
+    """Each needs its lifeline, its session and its death signal, and is reaped."""
+
+    def faults(source: Source) -> Iterator[str]:
+        for node in ast.walk(source.tree):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+            if name in SPAWNING and source.module not in SPAWNERS:
+                line = getattr(node, "lineno", 0)
+                yield f"{source.path.relative_to(ROOT)}:{line} uses {name}"
+
+    assert [] == every(faults)
+
+
+def test_a_module_is_named_for_what_it_does() -> None:
+    def faults(source: Source) -> Iterator[str]:
+        if FORBIDDEN_NAMES & set(source.module.split(".")):
+            yield source.module
+
+    assert [] == every(faults)
+
+
+def test_a_module_says_what_it_is_for() -> None:
+    def faults(source: Source) -> Iterator[str]:
+        if source.tree.body and not ast.get_docstring(source.tree):
+            yield f"{source.path.relative_to(ROOT)} has no docstring"
+
+    assert [] == every(faults)
+
+
+def test_files_stay_small_enough_to_read() -> None:
+    limits = [
+        (source.path, LONGER_FILES.get(source.module, (FILE_LINES, ""))[0]) for source in sources()
+    ]
+    limits += [(path, TEST_FILE_LINES) for path in sorted((ROOT / "tests").rglob("*.py"))]
+
+    assert [] == [
+        f"{path.relative_to(ROOT)} has {lines} lines, {limit} are allowed"
+        for path, limit in limits
+        if (lines := len(path.read_text("utf-8").splitlines())) > limit
+    ]
+
+
+def functions(source: Source) -> Iterator[Function]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, Function):
+            yield node
+
+
+def test_functions_stay_small_enough_to_read() -> None:
+    def faults(source: Source) -> Iterator[str]:
+        for function in functions(source):
+            # A list of arguments is long and has no branches.
+            builds = "argument" in function.name or "parser" in function.name
+            limit = ARGUMENT_BUILDER_LINES if builds else FUNCTION_LINES
+            lines = (function.end_lineno or function.lineno) - function.lineno + 1
+            if lines > limit:
+                yield (
+                    f"{source.path.relative_to(ROOT)}:{function.lineno} {function.name} has "
+                    f"{lines} lines, {limit} are allowed"
+                )
+
+    assert [] == every(faults)
+
+
+def test_functions_take_few_parameters_by_position() -> None:
+    def faults(source: Source) -> Iterator[str]:
+        for function in functions(source):
+            arguments = function.args
+            names = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
+            count = len([name for name in names if name not in ("self", "cls")])
+            if count > POSITIONAL_PARAMETERS:
+                yield (
+                    f"{source.path.relative_to(ROOT)}:{function.lineno} {function.name} "
+                    f"takes {count} parameters by position"
+                )
+
+    assert [] == every(faults)
+
+
+def test_an_error_that_is_kept_is_not_raised() -> None:
+    """Each raise would add frames to its traceback, which would keep what those refer to."""
+
+    def faults(source: Source) -> Iterator[str]:
+        for node in ast.walk(source.tree):
+            raised = node.exc if isinstance(node, ast.Raise) else None
+            if isinstance(raised, ast.Name) and raised.id.isupper():
+                yield f"{source.path.relative_to(ROOT)}:{raised.lineno} raises {raised.id}"
+
+    assert [] == every(faults)

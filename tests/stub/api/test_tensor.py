@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zmqtriton_floor import wire
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.tensor import packed, received
+
+
+def test_a_tensor_tells_name_shape_and_datatype_by_methods() -> None:
+    tensor = pb_utils.Tensor("IN", np.zeros((2, 3), np.float32))
+
+    assert (tensor.name(), tensor.shape(), tensor.triton_dtype()) == ("IN", [2, 3], 11)
+    assert tensor.is_cpu()
+
+
+def test_an_empty_name_is_refused() -> None:
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        pb_utils.Tensor("", np.zeros(1))
+
+    assert str(caught.value) == "Tensor name cannot be an empty string."
+
+
+@pytest.mark.parametrize("dtype", ["U4", "datetime64[s]", "complex64", ">f4"])
+def test_a_dtype_that_the_protocol_lacks_is_refused(dtype: str) -> None:
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        pb_utils.Tensor("IN", np.zeros(1, dtype))
+
+    assert str(caught.value) == "NumPy dtype is not supported."
+
+
+@pytest.mark.parametrize("array", [[1, 2], 3.0, np.float32(1), None])
+def test_only_arrays_make_tensors(array: Any) -> None:
+    with pytest.raises(TypeError, match="NumPy array"):
+        pb_utils.Tensor("IN", array)
+
+
+def test_an_array_in_another_order_is_sent_in_c_order() -> None:
+    array = np.arange(6, dtype=np.int32).reshape(2, 3).T
+
+    row = packed(pb_utils.Tensor("OUT", array))
+
+    assert row == wire.Tensor("OUT", 8, [3, 2], np.ascontiguousarray(array).tobytes())
+
+
+def test_a_scalar_array_keeps_its_empty_shape() -> None:
+    assert packed(pb_utils.Tensor("OUT", np.array(7, np.uint8))).shape == []
+
+
+def test_a_received_tensor_can_be_written_into_and_stays_the_same_array() -> None:
+    tensor = received(wire.Tensor("IN", 8, [2], np.array([1, 2], np.int32).tobytes()))
+
+    tensor.as_numpy()[0] = 9
+
+    assert tensor.as_numpy().tolist() == [9, 2]
+    assert packed(tensor).data == np.array([9, 2], np.int32).tobytes()
+
+
+def test_what_a_model_passes_on_unseen_keeps_its_bytes() -> None:
+    row = wire.Tensor("IN", 14, [2], b"\x01\x02\x03\x04")
+
+    assert packed(received(row)) == row
+
+
+def test_bf16_has_no_numpy_array() -> None:
+    with pytest.raises(pb_utils.TritonModelException, match="BF16"):
+        received(wire.Tensor("IN", 14, [1], b"\x80?")).as_numpy()
+
+
+def test_strings_arrive_as_bytes_and_leave_as_bytes_or_text() -> None:
+    arrived = received(wire.Tensor("IN", 13, [2, 1], b"\x01\0\0\0a\x02\0\0\0\xff\0"))
+    made = pb_utils.Tensor("OUT", np.array([[b"a"], [5]], np.object_))
+    fixed = pb_utils.Tensor("OUT", np.array([b"ab", b"c"]))
+
+    assert arrived.as_numpy().tolist() == [[b"a"], [b"\xff\0"]]
+    assert packed(made) == wire.Tensor("OUT", 13, [2, 1], b"\x01\0\0\0a\x01\0\0\x005")
+    assert packed(fixed).data == b"\x02\0\0\0ab\x01\0\0\0c"
+
+
+@pytest.mark.parametrize(("datatype", "dtype"), [(11, np.float32), (13, np.object_)])
+def test_tensors_without_elements_are_legal_both_ways(datatype: int, dtype: Any) -> None:
+    arrived = received(wire.Tensor("IN", datatype, [0, 3], b""))
+
+    assert arrived.as_numpy().shape == (0, 3)
+    assert packed(pb_utils.Tensor("OUT", np.empty((0, 3), dtype))).data == b""
+
+
+def test_dlpack_shares_memory_in_both_directions() -> None:
+    source = np.arange(4, dtype=np.float32)
+
+    tensor = pb_utils.Tensor.from_dlpack("IN", source)
+    back: Any = np.from_dlpack(tensor)
+
+    assert np.shares_memory(tensor.as_numpy(), source)
+    assert np.shares_memory(back, source)
+    assert tensor.__dlpack_device__() == (1, 0)
+
+
+def test_dlpack_takes_bare_capsules() -> None:
+    capsule = pb_utils.Tensor("A", np.arange(3, dtype=np.int64)).to_dlpack()
+
+    assert pb_utils.Tensor.from_dlpack("B", capsule).as_numpy().tolist() == [0, 1, 2]
+
+
+def test_dlpack_of_a_read_only_array_gives_a_copy() -> None:
+    source = np.arange(3)
+    source.flags.writeable = False
+
+    taken: Any = np.from_dlpack(pb_utils.Tensor("A", source))
+
+    assert taken.tolist() == [0, 1, 2]
+
+
+def test_dlpack_ignores_dimensions_of_one_but_no_other_strides() -> None:
+    ones = np.zeros((4, 1), np.float32)[:, ::-1]
+    transposed = np.zeros((2, 3), np.float32).T
+
+    assert pb_utils.Tensor.from_dlpack("A", ones).shape() == [4, 1]
+    with pytest.raises(pb_utils.TritonModelException, match="stored in C-Order are supported"):
+        pb_utils.Tensor.from_dlpack("A", transposed)
+
+
+def test_dlpack_refuses_strings_and_what_has_no_dlpack() -> None:
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        pb_utils.Tensor("A", np.array([b"x"], np.object_)).to_dlpack()
+    assert str(caught.value) == "DLPack does not have support for string tensors."
+
+    with pytest.raises(pb_utils.TritonModelException, match="Provided tensor is not supported"):
+        pb_utils.Tensor.from_dlpack("A", "no tensor")

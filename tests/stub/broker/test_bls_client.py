@@ -1,0 +1,503 @@
+"""Questions to other models, with the test in the place of the broker and of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import select
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.support.routers import FakeRouter
+from tests.support.waiting import eventually
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
+from zmqtriton_stub.api.bls import ResponseIterator
+from zmqtriton_stub.broker.bls_call import Question
+from zmqtriton_stub.broker.bls_client import Asker
+
+_TOKEN = b"0123456789abcdef"
+_ROW = wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0)
+_STUB = 9
+
+
+class Broker:
+    """A ROUTER that does what the test says."""
+
+    def __init__(self, directory: Path, epoch: int) -> None:
+        self.socket = FakeRouter(endpoints.requests_address(str(directory), epoch))
+        self._identity = b""
+
+    def hear(self) -> tuple[Any, list[bytes]]:
+        """The next message and its bodies."""
+        assert self.socket.poll(10_000), "nothing was said"
+        self._identity, header, *bodies = self.socket.receive()
+        return wire.decode(header), bodies
+
+    def hear_all(self, kind: type[Any], number: int) -> list[Any]:
+        return [self._hear_one(kind) for _ in range(number)]
+
+    def _hear_one(self, kind: type[Any]) -> Any:
+        while True:
+            message, _ = self.hear()
+            if type(message) is kind:
+                return message
+
+    def reply(self, own_id: int, text: str = "", *outputs: wire.Tensor, **fields: Any) -> None:
+        row = wire.Reply(own_id, 0, "", wire.FINAL, 0, _STUB)._replace(**fields)
+        body = wire.encode_body(wire.ResponseBody({"text": text}, list(outputs)))
+        self.socket.send([self._identity, wire.encode(wire.Replies([row])), body])
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+class FakeMemory:
+    """Keeps what was freed and released."""
+
+    def __init__(self) -> None:
+        self.freed: list[wire.Block] = []
+        self.released: list[wire.Block] = []
+        #: What was heard and freed, in order.
+        self.heard: list[Any] = []
+
+    def answered(self, blocks: list[wire.Block]) -> None:
+        self.freed += blocks
+        self.heard.append(blocks)
+
+    def hear_of_blocks(self, message: Any) -> bool:
+        self.heard.append(message)
+        return type(message) is wire.Lease
+
+    def release(self, message: wire.Release) -> None:
+        self.released += message.blocks
+
+
+class World:
+    """An asker and its brokers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.woken: list[bool] = []
+        self.duties: dict[int, Callable[[], None]] = {}
+        self.brokers = [Broker(directory, 1)]
+        self.memory = memory = FakeMemory()
+        self.asker = Asker(
+            self._birth(1),
+            cast(Any, memory),
+            lambda: self.duties,
+            lambda: self.woken.append(True),
+        )
+
+    def _birth(self, epoch: int) -> wire.Birth:
+        return wire.Birth(7, _TOKEN, "stub", str(self._directory), epoch, "{}")
+
+    @property
+    def broker(self) -> Broker:
+        return self.brokers[-1]
+
+    def ask(self, body: bytes = b"body") -> Question:
+        return self.asker.ask(_ROW, body)
+
+    def change_broker(self) -> None:
+        self.broker.close()
+        self.brokers.append(Broker(self._directory, 2))
+        self.asker.leave()
+        self.asker.follow(self._birth(2))
+
+    def turn_until(self, condition: Callable[[], bool]) -> None:
+        def look() -> bool:
+            self.asker.turn()
+            return condition()
+
+        eventually(look, 10, "condition")
+
+    def close(self) -> None:
+        self.asker.close()
+        for broker in self.brokers:
+            broker.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def _text(answered: tuple[wire.Reply, bytes]) -> str:
+    text: str = wire.decode_response(answered[1]).parameters["text"]
+    return text
+
+
+def test_the_first_question_says_hello_and_comes_after_it(world: World) -> None:
+    question = world.ask(b"the body")
+
+    assert (wire.Hello(7, _TOKEN, 1), []) == world.broker.hear()
+    message, bodies = world.broker.hear()
+    assert [question.row] == message.requests
+    assert [b"the body"] == bodies
+
+
+def test_the_main_thread_waits_for_its_own_reply(world: World) -> None:
+    first, second = world.ask(), world.ask()
+    world.broker.hear_all(wire.Infer, 2)
+    world.broker.reply(second.row.id, "second")
+    world.broker.reply(first.row.id, "first")
+
+    assert "first" == _text(world.asker.wait(first))
+    assert "second" == _text(world.asker.wait(second))
+
+
+def test_the_main_thread_does_its_duties_while_it_waits(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    end, other_end = os.pipe()
+    os.write(other_end, b"x")
+    done: list[bytes] = []
+
+    def duty() -> None:
+        done.append(os.read(end, 1))
+        world.broker.reply(question.row.id)
+
+    world.duties = {end: duty}
+    world.asker.wait(question)
+    os.close(end)
+    os.close(other_end)
+
+    assert [b"x"] == done
+
+
+def test_threads_get_their_own_replies_in_whichever_order_they_come(world: World) -> None:
+    def ask(number: int) -> str:
+        return _text(world.asker.wait(world.ask(str(number).encode())))
+
+    with ThreadPoolExecutor(8) as threads:
+        futures = [threads.submit(ask, number) for number in range(64)]
+        left = 64
+        while left:
+            # As many as there are threads, answered from the last to the first.
+            asked = [world.broker.hear() for _ in range(min(8, left))]
+            if type(asked[0][0]) is wire.Hello:
+                asked = [*asked[1:], world.broker.hear()]
+            for message, [body] in reversed(asked):
+                world.broker.reply(message.requests[0].id, body.decode())
+            left -= len(asked)
+
+        assert [str(n) for n in range(64)] == [future.result(10) for future in futures]
+
+
+def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: World) -> None:
+    first, second = world.ask(), world.ask()
+    world.broker.hear_all(wire.Infer, 2)
+    with ThreadPoolExecutor(2) as threads:
+        reader = threads.submit(world.asker.wait, first)
+        eventually(world.asker._reading.locked, 10, "somebody reads")
+        other = threads.submit(world.asker.wait, second)
+        eventually(lambda: len(world.asker.waiting.threads) == 2, 10, "both wait")
+
+        world.broker.reply(first.row.id, "first")
+        assert "first" == _text(reader.result(10))
+        world.broker.reply(second.row.id, "second")
+
+        assert "second" == _text(other.result(10))
+
+
+def test_a_reply_that_another_thread_takes_wakes_the_one_that_waits(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(world.asker.wait, question)
+        eventually(lambda: question.bell is not None, 10, "it polls")
+
+        world.broker.reply(question.row.id)
+        world.turn_until(lambda: question.is_answered)
+
+        future.result(10)
+
+
+def test_an_error_is_a_reply_too(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, code=InternalError.number)
+
+    assert InternalError.number == world.asker.wait(question)[0].code
+
+
+def test_a_lease_that_comes_before_the_reply_is_heard_before_blocks_are_freed(
+    world: World,
+) -> None:
+    block = wire.Block(9, 1, 1)
+    question = world.asker.ask(_ROW, b"", [block])
+    world.broker.hear_all(wire.Infer, 1)
+    lease = wire.Lease([block])
+    world.broker.socket.send([world.broker._identity, wire.encode(lease)])
+    world.broker.reply(question.row.id)
+
+    world.asker.wait(question)
+
+    assert [lease, [block]] == world.memory.heard
+
+
+def test_what_makes_no_sense_is_counted(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    identity = world.broker._identity
+    world.broker.reply(77)
+    world.broker.socket.send([identity, b"rubbish"])
+    world.broker.socket.send([identity, wire.encode(wire.Open())])
+    world.broker.reply(question.row.id)
+
+    world.asker.wait(question)
+
+    assert 3 == world.asker.malformed
+
+
+def test_a_question_that_cannot_be_sent_is_answered(world: World) -> None:
+    question = world.asker.refused(InvalidArgument("no"))
+
+    assert "no" == world.asker.wait(question)[0].text
+
+
+# ----------------------------------------------------------------- streams
+
+
+def test_the_stub_hears_how_far_its_reader_has_come(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    half = wire.STREAM_WINDOW // 2
+    for number in range(half + 1):
+        world.broker.reply(question.row.id, flags=0, number=number)
+
+    for _ in range(half + 1):
+        world.asker.wait(question)
+
+    [consumed] = world.broker.hear_all(wire.Consumed, 1)
+    assert [wire.Grant(7, question.row.id, half)] == consumed.grants
+
+
+def test_a_missing_response_ends_the_stream_with_an_error(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    for number in (0, 2, 3):
+        world.broker.reply(question.row.id, flags=0, number=number)
+
+    world.asker.wait(question)
+    reply, _ = world.asker.wait(question)
+
+    assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
+    assert [wire.Cancel([question.row.id])] == world.broker.hear_all(wire.Cancel, 1)
+    assert world.asker.has_orphans
+    world.broker.reply(question.row.id, number=4)
+    world.turn_until(lambda: not world.asker.has_orphans)
+
+
+def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    iterator = ResponseIterator(world.asker, question)
+
+    del iterator
+    gc.collect()
+
+    assert [True] == world.woken
+    assert world.asker.has_orphans
+    half = wire.STREAM_WINDOW // 2
+    for number in range(half):
+        world.broker.reply(question.row.id, flags=0, number=number)
+    world.turn_until(lambda: question.received == half)
+    grants = [grant for c in world.broker.hear_all(wire.Consumed, 2) for grant in c.grants]
+    assert [0, half] == [grant.responses for grant in grants]
+    assert question.inbox.empty()
+    world.broker.reply(question.row.id, number=half)
+    world.turn_until(lambda: not world.asker.has_orphans)
+
+
+def test_an_iterator_begins_again_when_it_is_through(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, "a", flags=0)
+    world.broker.reply(question.row.id, "b", number=1)
+    iterator = ResponseIterator(world.asker, question)
+
+    first, second = list(iterator), list(iterator)
+
+    assert ['{"text":"a"}', '{"text":"b"}'] == [response.parameters() for response in first]
+    assert first == second
+
+
+def test_cancelling_twice_says_it_once(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+
+    world.asker.cancel(question)
+    world.asker.cancel(question)
+    world.ask()
+
+    assert wire.Cancel([question.row.id]) == world.broker.hear()[0]
+    assert wire.Infer is type(world.broker.hear()[0])
+
+
+# ------------------------------------------------------------------ memory
+
+
+def _referring(number: int) -> wire.Tensor:
+    return wire.Tensor("OUT", 11, [1024], wire.Reference(_STUB, 1, number, 0, 4096))
+
+
+def test_the_memory_of_the_inputs_is_free_with_the_final_reply(world: World) -> None:
+    question = world.asker.ask(_ROW, b"", [wire.Block(7, 1, 2)])
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, flags=0)
+    world.asker.wait(question)
+    assert [] == world.memory.freed
+
+    world.broker.reply(question.row.id, number=1)
+    world.asker.wait(question)
+
+    assert [wire.Block(7, 1, 2)] == world.memory.freed
+
+
+def test_responses_that_nobody_reads_are_released(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    iterator = ResponseIterator(world.asker, question)
+    world.broker.reply(question.row.id, "here", _referring(1), flags=0)
+    world.turn_until(lambda: question.received == 1)
+
+    del iterator
+    gc.collect()
+    world.broker.reply(question.row.id, "late", _referring(2), number=1)
+    world.turn_until(lambda: not world.asker.has_orphans)
+
+    assert [wire.Block(_STUB, 1, number) for number in (1, 2)] == world.memory.released
+
+
+def test_a_stream_that_is_complete_here_and_was_not_read_is_released_too(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    world.broker.reply(question.row.id, "here", _referring(1))
+    world.turn_until(lambda: question.is_answered)
+
+    world.asker.drop(question)
+
+    assert [wire.Block(_STUB, 1, 1)] == world.memory.released
+    assert not world.asker.has_orphans
+
+
+# ----------------------------------------------------------------- asyncio
+
+
+def _ask_async(world: World, loop: Any) -> asyncio.Future[str]:
+    future: asyncio.Future[str] = loop.create_future()
+
+    def notify(question: Question) -> None:
+        answered = question.inbox.get()
+        assert answered is not None
+        loop.call_soon_threadsafe(future.set_result, _text(answered))
+
+    world.asker.ask(_ROW, b"", notify=notify)
+    world.asker.watch(loop)
+    future.add_done_callback(lambda _: world.asker.unwatch(loop))
+    return future
+
+
+def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
+    async def ask() -> list[str]:
+        loop = asyncio.get_running_loop()
+        futures = [_ask_async(world, loop) for _ in range(20)]
+        for message in world.broker.hear_all(wire.Infer, 20):
+            world.broker.reply(message.requests[0].id, str(message.requests[0].id))
+        return await asyncio.wait_for(asyncio.gather(*futures), 10)
+
+    assert [str(number) for number in range(1, 21)] == asyncio.run(ask())
+    assert {} == world.asker.waiting.loops
+
+
+# ------------------------------------------------------------------ broker
+
+
+def test_a_dead_broker_is_not_listened_to_any_more(world: World) -> None:
+    world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    poller = select.poll()
+    poller.register(world.asker.descriptor, select.POLLIN)
+
+    world.broker.close()
+
+    # The end of a connection can be read for ever.
+    world.turn_until(lambda: not poller.poll(0))
+
+
+def test_the_next_broker_is_asked_again_for_what_is_open(world: World) -> None:
+    answered, opened, cancelled = world.ask(), world.ask(), world.ask()
+    world.broker.hear_all(wire.Infer, 3)
+    world.broker.reply(answered.row.id)
+    world.asker.wait(answered)
+    world.asker.cancel(cancelled)
+
+    world.change_broker()
+
+    assert wire.Hello(7, _TOKEN, 2) == world.broker.hear()[0]
+    [first] = world.broker.hear()[0].requests
+    [second] = world.broker.hear()[0].requests
+    assert [opened.row.id, cancelled.row.id] == [first.id, second.id]
+    assert [wire.RESENT] * 2 == [first.flags, second.flags]
+    assert wire.Cancel([cancelled.row.id]) == world.broker.hear()[0]
+    world.broker.reply(opened.row.id, "after all")
+    assert "after all" == _text(world.asker.wait(opened))
+
+
+def test_what_a_dead_broker_had_answered_is_not_asked_again(world: World) -> None:
+    """A model that computes for long reads late, and who has answered forgets after a second."""
+    answered, opened = world.ask(), world.ask()
+    world.broker.hear_all(wire.Infer, 2)
+    world.broker.reply(answered.row.id, "in time")
+
+    world.change_broker()
+
+    assert wire.Hello(7, _TOKEN, 2) == world.broker.hear()[0]
+    assert [opened.row.id] == [row.id for row in world.broker.hear()[0].requests]
+    assert "in time" == _text(world.asker.wait(answered))
+
+
+def test_a_thread_that_waits_follows_to_the_next_broker(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(world.asker.wait, question)
+        eventually(lambda: question.bell is not None, 10, "it polls")
+
+        world.change_broker()
+        world.broker.hear_all(wire.Infer, 1)
+        world.broker.reply(question.row.id, "here")
+
+        assert "here" == _text(future.result(10))
+
+
+def test_at_the_end_whoever_waits_gets_an_error(world: World) -> None:
+    question = world.ask()
+    world.broker.hear_all(wire.Infer, 1)
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(world.asker.wait, question)
+        eventually(lambda: question.bell is not None, 10, "it polls")
+
+        world.asker.close()
+
+        assert Unavailable.number == future.result(10)[0].code
+    assert Unavailable.number == world.asker.wait(world.ask())[0].code
+
+
+def test_nothing_is_left_of_what_was_answered(world: World) -> None:
+    for _ in range(100):
+        question = world.ask()
+        world.broker.hear_all(wire.Infer, 1)
+        world.broker.reply(question.row.id)
+        world.asker.wait(question)
+
+    assert {} == world.asker._open

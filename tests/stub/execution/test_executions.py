@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from tests.stub.fakes import LOAD, FakeLink, body, fp32
+from zmqtriton_floor import wire
+from zmqtriton_floor.progress import Progress
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.inference import InferenceRequest
+from zmqtriton_stub.execution.executions import Executions
+from zmqtriton_stub.execution.responses import InferenceResponseSender
+from zmqtriton_stub.model import Model
+
+_PREFIX = "Failed to process the request(s) for model 'm_0_0', message: "
+
+
+class _Batches:
+    """A stub without a process whose model's execute() is a function of the test."""
+
+    def __init__(self, execute: Any, is_decoupled: bool = False) -> None:
+        self.link = FakeLink(is_decoupled)
+        model = Model.__new__(Model)
+        model._load, model._execute, model._is_decoupled = LOAD, execute, is_decoupled
+        self.model = model
+        link: Any = self.link
+        self.executions = Executions(self.link.instance, model, link, Mock(Progress))
+
+    def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
+        """One batch whose ids are counted from 0."""
+        batch = [self.link.give(request, i) for i, request in enumerate(requests)]
+        for pending in batch:
+            pending.work = pending.work._replace(flags=flags)
+        self.executions.begin(9, batch)
+
+    def run_raw(self, frame: bytes) -> None:
+        pending = self.link.give(body())
+        pending.body = frame
+        self.executions.begin(9, [pending])
+
+    def texts(self) -> list[tuple[int, str]]:
+        return [(outcome.id, outcome.text) for outcome in self.link.outcomes()]
+
+
+def _same(requests: list[InferenceRequest]) -> list[pb_utils.InferenceResponse]:
+    return [pb_utils.InferenceResponse(request.inputs()) for request in requests]
+
+
+def test_one_message_answers_a_whole_batch_and_frees_the_instance() -> None:
+    batches = _Batches(_same)
+
+    batches.run(body(fp32("A")), body(fp32("B")))
+
+    [(results, bodies)] = batches.link.messages
+    assert results.outcomes == [
+        wire.Outcome(3, 0, 0, "", wire.FINAL),
+        wire.Outcome(3, 1, 0, "", wire.FINAL),
+    ]
+    assert [executed.batch for executed in results.executed] == [9]
+    assert [wire.decode_response(b).outputs for b in bodies] == [[fp32("A")], [fp32("B")]]
+    assert batches.link.pending == {}
+
+
+def test_an_exception_fails_the_whole_batch_with_the_model_s_frames() -> None:
+    def execute(requests: Any) -> Any:
+        raise RuntimeError("boom")
+
+    batches = _Batches(execute)
+    line = execute.__code__.co_firstlineno + 1
+
+    batches.run(body(), body())
+
+    text = _PREFIX + f"RuntimeError: boom\n\nAt:\n  {__file__}({line}): execute\n"
+    assert batches.texts() == [(0, text), (1, text)]
+    assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
+    assert [said.level for said in batches.link.told] == ["E"]
+    assert batches.link.pending == {}
+
+
+def test_a_response_that_cannot_be_sent_fails_the_whole_batch() -> None:
+    def execute(requests: Any) -> Any:
+        return [
+            pb_utils.InferenceResponse(),
+            pb_utils.InferenceResponse(parameters={"n": 2**64}),
+        ]
+
+    batches = _Batches(execute)
+
+    batches.run(body(), body())
+
+    assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
+
+
+def test_an_error_response_concerns_its_request_only() -> None:
+    def execute(requests: Any) -> Any:
+        error = pb_utils.TritonError("no", pb_utils.TritonError.INVALID_ARG)
+        return [pb_utils.InferenceResponse(error=error), pb_utils.InferenceResponse()]
+
+    batches = _Batches(execute)
+
+    batches.run(body(), body())
+
+    assert [(o.code, o.text) for o in batches.link.outcomes()] == [(4, "no"), (0, "")]
+
+
+def test_responses_may_come_through_senders_during_execute() -> None:
+    def execute(requests: Any) -> Any:
+        for request in requests:
+            request.get_response_sender().send(pb_utils.InferenceResponse())
+
+    batches = _Batches(execute)
+
+    batches.run(body(), body())
+
+    assert [outcome.id for outcome in batches.link.outcomes()] == [0, 1]
+    assert [len(message.executed) for message, _ in batches.link.messages] == [0, 0, 1]
+
+
+def test_responses_may_come_through_senders_after_execute() -> None:
+    kept: list[InferenceResponseSender] = []
+
+    def execute(requests: Any) -> Any:
+        kept.extend(request.get_response_sender() for request in requests)
+
+    batches = _Batches(execute)
+    batches.run(body())
+    assert batches.link.outcomes() == []
+
+    kept[0].send(pb_utils.InferenceResponse())
+
+    assert batches.texts() == [(0, "")]
+
+
+def test_a_model_may_keep_the_request_and_ask_for_the_sender_later() -> None:
+    kept: list[InferenceRequest] = []
+    batches = _Batches(kept.extend)
+    batches.run(body())
+    assert batches.link.outcomes() == []
+
+    kept[0].get_response_sender().send(pb_utils.InferenceResponse())
+
+    assert batches.texts() == [(0, "")]
+
+
+@pytest.mark.parametrize("is_in_list", [False, True])
+def test_a_request_that_the_model_forgets_gets_an_error(is_in_list: bool) -> None:
+    def execute(requests: Any) -> Any:
+        return [None, pb_utils.InferenceResponse()] if is_in_list else None
+
+    batches = _Batches(execute)
+
+    batches.run(body(), body())
+
+    text = _PREFIX + (
+        "Expected an 'InferenceResponse' object in the execute function return list, found type "
+        "'<class 'NoneType'>'."
+        if is_in_list
+        else "The model let go of a request without a response to it."
+    )
+    assert sorted(batches.texts()) == [(0, text), (1, "" if is_in_list else text)]
+
+
+def test_a_response_beside_one_through_the_sender_fails_the_others() -> None:
+    def execute(requests: Any) -> Any:
+        requests[0].get_response_sender().send(pb_utils.InferenceResponse())
+        return [pb_utils.InferenceResponse(), pb_utils.InferenceResponse()]
+
+    batches = _Batches(execute)
+
+    batches.run(body(), body())
+
+    assert batches.texts() == [
+        (0, ""),
+        (
+            1,
+            _PREFIX + "Unable to send response. Non-decoupled model cannot send more than one "
+            "response.",
+        ),
+    ]
+
+
+def test_an_exception_in_decoupled_mode_ends_the_open_streams_only() -> None:
+    def execute(requests: Any) -> Any:
+        requests[0].get_response_sender().send(flags=wire.FINAL)
+        requests[1].get_response_sender().send(pb_utils.InferenceResponse())
+        raise ValueError("late")
+
+    batches = _Batches(execute, is_decoupled=True)
+
+    batches.run(body(), body())
+
+    assert [(o.id, o.code, o.flags) for o in batches.link.outcomes()] == [
+        (0, 0, wire.FINAL),
+        (1, 0, 0),
+        (1, 2, wire.FINAL),
+    ]
+
+
+def test_a_body_that_does_not_decode_is_answered_without_the_model() -> None:
+    batches = _Batches(lambda requests: 1 / 0)
+
+    batches.run_raw(b"\xc1")
+
+    assert batches.texts() == [(5, "a body that is no request")]
+    assert [len(message.executed) for message, _ in batches.link.messages] == [1]
+
+
+def test_many_long_error_texts_are_split_over_messages() -> None:
+    def execute(requests: Any) -> Any:
+        error = pb_utils.TritonError("é" * 60_000)
+        return [pb_utils.InferenceResponse(error=error) for _ in requests]
+
+    batches = _Batches(execute)
+
+    batches.run(*[body()] * 20)
+
+    assert [outcome.id for outcome in batches.link.outcomes()] == list(range(20))
+    assert sum(len(message.executed) for message, _ in batches.link.messages) == 1
+    for message, bodies in batches.link.messages:
+        assert len(wire.encode(message)) <= wire.MAX_HEADER_BYTES
+        assert len(bodies) == len(message.outcomes)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt])
+def test_the_end_of_the_process_is_no_error_of_a_request(ending: type[BaseException]) -> None:
+    def execute(requests: Any) -> Any:
+        raise ending
+
+    batches = _Batches(execute)
+
+    with pytest.raises(ending):
+        batches.run(body())
+
+
+@pytest.mark.parametrize(("flags", "codes"), [(0, [0]), (wire.UNCHECKED, [4])])
+def test_what_another_model_asks_is_checked_here(flags: int, codes: list[int]) -> None:
+    batches = _Batches(_same)
+    wanted = {"name": "A", "data_type": "TYPE_FP32", "dims": [2]}
+    batches.link.instance.configure(json.dumps({"name": "m", "input": [wanted]}))
+
+    batches.run(body(fp32("A")), flags=flags)
+
+    assert codes == [outcome.code for outcome in batches.link.outcomes()]
+
+
+def test_a_request_that_does_not_fit_leaves_its_batch_alone() -> None:
+    batches = _Batches(_same)
+    batches.link.instance.configure(json.dumps({"name": "m", "input": [_A, _OPTIONAL]}))
+
+    batches.run(body(fp32("A")), body(fp32("C")), body(fp32("A")), flags=wire.UNCHECKED)
+
+    text = (
+        "Model m - Error when running inference: [request id: r1] unexpected inference input 'C' "
+        "for model 'm', allowed inputs are: A, B"
+    )
+    assert [(1, text), (0, ""), (2, "")] == batches.texts()
+
+
+_A = {"name": "A", "data_type": "TYPE_FP32", "dims": [1]}
+_OPTIONAL = {"name": "B", "data_type": "TYPE_FP32", "dims": [1], "optional": True}

@@ -1,0 +1,191 @@
+"""Implicit states in the stub: what a model is given, what it leaves, and when that is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stub.fakes import FakeLink, body
+from zmqtriton_floor import wire
+from zmqtriton_floor.wire import SEQUENCE_START as START
+from zmqtriton_floor.wire import Tensor
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.api.errors import TritonError
+from zmqtriton_stub.execution.implicit_state import States
+from zmqtriton_stub.execution.responses import Pending
+
+_INT32, _BYTES = 8, 13
+
+
+def _config(states: list[dict[str, Any]], **batching: Any) -> dict[str, Any]:
+    return {"name": "m", "max_batch_size": 2, "sequence_batching": {"state": states, **batching}}
+
+
+def _state(**fields: Any) -> dict[str, Any]:
+    state = {"input_name": "I", "output_name": "O", "data_type": "TYPE_INT32", "dims": [2]}
+    return {**state, **fields}
+
+
+class _Sequences:
+    """An instance whose model adds one to each element of its state."""
+
+    def __init__(self, config: dict[str, Any], directory: str = "/none") -> None:
+        self.link = FakeLink()
+        self.states = self.link.instance.states = States(config, directory)
+
+    def given(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[Pending, Tensor]:
+        """A request that is about to be executed, and the state that it has."""
+        pending = self.link.give(body())
+        pending.work = pending.work._replace(correlation=sequence, flags=flags)
+        *_, state = self.states.give(pending, list(sent))
+        return pending, state
+
+    def step(self, sequence: int = 7, flags: int = 0) -> list[int]:
+        """What the state was, as a model sees it."""
+        pending, state = self.given(sequence, flags)
+        array = np.frombuffer(state.data, np.int32)
+        _answer(pending, array + np.int32(1))
+        return [int(number) for number in array]
+
+
+def _answer(pending: Pending, array: Any) -> None:
+    output = pb_utils.Tensor("O", array.reshape(1, -1))
+    pending.send(pb_utils.InferenceResponse([output]), wire.FINAL)
+
+
+@pytest.mark.row("E75")
+def test_each_sequence_is_given_what_it_left_and_begins_anew_with_start() -> None:
+    sequences = _Sequences(_config([_state()]))
+
+    seven = [sequences.step(7, START), sequences.step(7)]
+    eight = [sequences.step(8, START)]
+    seven += [sequences.step(7), sequences.step(7, START)]
+
+    assert [[0, 0], [1, 1], [2, 2], [0, 0]] == seven
+    assert [[0, 0]] == eight
+
+
+@pytest.mark.row("E75")
+def test_a_sequence_that_is_over_leaves_nothing() -> None:
+    sequences = _Sequences(_config([_state()]))
+    sequences.step(7, START)
+    sequences.step(8, START)
+
+    sequences.states.end(7)
+    sequences.states.end(9)
+    assert 1 == len(sequences.states)
+
+    sequences.states.clear()
+    assert 0 == len(sequences.states)
+
+
+def test_what_is_answered_after_the_end_of_its_sequence_brings_nothing_back() -> None:
+    sequences = _Sequences(_config([_state()]))
+    pending, _ = sequences.given(7, START)
+
+    sequences.states.clear()
+    _answer(pending, np.ones(2, np.int32))
+
+    assert 0 == len(sequences.states)
+
+
+@pytest.mark.row("E75")
+def test_a_state_begins_with_the_content_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "f").write_bytes(b"\5\0\0\0\6\0\0\0and more")
+    first = {"name": "n", "data_type": "TYPE_INT32", "dims": [2], "data_file": "f"}
+    sequences = _Sequences(_config([_state(initial_state=[first])]), str(tmp_path))
+
+    assert Tensor("I", _INT32, [1, 2], b"\5\0\0\0\6\0\0\0") == sequences.given(7, START)[1]
+    assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.given(7, wire.NOT_READY)[1]
+
+
+def test_free_dimensions_are_one_unless_the_beginning_says_otherwise() -> None:
+    texts = _state(data_type="TYPE_STRING", dims=[-1, 2])
+    first = {"name": "n", "data_type": "TYPE_INT32", "dims": [3], "zero_data": True}
+    numbers = _state(dims=[-1], initial_state=[first])
+
+    assert Tensor("I", _BYTES, [1, 1, 2], bytes(8)) == _Sequences(_config([texts])).given()[1]
+    assert Tensor("I", _INT32, [1, 3], bytes(12)) == _Sequences(_config([numbers])).given()[1]
+
+
+def test_a_state_may_get_another_shape_with_each_step() -> None:
+    sequences = _Sequences(_config([_state(dims=[-1])]))
+    pending, _ = sequences.given(7, START)
+
+    _answer(pending, np.arange(3, dtype=np.int32))
+
+    assert [1, 3] == sequences.given(7)[1].shape
+
+
+def test_a_client_cannot_set_a_state() -> None:
+    sequences = _Sequences(_config([_state()]))
+    pending = sequences.link.give(body())
+    sent = Tensor("I", _INT32, [1, 2], b"\1" * 8)
+
+    assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent])
+
+
+def test_an_error_leaves_a_state_as_it_was() -> None:
+    sequences = _Sequences(_config([_state()]))
+    sequences.step(7, START)
+    pending, _ = sequences.given(7)
+
+    pending.send(pb_utils.InferenceResponse(error=TritonError("no")), wire.FINAL)
+
+    assert [1, 1] == sequences.step(7)
+
+
+def test_what_a_model_does_to_its_arrays_later_changes_nothing() -> None:
+    sequences = _Sequences(_config([_state(dims=[2000])]))
+    pending, _ = sequences.given(7, START)
+    array = np.ones(2000, np.int32)
+
+    _answer(pending, array)
+    array[:] = 9
+
+    assert [1] * 2000 == sequences.step(7)
+
+
+def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> None:
+    shared = _state(dims=[2000], use_same_buffer_for_input_output=True)
+    sequences = _Sequences(_config([shared]))
+    pending, state = sequences.given(7, START)
+    array = np.frombuffer(state.data, np.int32)
+
+    array[:] = 5
+    _answer(pending, array)
+
+    again = np.frombuffer(sequences.given(7)[1].data, np.int32)
+    assert np.shares_memory(array, again)
+    assert [5] * 2000 == list(again)
+    assert [0] * 2000 == list(np.frombuffer(sequences.given(8, START)[1].data, np.int32))
+
+
+def test_of_two_states_with_one_name_the_first_counts() -> None:
+    states = States(_config([_state(), _state(output_name="P", dims=[3])]), "/none")
+    other = States(_config([_state(), _state(input_name="J", dims=[3])]), "/none")
+    pending = FakeLink().give(body())
+
+    assert ["I"] == [tensor.name for tensor in states.give(pending, [])]
+    assert ["I"] == [tensor.name for tensor in other.give(pending, [])]
+
+
+@pytest.mark.row("E75", "E76")
+def test_a_request_that_is_executed_step_by_step_keeps_its_own_state() -> None:
+    sequences = _Sequences(_config([_state()], iterative_sequence=True))
+    first, _ = sequences.given(1, START)
+    other, _ = sequences.given(1, START)
+    first.keep({"I": Tensor("I", _INT32, [1, 2], b"\7" * 8)})
+
+    [again] = sequences.states.give(first, [])
+
+    assert (b"\7" * 8, bytes(8)) == (again.data, sequences.states.give(other, [])[0].data)
+    assert 0 == len(sequences.states)
+
+
+def test_a_model_without_states_has_none() -> None:
+    assert not States({"name": "m"}, "/none")

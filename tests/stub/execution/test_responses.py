@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stub.fakes import FakeLink, body
+from zmqtriton_floor import wire
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.execution.responses import InferenceResponseSender
+
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+_DROPPED = (
+    "Failed to process the request(s) for model 'm_0_0', message: The model let go of a request "
+    "without a response to it."
+)
+
+
+def _response(name: str = "OUT") -> pb_utils.InferenceResponse:
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, np.zeros(1, np.uint8))])
+
+
+def _sender(link: FakeLink) -> InferenceResponseSender:
+    return link.give(body()).make_sender()
+
+
+def _refusal(sender: InferenceResponseSender, *arguments: Any) -> str:
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        sender.send(*arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("flags", [0, FINAL])
+def test_in_default_mode_the_first_response_is_the_final_one(flags: int) -> None:
+    link = FakeLink()
+
+    _sender(link).send(_response(), flags)
+
+    assert link.outcomes() == [wire.Outcome(3, 5, 0, "", wire.FINAL)]
+    assert wire.decode_response(link.messages[0][1][0]).outputs[0].name == "OUT"
+    assert link.pending == {}
+
+
+def test_in_default_mode_the_final_flag_after_the_response_sends_nothing_more() -> None:
+    link = FakeLink()
+    sender = _sender(link)
+
+    sender.send(_response())
+    sender.send(flags=FINAL)
+
+    assert len(link.messages) == 1
+
+
+def test_in_default_mode_there_is_at_most_one_response() -> None:
+    sender = _sender(FakeLink())
+    sender.send(_response())
+
+    assert _refusal(sender, _response()) == (
+        "Unable to send response. Non-decoupled model cannot send more than one response."
+    )
+
+
+def test_in_default_mode_final_alone_is_no_answer() -> None:
+    sender = _sender(FakeLink())
+
+    assert _refusal(sender, None, FINAL) == (
+        "Unable to send response. Non-decoupled model cannot send complete final before sending a "
+        "response."
+    )
+
+
+def test_arguments_of_send_are_checked_first() -> None:
+    sender = _sender(FakeLink())
+
+    assert _refusal(sender) == (
+        "Inference Response object must be provided when the response flags is set to zero."
+    )
+    assert _refusal(sender, _response(), 2) == (
+        "Unable to send response. Unsupported flag provided."
+    )
+    with pytest.raises(TypeError):
+        sender.send("text")  # type: ignore[arg-type]
+
+
+def test_in_decoupled_mode_responses_flow_until_final() -> None:
+    link = FakeLink(is_decoupled=True)
+    sender = _sender(link)
+
+    sender.send(_response())
+    sender.send(_response())
+    sender.send(flags=FINAL)
+
+    assert [outcome.flags for outcome in link.outcomes()] == [0, 0, wire.FINAL]
+    assert link.messages[2][1] == [b""]
+    assert _refusal(sender, _response()) == (
+        "Unable to send response. Response sender has been closed."
+    )
+
+
+def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode() -> None:
+    link = FakeLink()
+
+    sender = _sender(link)
+    del sender
+
+    assert link.outcomes() == [wire.Outcome(3, 5, 2, _DROPPED, wire.FINAL)]
+    assert [(type(said), said.level) for said in link.told] == [(wire.Said, "W")]
+
+
+def test_a_sender_that_is_dropped_after_its_response_says_nothing() -> None:
+    link = FakeLink()
+
+    _sender(link).send(_response())
+    gc.collect()
+
+    assert len(link.messages) == 1
+    assert link.told == []
+
+
+def test_a_stream_that_is_dropped_ends_with_a_warning() -> None:
+    link = FakeLink(is_decoupled=True)
+
+    sender = _sender(link)
+    sender.send(_response())
+    del sender
+
+    assert [(o.code, o.flags) for o in link.outcomes()] == [(0, 0), (0, wire.FINAL)]
+    assert len(link.told) == 1
+
+
+def test_nothing_is_sent_when_the_process_is_over() -> None:
+    link = FakeLink()
+    sender = _sender(link)
+
+    link.is_closed = True
+    del sender
+
+    assert link.messages == []
+
+
+def test_an_error_keeps_its_code_and_drops_tensors() -> None:
+    link = FakeLink()
+    error = pb_utils.TritonError("not now", pb_utils.TritonError.UNAVAILABLE)
+
+    _sender(link).send(pb_utils.InferenceResponse(_response().output_tensors(), error))
+
+    assert link.outcomes() == [wire.Outcome(3, 5, 5, "not now", wire.FINAL)]
+    assert link.messages[0][1] == [b""]
+
+
+def test_only_the_outputs_that_were_asked_for_are_sent() -> None:
+    link = FakeLink()
+    pending = link.give(body(outputs=["B"]))
+    pending.outputs = ["B"]
+    tensors = [*_response("A").output_tensors(), *_response("B").output_tensors()]
+
+    pending.make_sender().send(pb_utils.InferenceResponse(tensors, parameters={"p": "q"}))
+
+    sent = wire.decode_response(link.messages[0][1][0])
+    assert ([tensor.name for tensor in sent.outputs], sent.parameters) == (["B"], {"p": "q"})
+
+
+def test_a_response_that_cannot_be_sent_leaves_the_sender_open() -> None:
+    link = FakeLink()
+    sender = _sender(link)
+    too_big = pb_utils.InferenceResponse(parameters={"n": 2**64})
+
+    with pytest.raises(OverflowError):
+        sender.send(too_big)
+    sender.send(_response())
+
+    assert [outcome.code for outcome in link.outcomes()] == [0]
+
+
+def test_long_and_broken_texts_are_made_fit_to_travel() -> None:
+    link = FakeLink()
+
+    _sender(link).send(
+        pb_utils.InferenceResponse(error=pb_utils.TritonError("\udc80" + "x" * 100_000))
+    )
+
+    [outcome] = link.outcomes()
+    assert outcome.text == "?" + "x" * 65_535

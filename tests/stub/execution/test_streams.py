@@ -1,0 +1,565 @@
+"""Streams without sockets, the publisher with a subscriber, and a stub's process between both."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zmq
+
+from tests.stub.conftest import Write
+from tests.stub.fakes import FakeLink, body
+from tests.stub.running import RunningStub
+from zmqtriton_floor import endpoints, wire
+from zmqtriton_floor.wire import FINAL, STREAM_WINDOW
+from zmqtriton_stub.api import pb_utils
+from zmqtriton_stub.execution import streams
+from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
+from zmqtriton_stub.execution.streams import MAX_BUFFERED, Publisher, Stream, coalesce
+
+CONFIG = {"name": "m", "model_transaction_policy": {"decoupled": True}}
+PEER = 3
+UNAVAILABLE, CANCELLED = 5, 8
+TOO_SLOW = "the reader of this stream did not keep up"
+
+
+def response(size: int = 1) -> pb_utils.InferenceResponse:
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(size, np.uint8))])
+
+
+class World:
+    """One stream and what has left of it."""
+
+    def __init__(self) -> None:
+        self.link = FakeLink(is_decoupled=True)
+        self.stream: Any = self.link.give(body())
+        assert type(self.stream) is Stream
+        self.sender: InferenceResponseSender = self.stream.make_sender()
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self.sender.send(response())
+
+    @property
+    def numbers(self) -> list[int]:
+        return [outcome.number for outcome in self.link.outcomes()]
+
+    @property
+    def end(self) -> tuple[int, int, str]:
+        """The number, code and text of the final outcome, which is the only one and the last."""
+        finals = [outcome for outcome in self.link.outcomes() if outcome.flags]
+        assert finals == self.link.outcomes()[-1:]
+        return finals[0].number, finals[0].code, finals[0].text
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a reader."""
+    monkeypatch.setattr(streams, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(streams, "_SHARED_PATIENCE_S", 0.0)
+
+
+# ------------------------------------------------------------------- numbers
+
+
+def test_responses_are_numbered_and_so_is_the_last() -> None:
+    world = World()
+
+    world.send(3)
+    world.sender.send(response(), FINAL)
+
+    assert [0, 1, 2, 3] == world.numbers
+    assert (3, 0, "") == world.end
+
+
+def test_an_end_without_a_response_has_the_next_number() -> None:
+    world = World()
+
+    world.send(2)
+    world.sender.send(flags=FINAL)
+
+    assert (2, 0, "") == world.end
+    assert {} == world.link.pending
+
+
+def test_an_error_response_goes_between_others() -> None:
+    world = World()
+
+    world.sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("no")))
+    world.sender.send(response())
+
+    assert [(0, "no"), (1, "")] == [(o.number, o.text) for o in world.link.outcomes()]
+
+
+# ------------------------------------------------------------------- credits
+
+
+def test_a_stream_stays_within_the_window_of_its_reader() -> None:
+    world = World()
+
+    world.send(STREAM_WINDOW + 10)
+    assert list(range(STREAM_WINDOW)) == world.numbers
+    world.stream.grant(4)
+    assert list(range(STREAM_WINDOW + 4)) == world.numbers
+    world.stream.grant(STREAM_WINDOW)
+
+    assert list(range(STREAM_WINDOW + 10)) == world.numbers
+
+
+def test_a_grant_that_is_late_or_a_lie_gives_nothing() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + 10)
+
+    world.stream.grant(4)
+    world.stream.grant(1)
+    world.stream.grant(2**62)
+    world.send(3 * STREAM_WINDOW)
+
+    # Of what was not sent nothing can be read: at most as much again as had left.
+    assert STREAM_WINDOW + 4 + STREAM_WINDOW == len(world.numbers)
+
+
+def test_the_end_waits_behind_what_waits() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + 1)
+
+    world.sender.send(flags=FINAL)
+    assert STREAM_WINDOW == len(world.numbers)
+    world.stream.grant(1)
+
+    assert (STREAM_WINDOW + 1, 0, "") == world.end
+
+
+def test_the_end_itself_needs_no_credit() -> None:
+    world = World()
+    world.send(STREAM_WINDOW)
+
+    world.sender.send(response(), FINAL)
+
+    assert (STREAM_WINDOW, 0, "") == world.end
+
+
+def test_a_sender_that_is_dropped_ends_behind_what_waits() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + 1)
+
+    del world.sender
+    world.stream.grant(1)
+
+    assert (STREAM_WINDOW + 1, 0, "") == world.end
+
+
+def test_a_failure_comes_behind_what_waits() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + 1)
+
+    assert [] == world.stream.fail("boom")
+    world.stream.grant(1)
+
+    assert (STREAM_WINDOW + 1, 2, "boom") == world.end
+
+
+def test_a_failure_after_the_end_is_none() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + 1)
+    world.sender.send(flags=FINAL)
+
+    world.stream.fail("boom")
+    world.stream.grant(1)
+
+    assert (STREAM_WINDOW + 1, 0, "") == world.end
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_reader_that_is_too_far_behind_loses_the_stream() -> None:
+    world = World()
+
+    world.send(STREAM_WINDOW + MAX_BUFFERED)
+    assert STREAM_WINDOW == len(world.numbers)
+    world.send(1)
+
+    assert (STREAM_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
+    assert world.sender.is_cancelled()
+    assert ["W"] == [said.level for said in world.link.told]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_is_sent_to_a_reader_that_was_too_slow_is_dropped() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + MAX_BUFFERED + 1)
+
+    world.send(3)
+    world.sender.send(response(), FINAL)
+
+    assert (STREAM_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
+    with pytest.raises(pb_utils.TritonModelException, match="has been closed"):
+        world.sender.send(response())
+
+
+@pytest.mark.usefixtures("impatient")
+def test_also_bytes_are_counted() -> None:
+    world = World()
+    world.send(STREAM_WINDOW)
+
+    # Each goes inline here; a stub puts such a tensor into shared memory.
+    for _ in range(17):
+        world.sender.send(response(1 << 20))
+
+    assert UNAVAILABLE == world.end[1]
+
+
+def test_a_thread_with_one_stream_waits_for_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PATIENCE_S", 20.0)
+    world = World()
+    world.send(STREAM_WINDOW + MAX_BUFFERED)
+    world.link.on_turn.append(lambda: world.stream.grant(5))
+
+    world.send(1)
+
+    assert STREAM_WINDOW + 5 == len(world.numbers)
+    assert not world.sender.is_cancelled()
+
+
+def test_a_thread_with_other_streams_hardly_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PATIENCE_S", 20.0)
+    slow = World()
+    slow.send(STREAM_WINDOW + MAX_BUFFERED)
+    other = World()
+    other.send(1)
+
+    begun = time.monotonic()
+    slow.send(1)
+
+    assert time.monotonic() - begun < 10.0
+    assert UNAVAILABLE == slow.end[1]
+    assert [0] == other.numbers
+
+
+# -------------------------------------------------------------- cancellation
+
+
+def test_a_cancelled_stream_sends_nothing_more_but_its_end() -> None:
+    world = World()
+    world.send(1)
+
+    world.stream.cancel()
+    world.send(2)
+    assert [0] == world.numbers
+    world.sender.send(flags=FINAL)
+
+    assert (1, CANCELLED, "request was cancelled") == world.end
+
+
+def test_a_cancelled_stream_that_loses_nothing_ends_as_it_would_have() -> None:
+    world = World()
+    world.send(1)
+
+    world.stream.cancel()
+    world.sender.send(flags=FINAL)
+
+    assert (1, 0, "") == world.end
+
+
+def test_a_cancelled_stream_forgets_what_waits() -> None:
+    world = World()
+    world.send(STREAM_WINDOW + 5)
+    world.sender.send(flags=FINAL)
+
+    world.stream.cancel()
+
+    assert (STREAM_WINDOW, CANCELLED, "request was cancelled") == world.end
+    assert {} == world.link.pending
+
+
+def test_a_closed_sender_stays_closed_after_cancellation() -> None:
+    world = World()
+    world.sender.send(flags=FINAL)
+    world.stream.cancel()
+
+    with pytest.raises(pb_utils.TritonModelException, match="has been closed"):
+        world.sender.send(response())
+
+
+# ----------------------------------------------------------------- publisher
+
+
+@pytest.fixture
+def sockets(tmp_path: Path) -> Iterator[tuple[Publisher, Any]]:
+    """A publisher and a subscriber for PEER that is not connected yet."""
+    with zmq.Context() as context:
+        publisher = Publisher(context, endpoints.stream_address(str(tmp_path), 7))
+        subscriber = endpoints.open_subscriber(context, PEER)
+        yield publisher, subscriber
+        publisher.close(0)
+        subscriber.close()
+
+
+def answer(
+    peer: int = PEER, code: int = 0, flags: int = 0, blocks: int = 0
+) -> tuple[wire.Outcome, bytes]:
+    leased = [wire.Block(7, 1, number) for number in range(blocks)]
+    return wire.Outcome(peer, 5, code, "", flags, 0, leased), b"body"
+
+
+def subscribe(publisher: Publisher, subscriber: Any, directory: Path) -> None:
+    """Returns when what is published arrives."""
+    subscriber.connect(endpoints.stream_address(str(directory), 7))
+    deadline = time.monotonic() + 20
+    while publisher.send([answer()]):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    received(subscriber)
+
+
+def received(subscriber: Any) -> tuple[list[int], list[bytes]]:
+    """The peers of the next message's outcomes, and its bodies."""
+    assert subscriber.poll(20_000)
+    first, *bodies = endpoints.receive(subscriber)
+    assert endpoints.topic(PEER) == first[: endpoints.TOPIC_BYTES]
+    results = wire.decode(first[endpoints.TOPIC_BYTES :])
+    return [outcome.peer for outcome in results.outcomes], bodies
+
+
+def test_what_nobody_has_subscribed_to_is_left_for_the_broker(
+    sockets: tuple[Publisher, Any],
+) -> None:
+    assert [answer()] == sockets[0].send([answer()])
+
+
+def test_a_subscriber_gets_its_responses_in_one_message(
+    sockets: tuple[Publisher, Any], tmp_path: Path
+) -> None:
+    publisher, subscriber = sockets
+    subscribe(publisher, subscriber, tmp_path)
+
+    rest = publisher.send([answer(), answer(PEER + 1), answer()])
+
+    assert [answer(PEER + 1)] == rest
+    assert ([PEER, PEER], [b"body", b"body"]) == received(subscriber)
+
+
+@pytest.mark.parametrize(
+    "important", [answer(code=3), answer(flags=FINAL), answer(blocks=1)], ids=str
+)
+def test_what_the_broker_must_know_of_goes_over_it(
+    sockets: tuple[Publisher, Any], tmp_path: Path, important: tuple[wire.Outcome, bytes]
+) -> None:
+    publisher, subscriber = sockets
+    subscribe(publisher, subscriber, tmp_path)
+
+    assert [important] == publisher.send([important])
+    assert [important] == publisher.send([answer(), important])
+
+
+def test_a_subscriber_that_leaves_is_served_by_the_broker_again(
+    sockets: tuple[Publisher, Any], tmp_path: Path
+) -> None:
+    publisher, subscriber = sockets
+    subscribe(publisher, subscriber, tmp_path)
+
+    subscriber.close()
+
+    # It is noticed when the next frontend is met; what was sent to it is lost with it.
+    deadline = time.monotonic() + 20
+    while publisher.send([answer(PEER + 1), answer()]) != [answer(PEER + 1), answer()]:
+        assert time.monotonic() < deadline
+
+
+def test_answers_travel_together_up_to_something_else() -> None:
+    error, other = answer(code=3), [b"frames"]
+    waiting: deque[Any] = deque([answer(), answer(), other, answer(), error, answer()])
+
+    assert [answer()] * 3 == coalesce(answer(), waiting)
+    assert other == waiting.popleft()
+    assert [answer()] == coalesce(waiting.popleft(), waiting)
+    assert [error] == coalesce(waiting.popleft(), waiting)
+
+
+# ------------------------------------------------------------------- process
+
+
+def numbers(stub: RunningStub, own_id: int) -> list[int]:
+    """Of all responses of a request that come over the broker, up to the final one."""
+    got: list[int] = []
+    while True:
+        results, _ = stub.results()
+        for outcome in results.outcomes:
+            assert outcome.id == own_id
+            got.append(outcome.number)
+            if outcome.flags:
+                return got
+
+
+def test_threads_of_the_model_send_after_execute_has_returned(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import threading
+        class TritonPythonModel:
+            def execute(self, requests):
+                for request in requests:
+                    self.left = 4
+                    self.lock = threading.Lock()
+                    sender = request.get_response_sender()
+                    for _ in range(4):
+                        threading.Thread(target=self.answer, args=(sender,)).start()
+            def answer(self, sender):
+                for _ in range(50):
+                    sender.send(pb_utils.InferenceResponse())
+                with self.lock:
+                    self.left -= 1
+                    if not self.left:
+                        sender.send(flags=1)
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code), CONFIG)
+
+        [own_id] = stub.send([body()])
+
+        assert [*range(201)] == numbers(stub, own_id)
+
+
+def test_coroutines_run_on_while_the_next_batch_begins(tmp_path: Path, write_model: Write) -> None:
+    code = """
+        import asyncio
+        class TritonPythonModel:
+            event = None
+            async def execute(self, requests):
+                if self.event is None:  # the first waits for the second
+                    self.event = asyncio.Event()
+                    await self.event.wait()
+                else:
+                    self.event.set()
+                for request in requests:
+                    request.get_response_sender().send(pb_utils.InferenceResponse(), 1)
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code), CONFIG)
+        stub.send([body()], batch=1)
+        assert [1] == [row.batch for row in stub.results()[0].executed]
+
+        stub.send([body()], batch=2)
+
+        answered: set[int] = set()
+        while len(answered) < 2:
+            answered |= {outcome.id for outcome in stub.results()[0].outcomes}
+        assert {1, 2} == answered
+
+
+def test_a_coroutine_that_fails_is_logged_and_its_streams_end(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        class TritonPythonModel:
+            async def execute(self, requests):
+                requests[0].get_response_sender().send(pb_utils.InferenceResponse())
+                raise ValueError("late")
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code), CONFIG)
+
+        [own_id] = stub.send([body()])
+
+        assert [0, 1] == numbers(stub, own_id)
+        said = stub.hear(wire.Said)
+        assert ("E", True) == (said.level, "ValueError: late\n\nAt:\n" in said.text)
+
+
+def test_a_coroutine_is_cancelled_and_granted_while_it_waits(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import asyncio
+        class TritonPythonModel:
+            async def execute(self, requests):
+                sender = requests[0].get_response_sender()
+                for _ in range(300):
+                    sender.send(pb_utils.InferenceResponse())
+                while not sender.is_cancelled():
+                    await asyncio.sleep(0.001)
+                sender.send(flags=1)
+    """
+    with RunningStub(tmp_path) as stub:
+        stub.start(write_model(code), CONFIG)
+        [own_id] = stub.send([body()])
+        got: list[int] = []
+        while len(got) < STREAM_WINDOW:
+            got += [outcome.number for outcome in stub.results()[0].outcomes]
+
+        stub.grant(own_id, STREAM_WINDOW)
+        while len(got) < 300:
+            got += [outcome.number for outcome in stub.results()[0].outcomes]
+        stub.abandon(own_id)
+
+        assert [*range(300)] == got
+        assert [300] == numbers(stub, own_id)
+
+
+def test_a_frontend_that_subscribes_gets_its_responses_past_the_broker(
+    tmp_path: Path, write_model: Write
+) -> None:
+    code = """
+        import threading, time
+        class TritonPythonModel:
+            def execute(self, requests):
+                sender = requests[0].get_response_sender()
+                def answer():
+                    while not sender.is_cancelled():
+                        sender.send(pb_utils.InferenceResponse())
+                        time.sleep(0.001)  # or a reader who is kept waiting could lose it
+                    sender.send(flags=1)
+                threading.Thread(target=answer).start()
+    """
+    with RunningStub(tmp_path) as stub, zmq.Context() as context:
+        stub.start(write_model(code), CONFIG)
+        subscriber = endpoints.open_subscriber(context, PEER)
+        subscriber.connect(endpoints.stream_address(str(tmp_path), 7))
+        [own_id] = stub.send([body()])
+
+        got: set[int] = set()
+        while not subscriber.poll(1):
+            while stub.has_results:
+                got |= {outcome.number for outcome in stub.results()[0].outcomes}
+                stub.grant(own_id, len(got))
+        stub.abandon(own_id)
+        got |= set(numbers(stub, own_id))
+        while max(got) != len(got) - 1:
+            assert subscriber.poll(20_000)
+            first, *_ = endpoints.receive(subscriber)
+            results = wire.decode(first[endpoints.TOPIC_BYTES :])
+            got |= {outcome.number for outcome in results.outcomes}
+
+        subscriber.close()
+        assert set(range(len(got))) == got
+
+
+def test_many_threads_ask_for_the_sender_of_one_request() -> None:
+    link = FakeLink(is_decoupled=True)
+    from zmqtriton_stub.api.inference import received
+
+    for own_id in range(200):
+        pending: Pending = link.give(body(), own_id)
+        request = received(pending.work, body(), pending)
+        barrier = threading.Barrier(2)
+        senders: list[InferenceResponseSender] = []
+
+        def ask(
+            request: Any = request,
+            barrier: threading.Barrier = barrier,
+            senders: list[InferenceResponseSender] = senders,
+        ) -> None:
+            barrier.wait()
+            senders.append(request.get_response_sender())
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert senders[0] is senders[1]

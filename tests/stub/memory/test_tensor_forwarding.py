@@ -1,0 +1,233 @@
+"""What a stub may pass on of others' memory, and who is bound to keep it meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stub.fakes import FakeLink, body
+from tests.stub.supervisor import Supervisor
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import block_of
+from zmqtriton_floor.tensors import from_numpy
+from zmqtriton_floor.wire import Block, Reference, Tensor
+from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.api.tensor import Tensor as PbTensor
+
+COUNT = 100_000
+NUMBERS = np.arange(COUNT, dtype=np.float32)
+
+
+def _open(world: Supervisor, reference: Reference, *, is_leased: bool) -> Any:
+    [row], _ = world.memory.open([Tensor("X", 11, [COUNT], reference)], is_leased=is_leased)
+    return np.frombuffer(row.data, np.float32)
+
+
+def _given(world: Supervisor, *, is_leased: bool = False) -> tuple[Reference, Any]:
+    """A tensor of the frontend's, and the array over it."""
+    reference = world.write(NUMBERS.tobytes())
+    return reference, _open(world, reference, is_leased=is_leased)
+
+
+def _ask(world: Supervisor, array: Any) -> tuple[Reference, list[Block], list[Any]]:
+    """What a question refers to; the blocks to be given back, and what is held for it."""
+    held: list[Any] = []
+    borrowed: list[Block] = []
+    passing = world.memory.passing
+    [row], own = world.memory.place(
+        [Tensor("X", 11, [COUNT], from_numpy(array))],
+        lambda data: passing.to_model(data, held, borrowed),
+    )
+    return row.data, own + borrowed, held
+
+
+def _answer(link: FakeLink, pending: Any, array: Any) -> tuple[wire.Outcome, Reference]:
+    pending.send(InferenceResponse([PbTensor("OUT", array)]), wire.FINAL)
+    message, [data] = link.messages[-1]
+    [outcome], [row] = message.outcomes, wire.decode_response(data).outputs
+    return outcome, row.data
+
+
+def test_an_input_goes_into_a_question_as_it_is(world: Supervisor) -> None:
+    reference, array = _given(world)
+
+    asked, blocks, held = _ask(world, array)
+
+    assert (reference, [block_of(reference)], []) == (asked, blocks, held)
+    assert 0 == world.memory.arena.used
+    world.memory.answered(blocks)
+    assert [] == world.released
+
+
+def test_a_part_of_an_input_is_a_reference_to_that_part(world: Supervisor) -> None:
+    reference, array = _given(world)
+
+    asked, _, _ = _ask(world, array[COUNT // 2 :])
+
+    half = 4 * COUNT // 2
+    assert reference._replace(offset=reference.offset + half, size=half) == asked
+
+
+def test_what_the_model_has_changed_is_copied(world: Supervisor) -> None:
+    _, array = _given(world)
+    array[COUNT // 2] = -1
+
+    asked, _, _ = _ask(world, array)
+    array[:] = 0
+
+    expected = NUMBERS.copy()
+    expected[COUNT // 2] = -1
+    assert expected.tobytes() == world.read(asked)
+
+
+def test_what_the_model_changes_later_is_not_sent(world: Supervisor, link: FakeLink) -> None:
+    reference, array = _given(world)
+    pending = link.give(body())
+    pending.blocks = [block_of(reference)]
+
+    outcome, answered = _answer(link, pending, array)
+    array[:] = 0
+
+    assert (reference, [block_of(reference)]) == (answered, outcome.blocks)
+    assert NUMBERS.tobytes() == world.frontend._segments[1].memory[: NUMBERS.nbytes]
+
+
+def test_a_leased_tensor_is_held_until_the_final_reply(world: Supervisor) -> None:
+    reference, array = _given(world, is_leased=True)
+    _, blocks, held = _ask(world, array)
+
+    del array
+    assert [] == world.released
+    held.clear()
+    world.memory.answered(blocks)
+
+    assert [block_of(reference)] == world.released
+
+
+def test_a_leased_tensor_is_passed_on_in_an_outcome(world: Supervisor, link: FakeLink) -> None:
+    reference, array = _given(world, is_leased=True)
+    pending = link.give(body())
+
+    outcome, answered = _answer(link, pending, array)
+
+    assert (reference, [block_of(reference)]) == (answered, outcome.blocks)
+    assert [] == pending.held
+    del array
+    assert [block_of(reference)] == world.released
+
+
+def test_what_is_held_lives_until_the_outcome_has_left(world: Supervisor, link: FakeLink) -> None:
+    reference, array = _given(world, is_leased=True)
+    pending = link.give(body())
+
+    pending.accept()
+    answer = pending.encode(InferenceResponse([PbTensor("OUT", array)]))
+    del array
+    assert [] == world.released
+    pending.finish(answer)
+    pending.held = []
+
+    assert [block_of(reference)] == world.released
+    # After the death of the broker nobody could say whether it is still the same.
+    [outcome], _ = link.answered.recall()
+    assert ([], True) == (outcome.blocks, bool(outcome.code))
+
+
+def test_another_request_s_input_is_copied_into_an_outcome(
+    world: Supervisor, link: FakeLink
+) -> None:
+    _, array = _given(world)
+    pending = link.give(body())
+
+    outcome, _ = _answer(link, pending, array)
+
+    assert [9] == [block.owner for block in outcome.blocks]
+
+
+def test_an_outcome_copies_what_is_not_very_large(world: Supervisor, link: FakeLink) -> None:
+    reference, array = _given(world)
+    pending = link.give(body())
+    pending.blocks = [block_of(reference)]
+
+    outcome, _ = _answer(link, pending, array[:20_000])
+
+    assert [9] == [block.owner for block in outcome.blocks]
+
+
+def test_a_stream_s_responses_are_copied(world: Supervisor) -> None:
+    link = FakeLink(is_decoupled=True)
+    link.instance.memory = world.memory
+    reference, array = _given(world)
+    pending = link.give(body())
+    pending.blocks = [block_of(reference)]
+
+    outcome, _ = _answer(link, pending, array)
+
+    assert [9] == [block.owner for block in outcome.blocks]
+
+
+def test_a_question_that_outlives_the_request_takes_a_lease(
+    world: Supervisor, link: FakeLink
+) -> None:
+    reference, array = _given(world)
+    pending = link.give(body())
+    pending.blocks = [block_of(reference)]
+    _, blocks, _ = _ask(world, array)
+
+    pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
+
+    # In this order, so that the owner knows before it frees the input.
+    assert [wire.Lease, wire.Results] == [type(message) for message, _ in link.messages]
+    assert [block_of(reference)] == link.messages[0][0].blocks
+    world.memory.answered(blocks)
+    assert [block_of(reference)] == world.released
+
+
+def test_an_answered_request_s_input_is_copied(world: Supervisor, link: FakeLink) -> None:
+    reference, array = _given(world)
+    pending = link.give(body())
+    pending.blocks = [block_of(reference)]
+    pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
+
+    asked, _, _ = _ask(world, array)
+
+    assert 9 == asked.owner
+    assert NUMBERS.tobytes() == world.read(asked)
+
+
+def test_a_block_of_our_own_that_came_back_is_leased_once_more(
+    world: Supervisor, link: FakeLink
+) -> None:
+    [row], [block] = world.memory.place([Tensor("X", 11, [COUNT], from_numpy(NUMBERS))])
+    world.memory.hear_of_blocks(wire.Lease([block]))  # since another model has passed it on to us
+    # What the supervisor gives to those who ask.
+    world._segments[1] = world.own[1]
+    array = _open(world, row.data, is_leased=True)
+    pending = link.give(body())
+
+    outcome, answered = _answer(link, pending, array)
+    del array
+    world.memory.free([*world.released, block])
+
+    assert (row.data, [block], [block]) == (answered, outcome.blocks, world.released)
+    assert 1 == world.memory.arena.used
+    world.memory.free(outcome.blocks)
+    assert 0 == world.memory.arena.used
+
+
+def test_memory_that_is_short_leaves_nothing_borrowed(world: Supervisor) -> None:
+    world.refusal = "There is none."
+    _, array = _given(world)
+    held: list[Any] = []
+    borrowed: list[Block] = []
+    passing = world.memory.passing
+    rows = [Tensor("X", 11, [COUNT], from_numpy(a)) for a in (array, NUMBERS)]
+
+    with pytest.raises(Exception, match="shared memory"):
+        world.memory.place(rows, lambda data: passing.to_model(data, held, borrowed))
+    world.memory.answered(borrowed)
+
+    assert [] == passing.leave(borrowed)
+    assert [] == world.released

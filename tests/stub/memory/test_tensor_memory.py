@@ -1,0 +1,245 @@
+"""A stub's side of large tensors, with the test at the other end of the lifeline."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.stub.fakes import FakeLink, body
+from tests.stub.supervisor import Supervisor
+from tests.support.waiting import eventually
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import block_of
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.wire import Tensor
+from zmqtriton_stub.api.errors import TritonModelException
+from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.api.tensor import Tensor as PbTensor
+from zmqtriton_stub.memory import tensor_memory as module
+
+LARGE = np.arange(50_000, dtype=np.float32)
+
+
+def _row(data: Any) -> Tensor:
+    return Tensor("X", 11, [len(data) // 4], data)
+
+
+def test_large_tensors_are_placed_and_small_ones_are_not(world: Supervisor) -> None:
+    data = LARGE.tobytes()
+
+    [small, large], blocks = world.memory.place([_row(b"abcd"), _row(memoryview(data))])
+
+    assert b"abcd" == small.data
+    assert data == world.read(large.data)
+    assert [wire.Block(9, 1, 1)] == blocks
+    assert 1 == world.memory.arena.used
+
+    world.memory.free([*blocks, wire.Block(3, 1, 1)])
+    assert 0 == world.memory.arena.used
+
+
+def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: Supervisor) -> None:
+    woken: list[bool] = []
+    world.memory.wake = lambda: woken.append(True)
+    world.interruption = wire.Finish()
+
+    world.memory.place([_row(LARGE.tobytes())])
+
+    assert [wire.Finish()] == list(world.memory.heard)
+    assert woken
+
+
+def test_memory_that_finds_no_room_is_an_error_and_given_back(
+    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = world.write(LARGE.tobytes())
+    real = mmap.mmap
+
+    def no_room(*arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return real(*arguments, **named)  # the supervisor's
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), "/a/path")
+
+    monkeypatch.setattr(mmap, "mmap", no_room)
+
+    with pytest.raises(Unavailable, match=r"pool size to \d+ bytes. Cannot allocate memory$"):
+        world.memory.place([_row(LARGE.tobytes())])
+    with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
+        world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
+
+    monkeypatch.setattr(mmap, "mmap", real)
+    eventually(lambda: [1] == world.dropped, 10, "the supervisor knows")
+    assert [block_of(reference)] == world.released
+    world.memory.place([_row(LARGE.tobytes())])
+    [row], _ = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
+    assert LARGE.tobytes() == bytes(row.data)
+
+
+def test_short_memory_is_an_error_and_leaves_nothing(world: Supervisor) -> None:
+    world.memory.place([_row(LARGE.tobytes())])
+    world.refusal = "There is none."
+
+    with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
+        world.memory.place([_row(LARGE.tobytes()), _row(bytes(9_000_000))])
+
+    assert 1 == world.memory.arena.used
+
+
+def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
+    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
+    world.memory.tell = lambda message: None
+
+    with pytest.raises(Unavailable, match="did not answer in time"):
+        world.memory.place([_row(LARGE.tobytes())])
+
+
+def test_threads_that_need_room_at_once_all_get_it(world: Supervisor) -> None:
+    placed: list[Any] = []
+
+    def place(value: int) -> None:
+        data = bytes([value]) * 400_000
+        for _ in range(5):
+            [row], _ = world.memory.place([_row(data)])
+            placed.append((data, row.data))
+
+    threads = [threading.Thread(target=place, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert 30 == world.memory.arena.used
+    assert all(data == world.read(reference) for data, reference in placed)
+
+
+def test_inputs_are_views_that_the_model_may_write_to(world: Supervisor) -> None:
+    reference = world.write(LARGE.tobytes())
+
+    [row], blocks = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=False)
+    values = np.frombuffer(row.data, np.float32)
+    values[:] = 0
+
+    assert [wire.Block(3, 1, 1)] == blocks
+    [again] = world.memory.mappings.open([reference])
+    assert LARGE.tobytes() == again.tobytes()
+    del row, values, again
+    gc.collect()
+    assert [] == world.released
+
+
+def test_outputs_of_others_are_released_when_no_array_is_left(world: Supervisor) -> None:
+    reference = world.write(LARGE.tobytes())
+
+    rows, blocks = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
+    array = np.frombuffer(rows[0].data, np.float32)[5:]
+    del rows
+    assert [] == world.released
+
+    del array
+    assert blocks == world.released
+
+
+def test_a_tensor_of_a_dead_process_is_an_error(world: Supervisor) -> None:
+    gone = wire.Reference(4, 1, 1, 0, 100_000)
+
+    with pytest.raises(Unavailable, match="is gone"):
+        world.memory.open([Tensor("X", 11, [25_000], gone)], is_leased=True)
+
+    assert [wire.Block(4, 1, 1)] == world.released
+
+
+def _respond(array: Any) -> InferenceResponse:
+    return InferenceResponse([PbTensor("OUT", array)])
+
+
+def test_a_response_says_which_blocks_it_refers_to(world: Supervisor, link: FakeLink) -> None:
+    pending = link.give(body())
+
+    pending.send(_respond(LARGE), wire.FINAL)
+
+    [outcome] = link.outcomes()
+    [tensor] = wire.decode_response(link.messages[0][1][0]).outputs
+    assert [wire.Block(9, 1, 1)] == outcome.blocks
+    assert LARGE.tobytes() == world.read(tensor.data)
+
+
+def test_a_response_for_which_memory_is_short_is_an_error(
+    world: Supervisor, link: FakeLink
+) -> None:
+    world.refusal = "There is none."
+
+    link.give(body()).send(_respond(LARGE), wire.FINAL)
+
+    [outcome] = link.outcomes()
+    assert (Unavailable.number, []) == (outcome.code, outcome.blocks)
+    assert "Failed to increase the shared memory pool size" in outcome.text
+
+
+def test_a_response_that_may_not_be_sent_leaves_nothing(world: Supervisor, link: FakeLink) -> None:
+    pending = link.give(body())
+    pending.send(_respond(LARGE), wire.FINAL)
+
+    with pytest.raises(TritonModelException):
+        pending.send(_respond(LARGE), wire.FINAL)
+
+    assert 1 == world.memory.arena.used
+
+
+def test_outputs_that_nobody_asked_for_take_no_memory(world: Supervisor, link: FakeLink) -> None:
+    pending = link.give(body(outputs=["OTHER"]))
+    pending.outputs = ["OTHER"]
+
+    pending.send(_respond(LARGE), wire.FINAL)
+
+    assert 0 == world.memory.arena.used
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_with_the_final_outcome_the_input_is_the_owner_s_again(
+    world: Supervisor, link: FakeLink, keeps: bool
+) -> None:
+    reference = world.write(LARGE.tobytes())
+    pending = link.give(body())
+    rows, pending.blocks = world.memory.open(
+        [Tensor("X", 11, [50_000], reference)], is_leased=False
+    )
+    kept = np.frombuffer(rows[0].data, np.float32)
+    if not keeps:
+        del kept
+    del rows
+
+    pending.send(_respond(LARGE[:1]), wire.FINAL)
+
+    world.frontend.free([reference.block])
+    world.write(bytes(200_000))  # into the same pages
+    if keeps:
+        assert np.array_equal(LARGE, kept)
+    assert [] == pending.blocks
+
+
+def test_what_was_empty_for_a_while_goes_back(
+    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, blocks = world.memory.place([_row(LARGE.tobytes())])
+    world.memory.free(blocks)
+
+    world.memory.trim()
+    assert world.memory.arena.bytes
+    monkeypatch.setattr(world.memory.arena, "_clock", _later(world.memory.arena._clock))
+    world.memory.trim()
+
+    assert 0 == world.memory.arena.bytes
+
+
+def _later(clock: Callable[[], float]) -> Callable[[], float]:
+    return lambda: clock() + 100

@@ -1,0 +1,67 @@
+"""What operators do to models: whom they ask and with which signal, and what begins anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.supervisor.world import World, blueprint
+from zmqtriton.supervisor.actions import Signal
+from zmqtriton.supervisor.control.operations import SHOW_STACKS, Operations
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor.errors import Unavailable
+
+
+@pytest.fixture
+def world() -> World:
+    return World(blueprint("m"), blueprint("n"), control_mode="none").start()
+
+
+def test_the_stubs_of_one_model_are_asked_where_they_are(world: World) -> None:
+    stub, plan = world.instance("m"), Plan()
+    operations = Operations(plan, world.core.generations, lambda model, done: None)
+
+    asked = operations.stacks("m")
+
+    assert [{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}] == asked
+    # Who has not prepared for it does not die of this one.
+    assert [Signal(stub.serial, int(SHOW_STACKS))] == plan.take()
+    assert asked == world.call("stacks", {"model": "m"}).result
+    assert [] == world.call("stacks", {"model": "nobody"}).result
+
+
+def test_who_is_dead_is_not_asked_where_he_is(world: World) -> None:
+    world.die(world.serial("m_0_0"))
+
+    assert [] == world.core.operations.stacks("m")
+
+
+def test_a_model_is_restarted_in_every_mode(world: World) -> None:
+    before, other = world.serial("m_0_0"), world.serial("n_0_0")
+
+    assert 1 == world.call("restart", {"model": "m"}).result
+
+    world.advance(1.0)
+    assert before not in world.alive
+    assert world.serial("m_0_0") != before
+    assert world.serial("n_0_0") == other
+    assert world.logged("has died: it was restarted by an operator; it is started again")
+
+
+def test_a_model_that_was_given_up_is_loaded(world: World) -> None:
+    world.stubs["m"] = "ValueError: no"
+    world.die(world.serial("m_0_0")).advance(600.0)
+    assert [("m", "UNAVAILABLE")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+    refused = world.call("restart", {"model": "m"})
+    del world.stubs["m"]
+    done = world.call("restart", {"model": "m"})
+
+    assert refused.error is not None
+    assert 0 == done.result
+    assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
+
+
+def test_nothing_is_restarted_while_the_server_ends(world: World) -> None:
+    world.core.stop_requested()
+
+    assert (Unavailable.number, "Server exiting") == world.call("restart", {"model": "m"}).error

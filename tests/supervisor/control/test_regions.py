@@ -1,0 +1,239 @@
+"""Clients' shared memory as the supervisor keeps it: who is told, and when a call is answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import Call, World
+from zmqtriton.supervisor.control.regions import MAX_REGIONS
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    Unsupported,
+)
+
+
+@pytest.fixture
+def world() -> World:
+    world = World(allow_client_shm=True).start()
+    world.branch()
+    return world
+
+
+def register(world: World, name: str = "r", **changes: Any) -> Call:
+    arguments = {"name": name, "key": "/k", "offset": 0, "byte_size": 64, **changes}
+    return world.call_as(world.serial("grpc"), "regions.register", arguments)
+
+
+def unregister(world: World, name: str = "") -> Call:
+    return world.call_as(world.serial("grpc"), "regions.unregister", {"name": name})
+
+
+def status(world: World, name: str = "") -> Call:
+    return world.call("regions.status", {"name": name})
+
+
+def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(world: World) -> None:
+    world.silent.add(world.serial("http"))
+
+    call = register(world, offset=16)
+
+    assert call.answer is None
+    told = [wire.Region(1, "r", 16, 64)]
+    assert (told, told) == (world.to("grpc", wire.Region), world.to("http", wire.Region))
+    assert [] == world.to("metrics", wire.Region)
+
+    (sync,) = world.to("http", wire.Sync)[-1:]
+    world.receive(world.serial("http"), wire.Seen(sync.number))
+    assert call.result is None
+
+
+def test_the_status_is_what_was_registered(world: World) -> None:
+    register(world, "a", key="/x", offset=8)
+    register(world, "b", key="y", byte_size=3)
+
+    a = {"name": "a", "key": "/x", "offset": 8, "byte_size": 64}
+    b = {"name": "b", "key": "y", "offset": 0, "byte_size": 3}
+    assert [a, b] == status(world).result
+    assert [b] == status(world, "b").result
+    assert status(world, "c").error == (
+        NotFound.number,
+        "Unable to find system shared memory region: 'c'",
+    )
+
+
+def test_a_frontend_that_comes_later_is_told_of_all_regions(world: World) -> None:
+    register(world)
+
+    world.branch()
+
+    assert 2 == len(world.to("http", wire.Region))
+
+
+def test_a_name_is_registered_once(world: World) -> None:
+    register(world)
+
+    assert register(world).error == (
+        AlreadyExists.number,
+        "shared memory region 'r' already in manager",
+    )
+
+
+def test_so_many_regions_and_no_more(world: World) -> None:
+    for number in range(MAX_REGIONS):
+        assert (0, "") == register(world, str(number)).error
+
+    text = "failed to register shared memory region 'r': there are 1024 already"
+    assert (InvalidArgument.number, text) == register(world).error
+    unregister(world)
+    assert (0, "") == register(world).error
+
+
+def test_what_cannot_be_opened_is_not_registered(world: World) -> None:
+    world.region_error = InvalidArgument("no")
+
+    assert register(world).error == (InvalidArgument.number, "no")
+
+    assert [] == status(world).result
+    assert [] == world.to("grpc", wire.Region)
+
+
+def test_an_unregistration_waits_for_the_requests_that_use_the_region(world: World) -> None:
+    register(world)
+    world.used_regions.add(1)
+
+    call = unregister(world, "r")
+
+    assert [] == status(world).result
+    assert set() == world.open_regions
+    assert call.answer is None
+    world.receive(world.serial("http"), wire.RegionLeft(1))
+    assert call.answer is None
+    world.receive(world.serial("grpc"), wire.RegionLeft(1))
+    assert call.result is None
+
+
+def test_a_second_unregistration_waits_too(world: World) -> None:
+    register(world)
+    world.used_regions.add(1)
+    unregister(world, "r")
+
+    second = unregister(world)
+
+    assert second.answer is None
+    for role in ("http", "grpc"):
+        world.receive(world.serial(role), wire.RegionLeft(1))
+    assert second.result is None
+
+
+def test_a_frontend_that_dies_uses_nothing_any_more(world: World) -> None:
+    register(world)
+    world.used_regions.add(1)
+    call = unregister(world, "r")
+    world.receive(world.serial("grpc"), wire.RegionLeft(1))
+
+    world.die(world.serial("http"))
+
+    assert call.result is None
+
+
+def test_the_name_can_be_registered_again_while_the_old_region_is_in_use(world: World) -> None:
+    register(world)
+    world.used_regions.add(1)
+    unregister(world, "r")
+
+    assert register(world).result is None
+    assert 2 == world.to("grpc", wire.Region)[-1].number
+
+
+def test_without_a_name_all_are_unregistered(world: World) -> None:
+    register(world, "a")
+    register(world, "b")
+
+    assert unregister(world).result is None
+
+    assert [] == status(world).result
+
+
+def test_what_is_unknown_is_unregistered_already(world: World) -> None:
+    assert unregister(world, "nothing").result is None
+
+
+def test_where_it_is_not_allowed_only_the_status_answers() -> None:
+    world = World(allow_client_shm=False).start()
+
+    disabled = (
+        Unsupported.number,
+        "Client shared memory is disabled. "
+        "Start the server with '--allow-client-shm=true' to enable.",
+    )
+    assert (disabled, disabled) == (register(world).error, unregister(world).error)
+    assert register(world, kind="cuda").error == disabled
+    assert [] == status(world).result
+    assert world.logged("Client shared memory is disabled")
+
+
+def test_nobody_but_frontends_registers(world: World) -> None:
+    arguments = {"name": "r", "key": "/k", "offset": 0, "byte_size": 64}
+
+    assert world.call("regions.register", arguments).error[0] == InvalidArgument.number
+
+
+def test_cuda_memory_is_not_supported(world: World) -> None:
+    assert register(world, kind="cuda").error == (
+        InvalidArgument.number,
+        "failed to register CUDA shared memory region: 'r', GPUs not supported",
+    )
+    register(world)
+    cuda = {"kind": "cuda", "name": ""}
+    assert [] == world.call("regions.status", cuda).result
+    assert world.call("regions.status", {**cuda, "name": "r"}).error == (
+        NotFound.number,
+        "Unable to find cuda shared memory region: 'r'",
+    )
+    # Clients do this before they register anything; it must not touch what is no GPU's.
+    assert world.call_as(world.serial("grpc"), "regions.unregister", cuda).result is None
+    assert 1 == len(status(world).result)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("", "/", "///", "//name", "name/", "../dev/shm/name", "/proc/self/fd/3", ".", "/.."),
+        *("a\0b", "k" * 256, "ü" * 128, "sem.mutex", "/sem.mutex"),
+        *(f"{'/' * n}triton_python_backend_shm_region_1" for n in range(4)),
+    ],
+)
+def test_a_key_that_is_not_for_clients_is_refused_like_one_that_does_not_exist(
+    world: World, key: str
+) -> None:
+    assert register(world, key=key).error == (
+        InternalError.number,
+        f"Unable to open shared memory region: '{key}'",
+    )
+    assert [] == status(world).result
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"byte_size": size} for size in (0, -1, 1.5, "12", True, None, 2**63, 2**64)),
+        *({"offset": offset} for offset in (-1, 1.5, "12", True, 2**63, 2**64 - 1)),
+    ],
+    ids=str,
+)
+def test_numbers_that_make_no_sense_are_refused(world: World, changes: dict[str, Any]) -> None:
+    assert register(world, **changes).error == (
+        InvalidArgument.number,
+        "failed to register shared memory region 'r': invalid args",
+    )
+
+
+@pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"name": 3}, {"key": 3}])
+def test_a_name_must_be_one(world: World, changes: dict[str, Any]) -> None:
+    assert register(world, **changes).error[0] == InvalidArgument.number

@@ -1,0 +1,127 @@
+"""Trace settings as the supervisor keeps them: one model's over those of all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import World
+from zmqtriton.supervisor.control.trace_settings import TraceSettings
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+
+_FIRST = {
+    "trace_level": ["OFF"],
+    "trace_rate": "1000",
+    "trace_count": "-1",
+    "log_frequency": "0",
+    "trace_file": "/t",
+    "trace_mode": "triton",
+}
+
+
+def trace(**options: Any) -> TraceSettings:
+    return TraceSettings(json.dumps({"trace": options}), lambda told: None)
+
+
+def test_a_models_own_setting_stands_until_it_is_undone() -> None:
+    settings = trace(file="/t")
+    settings.handle("m", {"trace_rate": "7"})
+    settings.handle("", {"trace_rate": "8", "trace_count": "9"})
+
+    assert {**_FIRST, "trace_rate": "7", "trace_count": "9"} == settings.handle("m", {})
+    assert {**_FIRST, "trace_rate": "8", "trace_count": "9"} == settings.handle("other", {})
+
+    settings.handle("m", {"trace_rate": None})
+    assert "8" == settings.handle("m", {})["trace_rate"]
+    settings.handle("", {"trace_rate": None, "trace_count": None})
+    assert _FIRST == settings.handle("m", {})
+
+
+def test_undoing_goes_back_to_what_the_server_was_started_with() -> None:
+    settings = trace(file="/t", level=["TENSORS"], rate=3, count=4, log_frequency=5)
+
+    settings.handle("", {"trace_level": ["OFF"], "trace_rate": "1"})
+    found = settings.handle("", {"trace_level": None, "trace_rate": None})
+
+    assert (["TENSORS"], "3", "4", "5") == (
+        found["trace_level"],
+        found["trace_rate"],
+        found["trace_count"],
+        found["log_frequency"],
+    )
+
+
+def test_there_is_no_tracing_to_a_file_without_a_file() -> None:
+    settings = trace()
+
+    with pytest.raises(InvalidArgument, match=r"setting :trace file name is not given$"):
+        settings.handle("", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+
+    assert {**_FIRST, "trace_file": ""} == settings.handle("", {"trace_count": "-1"})
+
+
+def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
+    settings = trace(mode="opentelemetry", opentelemetry=[["url", "http://c"]], file="/t")
+
+    assert {
+        "trace_level": ["TENSORS"],
+        "trace_rate": "1000",
+        "trace_count": "-1",
+        "trace_mode": "opentelemetry",
+        "bsp_max_export_batch_size": "512",
+        "bsp_schedule_delay": "5000",
+        "bsp_max_queue_size": "2048",
+        "url": "http://c",
+    } == settings.handle("", {"trace_level": ["TENSORS"], "log_frequency": "4"})
+
+
+def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
+    world = World().start()
+
+    world.call("trace.settings", {"changes": {"trace_rate": "7"}})
+
+    assert [wire.Tracing] == [type(m) for m in world.to("grpc", wire.Tracing)]
+    assert [] == world.to("broker", wire.Tracing)
+
+
+def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:
+    told: list[dict[str, Any]] = []
+    settings = TraceSettings(json.dumps({"trace": {"file": "/t"}}), told.append)
+
+    settings.handle("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
+
+    assert {"": []} == {name: said["levels"] for name, said in told[0]["of"].items()}
+    assert ([], ["TENSORS"]) == tuple(told[1]["of"][name]["levels"] for name in ("", "m"))
+    assert (-1, 3) == tuple(told[1]["of"][name]["count"] for name in ("", "m"))
+    assert told[0]["of"][""]["changes"] != told[1]["of"]["m"]["changes"]
+
+
+def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
+    told: list[dict[str, Any]] = []
+
+    TraceSettings("{}", told.append)
+
+    assert [{"mode": "triton", "of": {}}] == told
+
+
+@pytest.mark.parametrize("changes", [{"trace_rate": 5}, {"trace_level": "x"}, {"other": "1"}])
+def test_what_frontends_do_not_send_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        trace(file="/t").handle("", changes)
+
+
+def test_the_file_stays() -> None:
+    with pytest.raises(Unsupported, match=r"^trace file location can not be updated through"):
+        trace(file="/t").handle("", {"trace_file": "/etc/x"})
+
+
+def test_a_model_that_is_no_longer_known_leaves_nothing() -> None:
+    settings = trace(file="/t")
+    settings.handle("m", {"trace_rate": "7"})
+
+    settings.forget("m")
+
+    assert _FIRST == settings.handle("m", {})

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine import listeners
+from zmqtriton.supervisor.machine.listeners import Listener, PortError
+
+
+def options(**values: Any) -> Options:
+    loopback = {"http_address": "127.0.0.1", "grpc_address": "127.0.0.1"}
+    ports = {"http_port": 0, "grpc_port": 0, "metrics_port": 0}
+    return Options(**{**loopback, **ports, **values})
+
+
+@pytest.fixture
+def held() -> Iterator[dict[str, Listener]]:
+    bound = listeners.bind_all(options())
+    yield bound
+    listeners.close_all(bound)
+
+
+def ports(held: dict[str, Listener]) -> dict[str, int]:
+    return {
+        "http_port": held["http-arbiter"].port,
+        "grpc_port": held["grpc"].port,
+        "metrics_port": held["metrics"].port,
+    }
+
+
+def test_nobody_can_connect_before_the_server_opens(held: dict[str, Listener]) -> None:
+    for listener in held.values():
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", listener.port))
+
+
+@pytest.mark.row("D47", "--http-port", "--grpc-port", "--metrics-port")
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [("http_port", "HTTP"), ("grpc_port", "GRPC"), ("metrics_port", "Metrics")],
+)
+def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
+    held: dict[str, Listener], name: str, service: str
+) -> None:
+    port = ports(held)[name]
+
+    with pytest.raises(PortError) as caught:
+        listeners.bind_all(options(**{name: port}))
+
+    assert str(caught.value) == (
+        f"failed to start {service} service: Unavailable - "
+        f"Socket '127.0.0.1:{port}' already in use "
+    )
+
+
+def test_processes_of_grpc_can_share_its_port(held: dict[str, Listener]) -> None:
+    for _ in range(2):
+        with socket.socket() as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            own.bind(("127.0.0.1", held["grpc"].port))
+            own.listen()
+
+
+def test_connections_of_an_earlier_server_are_no_reason_to_fail(
+    held: dict[str, Listener],
+) -> None:
+    listener = held["http-arbiter"]
+    port = listener.port
+    listeners.allow_restart(held)
+    listener.socket.listen()
+    client = socket.create_connection(("127.0.0.1", port))
+    accepted, _ = listener.socket.accept()
+    accepted.close()  # the server's side closes first, and waits
+    client.close()
+    listener.socket.close()
+
+    again = listeners.bind_all(options(http_port=port))
+
+    listeners.close_all(again)
+
+
+@pytest.mark.row("--allow-http", "--allow-grpc")
+def test_what_is_not_wanted_is_not_bound() -> None:
+    bound = listeners.bind_all(options(allow_grpc=False, allow_metrics=False))
+
+    assert list(bound) == ["http-arbiter"]
+    listeners.close_all(bound)
+
+
+@pytest.mark.row("--http-address")
+def test_an_address_that_is_not_ours_is_an_error() -> None:
+    with pytest.raises(PortError, match=r"unable to bind '192\.0\.2\.1:0'"):
+        listeners.bind_all(options(http_address="192.0.2.1"))
+
+
+@pytest.mark.row("--metrics-address")
+def test_metrics_follow_the_address_of_http() -> None:
+    bound = listeners.bind_all(options())
+
+    assert bound["metrics"].socket.getsockname()[0] == "127.0.0.1"
+    listeners.close_all(bound)
+
+
+@pytest.mark.row("--reuse-http-port", "--reuse-grpc-port", "D47")
+@pytest.mark.parametrize(("name", "service"), [("http", "HTTP"), ("grpc", "GRPC")])
+def test_a_port_is_shared_by_servers_that_both_say_so(name: str, service: str) -> None:
+    sharing: dict[str, Any] = {f"reuse_{name}_port": True}
+    first = listeners.bind_all(options(**sharing))
+    port = ports(first)[f"{name}_port"]
+
+    second = listeners.bind_all(options(**sharing, **{f"{name}_port": port}))
+
+    assert port == ports(second)[f"{name}_port"]
+    with pytest.raises(PortError, match=f"failed to start {service} service"):
+        listeners.bind_all(options(**{f"{name}_port": port}))
+    for held in (first, second):
+        listeners.close_all(held)

@@ -1,0 +1,42 @@
+"""The memory of processes, as the kernel tells it to a thread."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge, size_of
+
+_LARGE = "import sys; kept = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"
+
+
+def test_what_processes_take_is_summed_up_by_name() -> None:
+    found: list[Mapping[str, int]] = []
+    with selectors.DefaultSelector() as selector:
+        gauge = MemoryGauge(selector, found.append)
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, "-c", _LARGE], stdin=pipe, stdout=pipe) as large:
+            assert large.stdout is not None
+            large.stdout.readline()
+            gauge.ask({large.pid: "m", os.getpid(): "n", 2**22 + 1: "gone"})
+            for key, _ in selector.select(30):
+                key.data()
+            large.communicate()
+        gauge.close()
+
+    [sizes] = found
+    assert 64 << 20 < sizes["m"] < 200 << 20
+    assert sizes["n"] > 0
+    assert 0 == sizes["gone"]
+
+
+def test_a_process_that_is_gone_takes_nothing() -> None:
+    assert 0 == size_of(2**22 + 1)
+
+
+def test_a_gauge_that_nobody_asked_closes() -> None:
+    with selectors.DefaultSelector() as selector:
+        MemoryGauge(selector, lambda sizes: None).close()

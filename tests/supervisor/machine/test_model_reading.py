@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqtriton.config.errors import ConfigError
+from zmqtriton.environments.demand import SERVERS_OWN, Demand
+from zmqtriton.options import Options
+from zmqtriton.supervisor.actions import Override
+from zmqtriton.supervisor.machine.model_reading import Repository
+from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
+
+CONFIG = """
+backend: "python"
+input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+
+
+def add(
+    repository: Path, name: str, config: str = CONFIG, versions: tuple[str, ...] = ("1",)
+) -> Path:
+    for version in versions:
+        folder = repository / name / version
+        folder.mkdir(parents=True)
+        (folder / "model.py").write_text("")
+    (repository / name / "config.pbtxt").write_text(config)
+    return repository / name
+
+
+def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
+    brought = None if override is None else Override(override)
+    found = Repository(Options(model_repository=(str(repository),), **options)).read(name, brought)
+    assert isinstance(found, Blueprint), found
+    return found
+
+
+def refused(repository: Path, name: str, **options: Any) -> Unreadable:
+    found = Repository(Options(model_repository=(str(repository),), **options)).read(name)
+    assert isinstance(found, Unreadable), found
+    return found
+
+
+def test_a_model_is_read(tmp_path: Path) -> None:
+    add(tmp_path, "m", CONFIG + "instance_group [ { count: 2 kind: KIND_CPU } ]", ("1", "2"))
+
+    found = read(tmp_path, "m")
+
+    assert list(found.versions) == [2]
+    assert found.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
+    assert found.environment == SERVERS_OWN
+    assert found.first.name == "m_0_0"
+    assert found.finished is None
+    assert ["m_0_0", "m_0_1"] == [place.name for place in found.finish("").places]
+
+
+def test_without_auto_completion_the_configuration_is_final(tmp_path: Path) -> None:
+    add(tmp_path, "m")
+
+    found = read(tmp_path, "m", strict_model_config=True)
+
+    assert found.finished is not None
+    assert ["m_0"] == [place.name for place in found.finished.places]
+    assert found.finished.proto
+
+
+def test_the_first_instance_is_called_as_it_will_be(tmp_path: Path) -> None:
+    add(tmp_path, "m")
+
+    found = read(tmp_path, "m")
+
+    assert found.first == found.finish("").places[0]
+
+
+def test_an_override_stands_in_for_the_file(tmp_path: Path) -> None:
+    add(tmp_path, "m")
+
+    found = read(tmp_path, "m", '{"backend": "python", "max_batch_size": 7}')
+
+    assert '"max_batch_size":7' in found.config
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "..", ".", "a/b", "a\0b"])
+def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> None:
+    found = refused(tmp_path, name)
+
+    assert (
+        found.reason == f"failed to poll model '{name}': model not found in any model repository."
+    )
+    assert found.fingerprint == ""
+
+
+@pytest.mark.row("F04", "--model-repository")
+def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        add(tmp_path / folder, "m")
+    repository = Repository(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
+
+    found = repository.read("m")
+
+    assert isinstance(found, Unreadable)
+    assert found.reason == "failed to poll model 'm': not unique across all model repositories"
+    assert repository.names() == {"m": "model appears in two or more repositories"}
+
+
+def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
+    add(tmp_path, "m")
+    repository = Repository(
+        Options(model_repository=(str(tmp_path), f"{tmp_path}/../{tmp_path.name}"))
+    )
+
+    assert repository.names() == {"m": ""}
+    assert isinstance(repository.read("m"), Blueprint)
+
+
+def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
+    add(tmp_path, "m", "backend: [")
+
+    found = refused(tmp_path, "m")
+
+    assert "failed to read text proto" in found.reason
+    assert found.fingerprint
+
+
+def test_a_missing_file_is_the_problem_of_its_version(tmp_path: Path) -> None:
+    model = add(tmp_path, "m")
+    (model / "1" / "model.py").unlink()
+
+    found = read(tmp_path, "m")
+
+    assert found.versions[1].problem == f"Python model file not found in '{model}/1/model.py'"
+
+
+def test_a_model_without_versions_has_none(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+
+    assert read(tmp_path, "m").versions == {}
+
+
+def test_an_ensemble_names_its_steps_and_is_final_with_its_members(tmp_path: Path) -> None:
+    config = """
+platform: "ensemble"
+input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+ensemble_scheduling { step [ { model_name: "m" model_version: -1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } ] }
+"""
+    add(tmp_path, "e", config)
+    add(tmp_path, "m")
+
+    found, member = read(tmp_path, "e"), read(tmp_path, "m").finish("")
+
+    assert found.ensemble is not None
+    assert (("m", -1),) == found.ensemble.steps
+    assert [""] == [version.problem for version in found.versions.values()]
+    finished = found.ensemble.finish({"m": member})
+    assert () == finished.places
+    assert '"decoupled":false' in finished.config
+
+
+def test_an_ensemble_that_does_not_fit_its_members_is_refused(tmp_path: Path) -> None:
+    config = """
+platform: "ensemble"
+input [ { name: "X" data_type: TYPE_INT8 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]
+ensemble_scheduling { step [ { model_name: "m" model_version: 1
+  input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } ] }
+"""
+    add(tmp_path, "e", config)
+    add(tmp_path, "m")
+    ensemble, member = read(tmp_path, "e").ensemble, read(tmp_path, "m").finish("")
+
+    assert ensemble is not None
+    assert (("m", 1),) == ensemble.steps
+    with pytest.raises(ConfigError, match="inconsistent data type"):
+        ensemble.finish({"m": member})
+
+
+def parameter(name: str, value: str) -> str:
+    return CONFIG + f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
+
+
+def test_a_model_names_its_interpreter(tmp_path: Path) -> None:
+    add(tmp_path, "m", parameter("PYTHON_EXECUTABLE", "/bin/sh"))
+
+    assert read(tmp_path, "m").environment == Demand("interpreter", "", "/bin/sh")
+
+
+def test_an_interpreter_that_cannot_be_run_is_the_problem_of_the_model(tmp_path: Path) -> None:
+    add(tmp_path, "m", parameter("PYTHON_EXECUTABLE", "/nowhere/python"))
+
+    version = read(tmp_path, "m").versions[1]
+
+    assert "PYTHON_EXECUTABLE '/nowhere/python' is no program" in version.problem
+    assert version.code == InternalError.number
+
+
+def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
+    model = add(
+        tmp_path, "m", parameter("EXECUTION_ENV_PATH", "$$TRITON_MODEL_DIRECTORY/python_env")
+    )
+    binaries = model / "python_env" / "bin"
+    binaries.mkdir(parents=True)
+    (binaries / "activate").touch()
+    (binaries / "python").touch(mode=0o755)
+
+    assert read(tmp_path, "m").environment == Demand("directory", str(binaries.parent))
+
+
+def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "env").mkdir()
+    add(tmp_path / "models", "m", parameter("EXECUTION_ENV_PATH", str(tmp_path / "env")))
+
+    problem = read(tmp_path / "models", "m").versions[1].problem
+
+    assert problem == (
+        f"Path {tmp_path}/env/bin/activate does not exist. The Python environment should contain "
+        "an 'activate' script."
+    )
+
+
+def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InternalError, match="failed to open directory"):
+        Repository(Options(model_repository=(f"{tmp_path}/nowhere",))).names()
+
+
+def test_a_link_to_itself_does_not_hide_the_models(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "circle").symlink_to("circle")
+
+    assert {"m": ""} == Repository(Options(model_repository=(str(tmp_path),))).names()
+
+
+@pytest.mark.row("F22")
+def test_repositories_come_and_go(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        add(tmp_path / folder, folder)
+    repository = Repository(Options(model_repository=(str(tmp_path / "one"),)))
+    more = str(tmp_path / "two")
+
+    repository.register(more)
+    assert ["one", "two"] == list(repository.names())
+    assert isinstance(repository.read("two"), Blueprint)
+
+    with pytest.raises(AlreadyExists, match=f"model repository '{more}' has already been registe"):
+        repository.register(more)
+    with pytest.raises(InvalidArgument, match="failed to register '/not/here', repository not fou"):
+        repository.register("/not/here")
+    with pytest.raises(NotFound, match="failed to unregister '/not/here', repository not found"):
+        repository.unregister("/not/here")
+
+    repository.unregister(f"{more}/")
+    assert ["one"] == list(repository.names())
+    assert isinstance(repository.read("two"), Unreadable)
+
+
+GROUPS = "instance_group [ { count: 3 kind: KIND_CPU } ] version_policy { all { } }"
+
+
+@pytest.mark.row("F11")
+@pytest.mark.parametrize(
+    ("added", "is_same"),
+    [
+        ("", True),
+        (GROUPS, True),
+        ("# nothing", True),
+        ("max_batch_size: 4", False),
+        ("dynamic_batching { }", False),
+        ('parameters { key: "a" value { string_value: "b" } }', False),
+    ],
+)
+def test_the_substance_of_a_version_is_all_but_its_instances(
+    tmp_path: Path, added: str, is_same: bool
+) -> None:
+    path = add(tmp_path, "m")
+    before = read(tmp_path, "m").versions[1].substance
+    assert before
+
+    (path / "config.pbtxt").write_text(f"{CONFIG}\n{added}\n")
+
+    assert is_same == (before == read(tmp_path, "m").versions[1].substance)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "sequence_batching { direct { } }",
+        "instance_group [ { count: 1 kind: KIND_CPU rate_limiter { priority: 1 } } ]",
+    ],
+)
+def test_what_depends_on_its_instances_is_never_the_same(tmp_path: Path, bound: str) -> None:
+    add(tmp_path, "m", f"{CONFIG}\n{bound}\n")
+
+    assert "" == read(tmp_path, "m").versions[1].substance
+
+
+@pytest.mark.row("F14")
+def test_a_model_names_those_that_it_asks(tmp_path: Path) -> None:
+    asks = 'parameters { key: "BLS_MODELS" value { string_value: " a, b,,a " } }'
+    add(tmp_path, "m", CONFIG + asks)
+    add(tmp_path, "plain")
+
+    assert ("a", "b") == read(tmp_path, "m").callees
+    assert () == read(tmp_path, "plain").callees
+
+
+def test_the_instances_are_known_before_the_model_is_asked(tmp_path: Path) -> None:
+    add(tmp_path, "m", CONFIG + "instance_group [ { count: 3 kind: KIND_CPU } ]")
+
+    found = read(tmp_path, "m")
+
+    assert (found.first, *found.others) == found.finish("").places
+
+
+def test_a_load_may_be_bounded(tmp_path: Path) -> None:
+    def bounded(name: str, value: str) -> Path:
+        bound = f'parameters {{ key: "max_load_seconds" value {{ string_value: "{value}" }} }}'
+        return add(tmp_path, name, CONFIG + bound)
+
+    bounded("m", "2.5")
+    bounded("wrong", "soon")
+    add(tmp_path, "plain")
+
+    assert (2.5, 0.0) == tuple(read(tmp_path, n).load_within_s for n in ("m", "plain"))
+    reason = "max_load_seconds is 'soon', which is no number of seconds"
+    assert reason == refused(tmp_path, "wrong").reason

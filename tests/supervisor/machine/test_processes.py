@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+import pytest
+
+from zmqtriton.supervisor.machine import processes
+from zmqtriton.supervisor.machine.processes import Process, spawn
+
+
+def start(code: str, **how: object) -> Process:
+    return spawn([sys.executable, "-S", "-c", code], descriptors=(), **how)  # type: ignore[arg-type]
+
+
+def end_of(process: Process) -> str:
+    """How it ended; waits for the pidfd as the loop does."""
+    readable, _, _ = select.select([process.pidfd], [], [], 20)
+    assert readable
+    return process.reap()
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("", "exited with status 0"),
+        ("raise SystemExit(3)", "exited with status 3"),
+        ("import os; os.kill(os.getpid(), 9)", "killed by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 11)", "killed by SIGSEGV"),
+    ],
+)
+def test_a_death_has_a_reason(code: str, reason: str) -> None:
+    assert end_of(start(code)) == reason
+
+
+def test_a_signal_without_a_name_has_its_number() -> None:
+    assert processes.describe_status(-77) == "killed by signal 77"
+
+
+def test_a_program_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        spawn(["/nowhere/python"], descriptors=())
+
+
+def test_a_child_leads_a_group_of_its_own_in_the_same_session() -> None:
+    process = start("import time; time.sleep(30)")
+
+    assert (process.pid, os.getsid(0)) == (os.getpgid(process.pid), os.getsid(process.pid))
+    process.signal(signal.SIGKILL, group=True)
+    assert end_of(process) == "killed by SIGKILL"
+
+
+def test_what_a_dead_child_has_left_in_its_group_is_killed() -> None:
+    reading, writing = os.pipe()
+    code = (
+        "import os, sys, time\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    os.write(1, str(child).encode())\n"
+        "    os._exit(0)\n"
+        "time.sleep(60)\n"
+    )
+    process = start(code, output=writing)
+    os.close(writing)
+    orphan = int(os.read(reading, 20))
+
+    end_of(process)
+
+    # The orphan holds the pipe open until it is dead.
+    readable, _, _ = select.select([reading], [], [], 20)
+    assert readable
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+    assert orphan
+
+
+def test_it_dies_with_the_supervisor() -> None:
+    """A child of a child: when the one in the middle is killed, so is the last."""
+    reading, writing = os.pipe()
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "import os, time\n"
+        "from zmqtriton.supervisor.machine.processes import spawn\n"
+        "spawn(['/bin/sleep', '60'], descriptors=())\n"
+        "os.write(1, b'ready')\n"
+        "time.sleep(60)\n"
+    )
+    process = spawn([sys.executable, "-c", code], descriptors=(), output=writing)
+    os.close(writing)
+    assert os.read(reading, 10) == b"ready"
+
+    os.kill(process.pid, signal.SIGKILL)
+
+    readable, _, _ = select.select([reading], [], [], 20)
+    assert readable
+    assert os.read(reading, 1) == b""
+    os.close(reading)
+    end_of(process)
+
+
+def test_systemds_variables_are_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/x")
+
+    process = start("import os; raise SystemExit(int('NOTIFY_SOCKET' in os.environ))")
+
+    assert end_of(process) == "exited with status 0"
+
+
+def test_a_stopped_process_is_frozen_and_a_running_one_is_not() -> None:
+    process = start("import time; time.sleep(60)")
+    assert not processes.is_frozen(process.pid)
+
+    os.kill(process.pid, signal.SIGSTOP)
+
+    deadline_s = time.monotonic() + 20
+    while not processes.is_frozen(process.pid):
+        assert time.monotonic() < deadline_s
+    process.signal(signal.SIGKILL, group=True)
+    end_of(process)
+    assert not processes.is_frozen(process.pid)

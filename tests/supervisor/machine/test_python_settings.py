@@ -1,0 +1,173 @@
+"""`--backend-config=python,...`: Triton's texts for what is wrong, and what becomes of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.supervisor.machine.test_model_reading import CONFIG, add, parameter, read
+from zmqtriton.environments.demand import Environment, variables
+from zmqtriton.options import parse
+from zmqtriton.supervisor.machine.model_reading import Repository
+from zmqtriton.supervisor.machine.policy_reading import read_policy
+from zmqtriton.supervisor.machine.python_settings import PythonSettings, check
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+
+
+def settings(*given: str) -> dict[str, str]:
+    options = [f"--backend-config=python,{entry}" for entry in given]
+    return parse(["--model-repository=/m", *options]).backend_settings("python")
+
+
+@pytest.mark.row("B01", "B02", "B03")
+def test_defaults_are_tritons() -> None:
+    assert PythonSettings(1 << 20, 1 << 20, 30.0) == PythonSettings.read(settings())
+    assert PythonSettings(1 << 21, 4096, 7.0) == PythonSettings.read(
+        settings(
+            "shm-default-byte-size=2097152",
+            "shm-growth-byte-size=4096",
+            "stub-timeout-seconds=7",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        pytest.param(
+            "shm-default-byte-size=1048575",
+            "shm-default-byte-size can't be smaller than 4 MiBs",
+            id="B01",
+        ),
+        pytest.param(
+            "shm-growth-byte-size=0",
+            "shm-growth-byte-size can't be smaller than or equal to zero.",
+            id="B02",
+        ),
+        pytest.param(
+            "stub-timeout-seconds=0",
+            "stub-timeout-seconds can't be smaller than or equal to zero.",
+            id="B03",
+        ),
+        pytest.param("thread-pool-size=0", "thread-pool-size can't be less than 1.", id="B04"),
+        pytest.param(
+            "thread-pool-size=x", "thread-pool-size is 'x', which is no number", id="no number"
+        ),
+    ],
+)
+@pytest.mark.row("B01", "B02", "B03", "--backend-config")
+def test_what_is_wrong_is_the_problem_of_every_python_model(
+    tmp_path: Path, given: str, text: str
+) -> None:
+    add(tmp_path, "m")
+    options = parse([f"--model-repository={tmp_path}", f"--backend-config=python,{given}"])
+
+    found = Repository(options).read("m")
+
+    assert [(text, InvalidArgument.number)] == [
+        (version.problem, version.code)
+        for version in found.versions.values()  # type: ignore[union-attr]
+    ]
+
+
+@pytest.mark.row("B04", "B05")
+def test_the_pool_has_a_least_size_and_the_prefix_a_character() -> None:
+    with pytest.raises(InvalidArgument, match=r"^thread-pool-size can't be less than 1\.$"):
+        check({"thread-pool-size": "0"})
+    with pytest.raises(InvalidArgument, match=r"^shm-region-prefix-name must at least contain"):
+        check({"shm-region-prefix-name": ""})
+    check({"shm-region-prefix-name": "prefix", "thread-pool-size": "1"})
+
+
+@pytest.mark.row("B07")
+def test_unknown_settings_are_accepted() -> None:
+    options = parse(
+        [
+            "--model-repository=/m",
+            "--backend-config=python,nobody=knows",
+            "--backend-config=tensorflow,version=2",
+            "--backend-config=default-max-batch-size=2",
+        ]
+    )
+
+    check(options.backend_settings("python"))
+
+    assert {"nobody": "knows", "default-max-batch-size": "2"} == options.backend_settings("python")
+    assert () == options.warnings
+
+
+@pytest.mark.row("B03")
+def test_a_load_may_take_longer_than_the_timeout_but_then_others_need_not_wait() -> None:
+    options = parse(["--model-repository=/m", "--backend-config=python,stub-timeout-seconds=7"])
+
+    assert 7.0 == read_policy(options).load_patience_s
+
+
+@pytest.mark.row("B14")
+def test_a_stub_beside_the_model_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    stub = add(tmp_path, "m") / "triton_python_backend_stub"
+    stub.write_bytes(b"\x7fELF")
+
+    found = read(tmp_path, "m")
+
+    assert "" == found.versions[1].problem
+    assert [f"ignore {stub}: a stub for another Python is not needed"] == [
+        warning.partition(";")[0] for warning in found.warnings
+    ]
+
+
+@pytest.mark.row("B15")
+def test_force_cpu_only_is_yes_or_no(tmp_path: Path) -> None:
+    for value in ("yes", "no", "maybe"):
+        add(tmp_path, value, parameter("FORCE_CPU_ONLY_INPUT_TENSORS", value))
+    add(tmp_path, "none", CONFIG)
+
+    found = {name: read(tmp_path, name).versions[1] for name in ("yes", "no", "none", "maybe")}
+
+    assert ["", "", "", "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe'"] == [
+        version.problem.partition(" (at ")[0] for version in found.values()
+    ]
+    assert Unsupported.number == found["maybe"].code
+
+
+@pytest.mark.row("B20")
+def test_the_file_of_the_model_can_be_named_and_must_be_python(tmp_path: Path) -> None:
+    named = 'default_model_filename: "{}"'
+    for name, line in (
+        ("usual", ""),
+        ("other", named.format("other.py")),
+        ("missing", named.format("missing.py")),
+        ("text", named.format("model.txt")),
+    ):
+        (add(tmp_path, name, CONFIG + line) / "1" / "other.py").touch()
+
+    found = {n: read(tmp_path, n).versions[1] for n in ("usual", "other", "missing", "text")}
+
+    assert [f"{tmp_path}/usual/1/model.py", f"{tmp_path}/other/1/other.py"] == [
+        found["usual"].path,
+        found["other"].path,
+    ]
+    missing = f"{tmp_path}/missing/1/missing.py"
+    assert f"Python model file not found in '{missing}'" == found["missing"].problem
+    assert found["text"].problem == ("Model name must end with '.py'. Model name is \"model.txt\".")
+
+
+@pytest.mark.row("B22", "B23")
+def test_with_gpus_a_model_gets_an_instance_on_each(tmp_path: Path) -> None:
+    add(tmp_path, "m")
+    options = parse([f"--model-repository={tmp_path}"])
+
+    with_gpus = Repository(options, gpus=(0, 1)).read("m")
+    without = Repository(options).read("m")
+
+    assert [("GPU", 0), ("GPU", 1)] == [
+        (place.kind, place.device)
+        for place in with_gpus.finish("").places  # type: ignore[union-attr]
+    ]
+    # Instances choose by that number; which GPUs they see is left as it is.
+    assert "CUDA_VISIBLE_DEVICES" not in variables(Environment("/p", "/env"), {})
+    assert [("CPU", 0)] == [
+        (place.kind, place.device)
+        for place in without.finish("").places  # type: ignore[union-attr]
+    ]

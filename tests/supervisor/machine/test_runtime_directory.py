@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zmqtriton.supervisor.machine import runtime_directory
+from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, claim, sweep
+from zmqtriton_floor import staging
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory with a short path, as sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as name:
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+        yield Path(name)
+
+
+def test_a_new_directory_is_private_and_vanishes(temporary: Path) -> None:
+    claimed = claim()
+
+    assert claimed.path.parent == temporary
+    assert claimed.path.stat().st_mode & 0o777 == 0o700
+    claimed.remove()
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_a_dead_process_has_left_is_removed(temporary: Path) -> None:
+    directory = claim()
+    for serial in (4, 41):
+        (directory.path / f"stream-{serial}").touch()
+
+    for _ in range(2):
+        directory.forget(4)
+
+    assert ["stream-41"] == [path.name for path in directory.path.glob("stream-*")]
+    directory.remove()
+
+
+def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
+    path = temporary / "given"
+    path.mkdir(mode=0o755)
+    (path / "requests-1").touch()
+    (path / "files" / "old").mkdir(parents=True)
+
+    claimed = claim(str(path))
+
+    assert [entry.name for entry in path.iterdir()] == ["lock"]
+    assert path.stat().st_mode & 0o777 == 0o700
+    claimed.control.touch()
+    claimed.remove()
+    assert [entry.name for entry in path.iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("name", ["thesis.tex", "lock.d", ".config"])
+def test_a_directory_with_files_of_others_is_refused_and_not_touched(
+    temporary: Path, name: str
+) -> None:
+    path = temporary / "home"
+    path.mkdir(mode=0o755)
+    (path / name).mkdir()
+    (path / "requests-1").touch()
+
+    with pytest.raises(DirectoryError, match=f"it has '{name}', which is no server's"):
+        claim(str(path))
+
+    assert {name, "requests-1"} == {entry.name for entry in path.iterdir()}
+    assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_sockets_that_an_earlier_server_has_left_are_no_hindrance(temporary: Path) -> None:
+    path = temporary / "given"
+    path.mkdir()
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path / "spans"))
+
+    claim(str(path)).remove()
+
+    assert ["lock"] == [entry.name for entry in path.iterdir()]
+
+
+def test_systemd_names_the_directory(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNTIME_DIRECTORY", f"{temporary}/a:{temporary}/b")
+
+    claimed = claim()
+
+    assert claimed.path == temporary / "a"
+    claimed.remove()
+
+
+def test_a_directory_in_use_is_refused(temporary: Path) -> None:
+    first = claim(str(temporary / "given"))
+
+    with pytest.raises(DirectoryError, match="in use by another server"):
+        claim(str(temporary / "given"))
+
+    first.remove()
+
+
+def test_a_path_that_is_too_long_for_sockets_is_refused(temporary: Path) -> None:
+    with pytest.raises(DirectoryError, match="too long for sockets"):
+        claim(str(temporary / ("x" * 100)))
+
+
+def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Path) -> None:
+    dead = temporary / "zmqtriton-dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+    (dead / "requests-1").touch()
+    being_made = temporary / "zmqtriton-young"
+    being_made.mkdir()
+    other = temporary / "something"
+    other.mkdir()
+    (other / "lock").touch()
+    alive = claim()
+    (temporary / "zmqtriton-link").symlink_to(other)
+
+    sweep(temporary)
+
+    assert not dead.exists()
+    assert {being_made, other, alive.path, temporary / "zmqtriton-link"} == set(temporary.iterdir())
+    alive.remove()
+
+
+def test_children_do_not_inherit_the_lock(temporary: Path) -> None:
+    claimed = claim()
+
+    assert not os.get_inheritable(claimed._lock)
+    claimed.remove()
+
+
+def test_a_start_sweeps(temporary: Path) -> None:
+    dead = temporary / f"{runtime_directory.PREFIX}dead"
+    dead.mkdir()
+    (dead / "lock").touch()
+
+    claim().remove()
+
+    assert not dead.exists()
+
+
+def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> None:
+    directory = claim(str(tmp_path))
+    names = [staging.stage(str(tmp_path), serial, {"file:1/a": b"x"}) for serial in (7, 7, 77)]
+    held = str(tmp_path / "files" / names[1])
+
+    directory.forget(7, lambda path: path == held)
+
+    left = {path.name for path in (tmp_path / "files").iterdir()}
+    assert set(names[1:]) == left
+    directory.remove()
+    assert ["lock"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_files_of_a_server_that_was_killed_are_swept(tmp_path: Path) -> None:
+    staging.stage(str(tmp_path), 7, {"file:1/a": b"x"})
+
+    claim(str(tmp_path)).remove()
+
+    assert ["lock"] == [path.name for path in tmp_path.iterdir()]

@@ -1,0 +1,223 @@
+"""Who may have how much shared memory, who gets it, and that none of it stays."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zmqtriton.supervisor.machine.available_memory import available_bytes
+from zmqtriton.supervisor.machine.segments import Segments
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import is_size_sealed
+from zmqtriton_floor.errors import Unavailable
+
+MiB = 1 << 20
+
+
+class World:
+    """Keeps what is sent, with a duplicate of each descriptor, as a lifeline does."""
+
+    def __init__(self, budget: int = 100 * MiB, most: int = 50) -> None:
+        self.sent: list[tuple[int, Any, int | None]] = []
+        self._copies: list[int] = []
+        self.segments = Segments(budget, self._send, most)
+
+    def _send(self, serial: int, message: Any, descriptor: int | None) -> None:
+        copy = None
+        if descriptor is not None:
+            copy = os.dup(descriptor)
+            self._copies.append(copy)
+        self.sent.append((serial, message, copy))
+
+    def tell(self, serial: int, message: Any) -> tuple[int, Any, int | None]:
+        self.segments.received(serial, message)
+        return self.sent[-1]
+
+    def make(self, serial: int, number: int, size: int) -> str:
+        """Why it was refused; empty if it was not."""
+        _, made, descriptor = self.tell(serial, wire.MakeSegment(number, size))
+        assert (made.segment, made.size) == (number, size)
+        assert (descriptor is None) == bool(made.code)
+        assert made.code in (0, Unavailable.number)
+        return str(made.text)
+
+    def close(self) -> None:
+        self.segments.close()
+        for copy in self._copies:
+            os.close(copy)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    before = len(os.listdir("/proc/self/fd"))
+    world = World()
+
+    yield world
+
+    world.close()
+    assert before == len(os.listdir("/proc/self/fd"))
+
+
+def test_a_segment_is_made_given_and_dropped(world: World) -> None:
+    _, made, descriptor = world.tell(5, wire.MakeSegment(1, MiB))
+    assert made == wire.SegmentMade(1, MiB, 0, "")
+    assert descriptor is not None
+    assert MiB == os.fstat(descriptor).st_size
+    assert is_size_sealed(descriptor)
+
+    serial, given, theirs = world.tell(6, wire.AskSegment(5, 1))
+    assert (6, wire.SegmentGiven(5, 1, MiB)) == (serial, given)
+    assert theirs is not None
+    assert os.path.sameopenfile(descriptor, theirs)
+    assert {5: MiB} == world.segments.bytes_by_owner
+
+    # Who has it mapped learns that it is of no use any more.
+    assert (6, wire.SegmentGiven(5, 1, 0), None) == world.tell(5, wire.DropSegment(1))
+    assert 0 == world.segments.count
+
+
+@pytest.mark.parametrize("asked", [(5, 2), (6, 1), (0, 0)])
+def test_only_what_is_registered_can_be_asked_for(world: World, asked: tuple[int, int]) -> None:
+    world.make(5, 1, MiB)
+
+    assert (7, wire.SegmentGiven(*asked, 0), None) == world.tell(7, wire.AskSegment(*asked))
+
+
+def test_nobody_can_drop_what_is_anothers(world: World) -> None:
+    world.make(5, 1, MiB)
+
+    world.segments.received(6, wire.DropSegment(1))
+
+    assert 1 == world.segments.count
+
+
+def test_nobody_gets_more_than_is_left_for_the_others(world: World) -> None:
+    assert "" == world.make(5, 1, 50 * MiB)
+    assert f"{50 * MiB} bytes of memory by now, of {100 * MiB}" in world.make(5, 2, MiB)
+
+    assert "" == world.make(6, 1, 25 * MiB)
+    assert "" != world.make(6, 2, MiB)
+    # Whoever comes late still gets some.
+    assert "" == world.make(7, 1, 12 * MiB)
+
+    world.tell(5, wire.DropSegment(1))
+    assert "" == world.make(6, 2, MiB)
+
+
+@pytest.mark.parametrize("size", [0, 2**62, 2**63 - 1])
+def test_sizes_that_are_none_are_refused(world: World, size: int) -> None:
+    assert "" != world.make(5, 1, size)
+    assert 0 == world.segments.count
+
+
+def test_a_number_is_not_used_twice(world: World) -> None:
+    world.make(5, 1, MiB)
+
+    assert "" != world.make(5, 1, MiB)
+
+
+def test_there_are_not_too_many() -> None:
+    world = World(most=3)
+    for number in (1, 2, 3):
+        assert "" == world.make(5, number, 4096)
+
+    assert "3 segments" in world.make(5, 4, 4096)
+    world.close()
+
+
+def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
+    world.make(5, 1, MiB)
+    world.make(5, 2, MiB)
+    world.tell(6, wire.AskSegment(5, 1))
+
+    world.segments.gone(5, 100.0)
+    # What it has said may still be on its way to somebody.
+    _, given, _ = world.tell(7, wire.AskSegment(5, 2))
+    assert MiB == given.size
+    world.segments.tick(104.0)
+    assert 2 == world.segments.count
+
+    del world.sent[:]
+    world.segments.tick(106.0)
+    assert [(6, wire.SegmentGiven(5, 1, 0), None), (7, wire.SegmentGiven(5, 2, 0), None)] == (
+        world.sent
+    )
+    assert {} == world.segments.bytes_by_owner
+
+
+def test_the_dead_are_told_nothing(world: World) -> None:
+    world.make(5, 1, MiB)
+    world.tell(6, wire.AskSegment(5, 1))
+    world.segments.gone(6, 100.0)
+    del world.sent[:]
+
+    world.segments.received(5, wire.DropSegment(1))
+
+    assert [] == world.sent
+
+
+def test_a_python_without_memfd_makes_them_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+
+    assert "" == world.make(5, 1, MiB)
+
+
+def test_a_machine_that_cannot_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(platform, "machine", lambda: "vax")
+
+    assert "Function not implemented" == world.make(5, 1, MiB)
+
+
+def test_available_memory_is_the_least_of_machine_and_groups(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    inner = groups / "system.slice" / "zmqtriton.service"
+    inner.mkdir(parents=True)
+    assert 8000 * 1024 == available_bytes(proc, groups)
+
+    (proc / "self" / "cgroup").write_text("0::/system.slice/zmqtriton.service\n")
+    assert 8000 * 1024 == available_bytes(proc, groups)
+
+    (inner / "memory.max").write_text("max\n")
+    (inner / "memory.current").write_text("1000\n")
+    assert 8000 * 1024 == available_bytes(proc, groups)
+
+    (inner.parent / "memory.max").write_text("5000000\n")
+    (inner.parent / "memory.current").write_text("1000000\n")
+    assert 4_000_000 == available_bytes(proc, groups)
+
+
+def test_a_machine_that_tells_nothing_has_something(tmp_path: Path) -> None:
+    assert 1 << 30 == available_bytes(tmp_path, tmp_path)
+
+
+def test_memory_on_a_gpu_is_given_by_its_handle_and_takes_nothing_of_the_budget(
+    world: World,
+) -> None:
+    large = 1000 * MiB
+
+    made = world.tell(5, wire.MakeSegment(1, large, b"handle"))
+    given = world.tell(6, wire.AskSegment(5, 1))
+
+    assert (5, wire.SegmentMade(1, large, 0, ""), None) == made
+    assert (6, wire.SegmentGiven(5, 1, large, b"handle"), None) == given
+    assert {5: 0} == world.segments.bytes_by_owner
+    # And its end is told like that of any other.
+    world.segments.gone(5, 100.0)
+    world.segments.tick(106.0)
+    assert (6, wire.SegmentGiven(5, 1, 0), None) == world.sent[-1]
+
+
+def test_a_handle_of_any_length_is_not_kept(world: World) -> None:
+    _, made, _ = world.tell(5, wire.MakeSegment(1, MiB, bytes(257)))
+
+    assert (Unavailable.number, 0) == (made.code, world.segments.count)

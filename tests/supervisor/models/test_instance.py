@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from zmqtriton.environments.demand import SERVERS_OWN
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
+from zmqtriton.supervisor.backoff import MAX_DEATHS
+from zmqtriton.supervisor.models.instance import ABORT_WITHIN_S, FINALIZE_WITHIN_S, Instance, Place
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor import wire
+
+
+class Bench:
+    """An instance whose timers work."""
+
+    def __init__(self) -> None:
+        self.plan = Plan()
+        self.instance = Instance(
+            self.plan,
+            Place("m_0_0", "CPU", 0),
+            model="m",
+            environment=SERVERS_OWN,
+            on_event=lambda instance, event: instance.handle(event),
+        )
+
+    def handle(self, *events: states.Event) -> list[Action]:
+        for event in events:
+            self.instance.handle(event)
+        return self.take()
+
+    def take(self) -> list[Action]:
+        """What is to be done, but for the log."""
+        return [action for action in self.plan.take() if not isinstance(action, Log)]
+
+    def load(self) -> list[Action]:
+        return self.handle(
+            states.ProcessStarted(42), states.ConfigCompleted("{}"), states.ModelLoaded()
+        )
+
+    def advance(self, seconds: float) -> list[Action]:
+        self.plan.advance(self.plan.now_s + seconds)
+        return self.take()
+
+    def die(self, reason: str = "killed by SIGKILL") -> list[Action]:
+        return self.handle(states.ProcessExited(reason)) + self.advance(0.0)
+
+    def pause_s(self) -> float | None:
+        """Until the next thing that it does by itself."""
+        due_s = self.plan.next_s()
+        return None if due_s is None else round(due_s - self.plan.now_s, 3)
+
+
+@pytest.fixture
+def ready() -> Bench:
+    bench = Bench()
+    bench.handle(states.StartRequested())
+    bench.load()
+    return bench
+
+
+def test_a_start_asks_for_a_process_in_the_models_interpreter() -> None:
+    bench = Bench()
+
+    todo = bench.handle(states.StartRequested())
+
+    assert [SpawnStub(1, SERVERS_OWN, "m", "m_0_0")] == todo
+    assert bench.instance.state is InstanceState.STARTING
+
+
+def test_the_first_death_is_followed_by_a_start_at_once(ready: Bench) -> None:
+    todo = ready.die()
+
+    assert [SpawnStub(2, SERVERS_OWN, "m", "m_0_0")] == todo
+    assert ready.instance.restarts == 1
+    assert ready.instance.reason == "killed by SIGKILL"
+
+
+def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
+    ready.die()
+    pauses = []
+    for _ in range(MAX_DEATHS - 1):
+        ready.load()
+        ready.handle(states.ProcessExited("killed by SIGKILL"))
+        pause_s = ready.pause_s()
+        assert pause_s is not None
+        pauses.append(pause_s)
+        ready.advance(pause_s)
+
+    assert [0.2, 0.4, 0.8, 1.6] == pauses
+
+
+def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
+    for _ in range(MAX_DEATHS):
+        ready.die()
+        ready.advance(ready.pause_s() or 0.0)
+        ready.load()
+
+    ready.die("killed by SIGSEGV")
+
+    assert ready.instance.state is InstanceState.FAILED
+    assert ready.instance.reason == "killed by SIGSEGV"
+    assert ready.pause_s() is None
+
+
+def test_deaths_of_long_ago_do_not_count(ready: Bench) -> None:
+    for _ in range(3 * MAX_DEATHS):
+        ready.handle(states.ProcessExited("killed by SIGKILL"))
+        ready.advance(15.0)
+        ready.load()
+
+    assert ready.instance.state is InstanceState.READY
+
+
+def test_one_that_worked_for_a_while_is_no_crash_loop(ready: Bench) -> None:
+    for _ in range(3 * MAX_DEATHS):
+        ready.advance(2.0)
+        assert ready.die() != []
+        ready.load()
+
+    assert ready.instance.state is InstanceState.READY
+    assert ready.instance.recent_deaths == 1
+
+
+def test_a_first_load_that_dies_is_not_tried_again() -> None:
+    bench = Bench()
+    bench.handle(states.StartRequested(), states.ProcessStarted(42))
+
+    todo = bench.die("exited with status 3")
+
+    assert todo == []
+    assert bench.instance.state is InstanceState.FAILED
+
+
+def test_the_reason_of_a_failed_load_is_what_the_stub_said() -> None:
+    bench = Bench()
+    bench.handle(states.StartRequested(), states.ProcessStarted(42))
+
+    bench.handle(states.LoadFailed("ValueError: no"), states.ProcessExited("exited with status 1"))
+
+    assert bench.instance.reason == "ValueError: no"
+    assert bench.instance.has_said_why
+
+
+def test_a_death_while_loading_shows_its_last_words() -> None:
+    bench = Bench()
+    bench.handle(states.StartRequested(), states.ProcessStarted(42))
+
+    bench.handle(states.ProcessExited("exited with status 3", "lacks the module 'zmq'"))
+
+    assert bench.instance.reason == "exited with status 3: lacks the module 'zmq'"
+
+
+def test_a_crash_of_one_that_serves_tells_where_and_its_askers_only_that(ready: Bench) -> None:
+    crash = "Segmentation fault\n\nAt:\n  model.py(5): execute"
+    ready.handle(states.ProcessExited("killed by SIGSEGV", "a line of its log", crash))
+
+    assert f"killed by SIGSEGV: {crash}" == ready.instance.reason
+    assert "killed by SIGSEGV" == ready.instance.death
+
+
+def test_a_death_of_one_that_serves_does_not_repeat_its_log(ready: Bench) -> None:
+    ready.handle(states.ProcessExited("exited with status 1", "a line of its log"))
+
+    assert "exited with status 1" == ready.instance.reason
+
+
+def test_one_that_hangs_in_its_model_is_asked_where_before_it_is_killed(ready: Bench) -> None:
+    todo = ready.handle(states.Condemned("took longer than 2 s", can_tell=True))
+    late = ready.advance(ABORT_WITHIN_S)
+    ready.handle(states.ProcessExited("killed by SIGABRT", "x", "Aborted\n\nAt:\n  m.py(5): f"))
+
+    assert [Signal(1, signal.SIGABRT)] == todo
+    assert [Signal(1, signal.SIGKILL, group=True)] == late
+    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == ready.instance.reason
+    assert "took longer than 2 s" == ready.instance.death
+
+
+def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:
+    todo = ready.handle(states.Condemned("took longer than 2 s"))
+    ready.die()
+
+    assert [Signal(1, signal.SIGKILL, group=True)] == todo
+    assert ready.instance.reason == "took longer than 2 s"
+
+
+def test_a_stub_that_says_that_it_failed_and_stays_is_killed() -> None:
+    bench = Bench()
+    bench.handle(states.StartRequested(), states.ProcessStarted(42), states.LoadFailed("no"))
+
+    assert Signal(1, signal.SIGKILL, group=True) in bench.advance(5.0)
+    assert bench.instance.state is InstanceState.LOADING
+
+
+def test_after_draining_it_finishes_and_is_killed_if_it_does_not(ready: Bench) -> None:
+    todo = ready.handle(states.DrainRequested(), states.DrainFinished())
+    late = ready.advance(FINALIZE_WITHIN_S)
+
+    assert [Send(1, wire.Finish())] == todo
+    assert [Signal(1, signal.SIGKILL, group=True)] == late
+
+
+def test_one_that_finished_is_not_killed_later(ready: Bench) -> None:
+    ready.handle(states.DrainRequested(), states.DrainFinished())
+
+    ready.handle(states.ProcessExited("exited with status 0"))
+
+    assert ready.advance(FINALIZE_WITHIN_S) == []
+    assert ready.instance.state is InstanceState.STOPPED
+
+
+def test_a_stop_before_the_process_is_there_kills_it_when_it_comes() -> None:
+    bench = Bench()
+    bench.handle(states.StartRequested())
+
+    early = bench.handle(states.StopRequested())
+    todo = bench.handle(states.ProcessStarted(42))
+
+    assert early == []
+    assert [Signal(1, signal.SIGKILL, group=True)] == todo
+
+
+def test_a_stop_during_a_pause_ends_it(ready: Bench) -> None:
+    ready.die()
+    ready.load()
+    ready.handle(states.ProcessExited("killed by SIGKILL"))
+
+    ready.handle(states.StopRequested())
+
+    assert ready.advance(60.0) == []
+    assert ready.instance.state is InstanceState.STOPPED

@@ -1,0 +1,170 @@
+"""A load that needs an environment waits for the process that prepares it, and for nobody else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from tests.supervisor.world import World, blueprint
+from zmqtriton.environments.demand import INTERPRETER, Demand, Environment
+from zmqtriton.supervisor.actions import Action, SpawnStub
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError
+
+READY = Environment("/env/bin/python", "/env", "/support")
+
+
+def demanding(name: str, fingerprint: str = "1", versions: tuple[int, ...] = (1,)) -> Blueprint:
+    demand = Demand(INTERPRETER, python="/bin/x")
+    plain = blueprint(name, fingerprint, versions)
+    return dataclasses.replace(plain, environment=demand)
+
+
+class Watching(World):
+    """Keeps how stubs were started."""
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, SpawnStub):
+            self.started.append((action.model, action.environment))
+        super()._perform(action)
+
+    started: list[tuple[str, Environment]]
+
+
+def world(*models: Blueprint, **policy: object) -> Watching:
+    found = Watching(*models, **policy)
+    found.started = []
+    found.start()
+    return found
+
+
+def answer(found: World, model: str, environment: Environment = READY) -> None:
+    message = wire.Answer(0, 0, "", json.dumps(environment))
+    found.receive(found.demands[model], message)
+
+
+def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> None:
+    watched = world(demanding("m", versions=(1, 2)), blueprint("other"))
+
+    assert ["other"] == [model for model, _ in watched.started]
+    assert ["LOADING", "LOADING", "READY"] == [entry["state"] for entry in watched.index()]
+    answer(watched, "m")
+
+    assert [("m", READY)] * 2 == [entry for entry in watched.started if entry[0] == "m"]
+    assert {"READY"} == {entry["state"] for entry in watched.index()}
+
+
+def test_the_status_shows_what_is_being_prepared() -> None:
+    watched = world(demanding("m"))
+
+    def preparing() -> list[str]:
+        processes = watched.call("status").result["processes"]
+        return [p["state"] for p in processes if p["role"] == "environment"]
+
+    assert ["preparing the interpreter /bin/x"] == preparing()
+    answer(watched, "m")
+    watched.die(watched.demands["m"], "exited with status 0")
+    assert [] == preparing()
+
+
+def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
+    """Whoever kills the supervisor at any moment leaves nothing behind that a preparation began."""
+    quiet = Watching(demanding("m"))
+    quiet.started = []
+    quiet.silent = set(range(1000))
+    quiet.start()
+    broker = quiet.serial("broker")
+    quiet.silent = {broker}
+    quiet.receive(broker, wire.Seen(quiet.to("broker", wire.Sync)[-1].number))
+
+    assert ["environment"] == [e.role for e in quiet.to("broker", wire.Expect)][-1:]
+    assert [] == quiet.to("environment", wire.Call)
+    quiet.receive(broker, wire.Seen(quiet.to("broker", wire.Sync)[-1].number))
+
+    assert ["prepare"] == [call.verb for call in quiet.to("environment", wire.Call)]
+
+
+def test_a_restart_uses_the_same_environment() -> None:
+    watched = world(demanding("m"))
+    answer(watched, "m")
+
+    watched.die(watched.instance("m").serial).tick()
+
+    assert [("m", READY)] * 2 == watched.started
+
+
+def test_what_the_process_says_is_wrong_is_the_reason_of_every_version() -> None:
+    watched = world(demanding("m", versions=(1, 2)), exit_on_error=False)
+
+    watched.receive(watched.demands["m"], wire.Answer(0, InternalError.number, "no uv", ""))
+
+    assert [("UNAVAILABLE", "Internal: no uv")] * 2 == [
+        (entry["state"], entry["reason"]) for entry in watched.index()
+    ]
+    assert [] == watched.started
+
+
+def test_a_process_that_dies_without_an_answer_is_the_reason() -> None:
+    watched = world(demanding("m"), exit_on_error=False)
+
+    watched.die(watched.demands["m"], words="out of memory")
+
+    reason = watched.index()[0]["reason"]
+    assert reason == (
+        "Internal: the interpreter /bin/x cannot be prepared (killed by SIGKILL): out of memory"
+    )
+
+
+def test_an_unload_ends_the_process_and_the_load() -> None:
+    watched = world(demanding("m"), control_mode="explicit")
+    load = watched.call("load", {"model": "m"})
+    process = watched.demands["m"]
+
+    watched.call("unload", {"model": "m"})
+
+    assert process not in watched.alive
+    assert "load failed for model 'm'" in load.error[1]
+    answer(watched, "m")
+    assert [] == watched.started
+
+
+def test_the_server_can_stop_meanwhile() -> None:
+    watched = world(demanding("m"))
+
+    watched.core.stop_requested()
+    watched.settle()
+
+    assert watched.demands["m"] not in watched.alive
+
+
+def test_a_model_that_failed_leaves_no_generation_behind() -> None:
+    watched = world(blueprint("m", problem="no file"), demanding("n"), exit_on_error=False)
+
+    watched.receive(watched.demands["n"], wire.Answer(0, InternalError.number, "no uv", ""))
+
+    assert {} == watched.core.generations
+
+
+def test_while_a_reload_prepares_the_old_one_serves() -> None:
+    watched = world(demanding("m"), control_mode="explicit")
+    first = watched.call("load", {"model": "m"})
+    answer(watched, "m")
+    assert first.result is None
+    watched.models["m"] = demanding("m", "2")
+
+    second = watched.call("load", {"model": "m"})
+
+    assert second.answer is None
+    assert ["READY"] == [entry["state"] for entry in watched.index()]
+    watched.receive(watched.demands["m"], wire.Answer(0, InternalError.number, "no", ""))
+    assert "Internal: no" in second.error[1]
+    assert ["READY"] == [entry["state"] for entry in watched.index()]
+
+
+def test_a_stub_cannot_pose_as_such_a_process() -> None:
+    watched = world(demanding("m"), blueprint("other"))
+
+    watched.receive(watched.instance("other").serial, wire.Answer(0, 0, "", "[]"))
+
+    assert ["LOADING"] == [e["state"] for e in watched.index() if e["name"] == "m"]

@@ -1,0 +1,103 @@
+"""Loads whose instances could never execute are refused, and what is gone needs nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.supervisor.world import LOADS, World, blueprint
+from zmqtriton.config.resources import Demand
+from zmqtriton.supervisor.models.blueprint import Blueprint
+from zmqtriton.supervisor.models.instance import Place
+from zmqtriton_floor import wire
+
+LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": [["R", 2, -1]]}
+
+
+def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -> Blueprint:
+    demand = Demand({("R", device): count}, 1).to_json()
+    plain = blueprint(name)
+    finished = plain.finish("")
+    finished = replace(finished, places=tuple(p._replace(demand=demand) for p in finished.places))
+    return replace(plain, finished=finished if is_final else None, finish=lambda reply: finished)
+
+
+def _world(*models: Blueprint, settings: dict[str, Any]) -> World:
+    return World(*models, control_mode="explicit", settings=json.dumps(settings)).start()
+
+
+def _load(world: World, name: str) -> str:
+    """Why not; "": all is well."""
+    call = world.call("load", {"model": name, "parameters": {}})
+    assert call.answer is not None
+    return str(call.answer.text)
+
+
+@pytest.mark.row("E38")
+@pytest.mark.parametrize("is_final", [True, False])
+def test_a_model_that_could_never_execute_is_not_loaded(is_final: bool) -> None:
+    world = _world(_needing("m", 2), _needing("n", 3, is_final=is_final), settings=LIMITED)
+
+    assert "" == _load(world, "m")
+    text = (
+        "load failed for model 'n': version 1 is at UNAVAILABLE state: Invalid argument: Resource "
+        'count for "R" is limited to 2 which will prevent scheduling of one or more model '
+        "instances, the minimum required count is 3;\n"
+    )
+    assert text == _load(world, "n")
+    assert not [name for name in world.stub_names.values() if name.startswith("n") and is_final]
+
+
+@pytest.mark.row("E38")
+def test_what_is_unloaded_does_not_clash_any_more() -> None:
+    settings = {"rate_limit": "execution_count"}
+    world = _world(_needing("m", 1), _needing("n", 1, device=-1), settings=settings)
+    assert "" == _load(world, "m")
+
+    assert 'Resource "R" is present as both global and device-specific' in _load(world, "n")
+    world.call("unload", {"model": "m", "unload_dependents": False})
+
+    assert "" == _load(world, "n")
+
+
+def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
+    for settings, is_told in ((LIMITED, True), ({"rate_limit": "off"}, False)):
+        world = _world(_needing("m", 1), settings=settings)
+
+        assert "" == _load(world, "m")
+
+        [attach] = world.to("broker", wire.Attach)
+        assert is_told == (attach.demand != "")
+
+
+def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
+    """It differs in its instances only, each of which needs one of these."""
+    plain = blueprint("m", fingerprint)
+    demands = [Demand({key: 1}, 1).to_json() for key in keys]
+    places = tuple(Place(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
+    finished = replace(plain.finish(""), places=places)
+    versions = {n: replace(v, substance="same") for n, v in plain.versions.items()}
+    return replace(
+        plain, versions=versions, finished=finished, finish=lambda _: finished, first=places[0]
+    )
+
+
+@pytest.mark.row("E38")
+@pytest.mark.parametrize("outcome", ["no room", LOADS])
+def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
+    settings = {"rate_limit": "execution_count"}
+    world = _world(_grouped("1", ("OLD", 0)), _needing("n", 1, device=0), settings=settings)
+    assert "" == _load(world, "m")
+    world.stubs["m"] = outcome
+    world.models["m"] = _grouped("2", ("R", -1))
+    assert (outcome == LOADS) is (_load(world, "m") == "")
+
+    text = _load(world, "n")
+
+    assert ('Resource "R" is present as both' in text) is (outcome == LOADS)
+    assert (text == "") is (outcome != LOADS)
+    names = [instance.place.demand for instance in world.generation("m").instances]
+    assert [Demand({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names

@@ -1,0 +1,160 @@
+"""A broker and a stub as processes, and a gateway in the test, which is their supervisor.
+
+    async with chain(tmp_path, code) as it:
+        items = [item async for item in it.gateway.stream(it.request(count=3))]
+
+The model is called m and takes parameters, no inputs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from zmqtriton_floor import progress, wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_frontends.gateway.gateway import Gateway
+from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
+
+ROOT = Path(__file__).resolve().parents[2]
+STUB_MAIN = ROOT / "stub" / "zmqtriton_stub" / "__main__.py"
+TOKEN = b"0123456789abcdef"
+BROKER, STUB, GATEWAY = 1, 2, 3
+PATIENCE_S = 60.0
+
+
+class Process:
+    """One of ours and its lifeline."""
+
+    def __init__(self, command: list[str], *words: str, descriptor: int | None = None) -> None:
+        own, theirs = pair()
+        given = [] if descriptor is None else [descriptor]
+        self.lifeline = Lifeline(own)
+        self.told: list[Any] = []
+        self.process = subprocess.Popen(
+            [*command, "--lifeline", str(theirs.fileno()), *words],
+            pass_fds=[theirs.fileno(), *given],
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        theirs.close()
+        for number in given:
+            os.close(number)
+
+    def tell(self, *messages: Any) -> None:
+        for message in messages:
+            self.lifeline.send(message)
+
+    def hear(self, kind: type[Any]) -> Any:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            for message in self.told:
+                if type(message) is kind:
+                    self.told.remove(message)
+                    return message
+            assert self.lifeline.wait(deadline - time.monotonic()), f"no {kind.__name__}"
+            self.told += [message for message, _ in self.lifeline.receive()]
+            assert not self.lifeline.ended, self.told
+
+    def said(self) -> list[wire.Said]:
+        """What the model has logged so far."""
+        self.told += [message for message, _ in self.lifeline.receive()]
+        return [message for message in self.told if type(message) is wire.Said]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.lifeline.close()
+
+
+class Chain:
+    def __init__(self, directory: Path, code: str, *, is_decoupled: bool) -> None:
+        self._directory = directory / "r"
+        self._directory.mkdir()
+        self._model = directory / "m" / "1" / "model.py"
+        self._model.parent.mkdir(parents=True)
+        imports = "import triton_python_backend_utils as pb_utils\n"
+        self._model.write_text(imports + textwrap.dedent(code))
+        policy = {"decoupled": is_decoupled}
+        self.config = json.dumps({"name": "m", "model_transaction_policy": policy})
+        self.broker = Process([sys.executable, "-m", "zmqtriton.broker"])
+        page = os.memfd_create("page")
+        os.truncate(page, progress.SIZE)
+        words = ["--progress", str(page), "m", "m_0_0"]
+        self.stub = Process([sys.executable, str(STUB_MAIN)], *words, descriptor=page)
+        own, theirs = pair()
+        self._lifeline = Lifeline(own)
+        self.gateway = Gateway(Lifeline(theirs))
+
+    def _birth(self, serial: int, role: str) -> wire.Birth:
+        return wire.Birth(serial, TOKEN, role, str(self._directory), 1, "{}")
+
+    async def start(self) -> None:
+        self.broker.tell(
+            self._birth(BROKER, "broker"),
+            wire.Expect(STUB, TOKEN, "stub", "m_0_0", 0),
+            wire.Expect(GATEWAY, TOKEN, "grpc", "grpc", 0),
+            wire.Sync(0),
+        )
+        self.broker.hear(wire.Seen)
+        model = self._model
+        directory = str(model.parent.parent)
+        self.stub.tell(
+            self._birth(STUB, "stub"),
+            wire.Load("m_0_0", "m", 1, "CPU", 0, directory, str(model), self.config, 0),
+            wire.Initialize(self.config),
+        )
+        self.stub.hear(wire.Loaded)
+        self.broker.tell(
+            wire.Serve(4, "m", 1, self.config), wire.Attach(4, STUB, "m_0_0"), wire.Sync(1)
+        )
+        self.broker.hear(wire.Seen)
+        self._lifeline.send(self._birth(GATEWAY, "grpc"))
+        self._lifeline.send(wire.News(4, "m", 1, "READY", "", 1, self.config, b""))
+        await asyncio.wait_for(self.gateway.start(), PATIENCE_S)
+
+    def request(self, **parameters: Any) -> CheckedRequest:
+        body = wire.RequestBody("", parameters, [], [])
+        return prepare(self.gateway.catalogue, "m", "", body, Options())
+
+    def kill_stub(self) -> None:
+        """As the supervisor does when it has noticed."""
+        self.stub.process.kill()
+        self.stub.process.wait()
+        self.broker.tell(wire.Gone(STUB, "killed by SIGKILL"))
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.005)
+
+    def close(self) -> None:
+        self.stub.close()
+        self.broker.close()
+        self._lifeline.close()
+        if self.gateway.serial:
+            self.gateway.close()
+        # The gateway's own, which would stay for the whole session.
+        zmq.Context.instance().term()
+
+
+@asynccontextmanager
+async def chain(directory: Path, code: str, *, is_decoupled: bool = True) -> AsyncIterator[Chain]:
+    it = Chain(directory, code, is_decoupled=is_decoupled)
+    try:
+        await it.start()
+        yield it
+    finally:
+        it.close()

@@ -1,0 +1,179 @@
+"""A collector of OpenTelemetry for a test: a thread that takes spans over OTLP/HTTP.
+
+    with Collector() as collector:
+        Server(directory, options=[f"--trace-config=opentelemetry,url={collector.url}"])
+        collector.below(trace_id)
+
+It reads messages with OpenTelemetry's own classes, of which the server knows nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as service
+
+from tests.support.server import free_ports
+from tests.support.waiting import eventually
+
+
+class Found(NamedTuple):
+    """One span as it was received."""
+
+    name: str
+    trace: str
+    id: str
+    parent: str
+    state: str
+    kind: int
+    attributes: dict[str, Any]
+    #: Names with times, in the order in which they stand.
+    events: list[tuple[str, int]]
+    begun_ns: int
+    ended_ns: int
+    error: str
+    resource: dict[str, Any]
+    #: In lower case.
+    headers: Mapping[str, str]
+
+    @property
+    def marks(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+
+class Collector:
+    """Listens between `with` and its end; meanwhile it may be closed and opened again."""
+
+    def __init__(self) -> None:
+        (self._port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{self._port}/v1/traces"
+        #: What it answers, and with which message.
+        self.status = 200
+        self.rejected = 0
+        self._received: list[Found] = []
+        #: Messages that have come, whatever was answered.
+        self.messages = 0
+        self._server: ThreadingHTTPServer | None = None
+
+    def __enter__(self) -> Collector:
+        self.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        collector = self
+
+        class Exchange(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                status, answer = collector._take(self.path, headers, body)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Exchange)
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def spans(self) -> list[Found]:
+        return list(self._received)
+
+    def find(self, wanted: Callable[[Found], bool], what: str) -> Found:
+        """The first such span, when it is there."""
+        return eventually(lambda: next(filter(wanted, self.spans()), None), 30, what)
+
+    def of_request(self, request_id: str) -> tuple[Found, Found]:
+        """`InferRequest` and the span of its model."""
+        named = "triton.request_id", request_id
+        model = self.find(
+            lambda s: named in s.attributes.items() and self.top(s) is not None,
+            f"the spans of {request_id}",
+        )
+        top = self.top(model)
+        assert top is not None
+        return top, model
+
+    def top(self, model: Found) -> Found | None:
+        """What is directly above a model's span that a client has asked."""
+        return next((s for s in self.spans() if s.id == model.parent and not s.attributes), None)
+
+    def below(self, above: Found) -> list[Found]:
+        """In the order of their begins."""
+        found = [s for s in self.spans() if (s.trace, s.parent) == (above.trace, above.id)]
+        return sorted(found, key=lambda span: span.begun_ns)
+
+    def _take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        self.messages += 1
+        form = headers["content-type"]
+        if path != "/v1/traces" or form not in ("application/x-protobuf", "application/json"):
+            return 404, b""
+        if self.status != 200:
+            return self.status, b""
+        read = service.ExportTraceServiceRequest.FromString
+        message = read(body) if form == "application/x-protobuf" else _of_json(body)
+        for of_resource in message.resource_spans:
+            resource = _read(of_resource.resource.attributes)
+            for of_scope in of_resource.scope_spans:
+                self._received += [_found(span, resource, headers) for span in of_scope.spans]
+        answer = service.ExportTraceServiceResponse()
+        if self.rejected:
+            answer.partial_success.rejected_spans = self.rejected
+            answer.partial_success.error_message = "no more room"
+        return 200, answer.SerializeToString()
+
+
+def _of_json(body: bytes) -> Any:
+    """As real Triton sends it; ids are in hexadecimal there, unlike bytes elsewhere in JSON."""
+    document = json.loads(body)
+    for of_resource in document["resourceSpans"]:
+        for of_scope in of_resource["scopeSpans"]:
+            for span in of_scope["spans"]:
+                for key in {"traceId", "spanId", "parentSpanId"} & span.keys():
+                    span[key] = base64.b64encode(bytes.fromhex(span[key])).decode()
+    return json_format.ParseDict(document, service.ExportTraceServiceRequest())
+
+
+def _found(span: Any, resource: dict[str, Any], headers: Mapping[str, str]) -> Found:
+    return Found(
+        name=span.name,
+        trace=span.trace_id.hex(),
+        id=span.span_id.hex(),
+        parent=span.parent_span_id.hex(),
+        state=span.trace_state,
+        kind=span.kind,
+        attributes=_read(span.attributes),
+        events=[(event.name, event.time_unix_nano) for event in span.events],
+        begun_ns=span.start_time_unix_nano,
+        ended_ns=span.end_time_unix_nano,
+        error=span.status.message if span.status.code == span.status.STATUS_CODE_ERROR else "",
+        resource=resource,
+        headers=headers,
+    )
+
+
+def _read(attributes: Any) -> dict[str, Any]:
+    return {a.key: getattr(a.value, str(a.value.WhichOneof("value"))) for a in attributes}

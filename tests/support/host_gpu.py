@@ -1,0 +1,148 @@
+"""Stands for CUDA where there is no GPU: files are its memory, shared by all who run over them.
+
+Each call does what the driver of gpu.py owes, between real processes. System tests copy this file
+beside the models, which make it their stub's driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zmqtriton_floor.datatypes import BY_NUMBER
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_stub.api import dlpack
+from zmqtriton_stub.memory import gpu
+from zmqtriton_stub.memory.gpu import Span
+
+ROOM = 1 << 30
+STREAM = 77
+
+
+class HostGpu:
+    """The driver of gpu.py."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._directory = Path(directory)
+        #: By address, what was allocated here and what was opened.
+        self.allocated: dict[int, tuple[Any, Path]] = {}
+        self.opened: dict[int, Any] = {}
+        self.opens = 0
+        #: GPUs that were waited for.
+        self.settled: list[int] = []
+        #: The streams that producers were asked to write before.
+        self.streams: list[int] = []
+
+    def allocate(self, number: int, size: int) -> int:
+        path = self._directory / f"{number}-{uuid.uuid4().hex}"
+        path.touch()
+        os.truncate(path, size)
+        memory = _map(path)
+        address = _address(memory)
+        self.allocated[address] = memory, path
+        return address
+
+    def free(self, number: int, address: int) -> None:
+        self.allocated.pop(address)[1].unlink()
+
+    def room(self, number: int) -> int:
+        return ROOM
+
+    def export(self, number: int, address: int) -> bytes:
+        return self.allocated[address][1].name.encode()
+
+    def open(self, handle: bytes) -> tuple[int, int, int]:
+        path = self._directory / handle.decode("ascii", "replace")
+        try:
+            memory = _map(path)
+        except (OSError, ValueError) as error:
+            raise Unavailable(f"no such memory: {error}") from None
+        self.opens += 1
+        address = _address(memory)
+        self.opened[address] = memory
+        return int(path.name.split("-")[0]), address, len(memory)
+
+    def close(self, number: int, address: int) -> None:
+        del self.opened[address]
+
+    def copy(self, number: int, target: int, span: Span) -> None:
+        ctypes.memmove(target, span.address, span.size)
+
+    def to_host(self, view: memoryview, span: Span) -> None:
+        view[:] = ctypes.string_at(span.address, span.size)
+
+    def from_host(self, number: int, target: int, data: Any) -> None:
+        ctypes.memmove(target, bytes(data), len(data))
+
+    def settle(self, number: int) -> None:
+        self.settled.append(number)
+
+    def ask(self, source: Any, number: int) -> Any:
+        self.streams.append(STREAM)
+        return source.__dlpack__(stream=STREAM)
+
+    def give(self, span: Span, dtype: Any, shape: tuple[int, ...], max_version: Any) -> Any:
+        capsule = numbers(span, dtype).reshape(shape).__dlpack__()
+        tensor = dlpack._tensor_of(capsule)
+        tensor.device_type, tensor.device_id = dlpack.GPU, span.gpu
+        return capsule
+
+
+class OnGpu:
+    """An array of another library, that lies on a GPU."""
+
+    def __init__(self, array: Any, number: int = 0) -> None:
+        self.span = gpu.uploaded(number, array.tobytes())
+        self._array = array
+        self.streams: list[Any] = []
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        self.streams.append(stream)
+        array = self._array
+        return gpu.driver().give(self.span, array.dtype, array.shape, None)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.GPU, self.span.gpu
+
+
+def contents(tensor: Any) -> Any:
+    """The array of a tensor on a GPU, as another library gets it: over the same memory."""
+    taken = dlpack.take(tensor.to_dlpack())
+    dtype = BY_NUMBER[taken.datatype].numpy
+    return numbers(taken.array, dtype).reshape(taken.shape)
+
+
+def on_cpu(array: Any) -> Any:
+    return np.array(array)
+
+
+class _Memory:
+    """A span as numpy wants it described."""
+
+    def __init__(self, span: Span, dtype: Any) -> None:
+        self.span = span
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": np.dtype(dtype).str,
+            "shape": (span.size // np.dtype(dtype).itemsize,),
+            "data": (span.address, False),
+        }
+
+
+def numbers(span: Span, dtype: Any) -> Any:
+    return np.asarray(_Memory(span, dtype))
+
+
+def _map(path: Path) -> Any:
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def _address(memory: Any) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))

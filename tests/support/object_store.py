@@ -1,0 +1,88 @@
+"""A store with S3's interface for a test: moto's server, a process of its own on loopback. It does
+for Google's too, whose interface for clients like ours is the same.
+
+with ObjectStore() as store:
+    store.put("models/add_sub/1/model.py", b"...")
+    Server(tmp_path, options=[f"--model-repository={store.url}/models"])
+"""
+
+from __future__ import annotations
+
+import http.client
+import importlib.util
+import subprocess
+import sys
+from urllib.parse import quote
+
+from tests.conftest import missing
+from tests.support.server import free_ports
+from tests.support.waiting import eventually
+
+#: Moto checks no signature, but that there is one. Everybody may read then, without any.
+_SOMEBODY = {
+    "x-amz-acl": "public-read-write",
+    "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, "
+    "SignedHeaders=host, Signature=0",
+}
+
+
+class ObjectStore:
+    """Running between `with` and its end."""
+
+    def __init__(self) -> None:
+        for tool in ("moto", "obstore"):
+            if importlib.util.find_spec(tool) is None:
+                missing(tool)
+        (self._port,) = free_ports(1)
+        self.bucket = "modelsoftests"
+        self.server = f"127.0.0.1:{self._port}"
+        self.url = f"s3://{self.server}/{self.bucket}"
+        #: What a client needs to be somebody.
+        self.variables = {
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ObjectStore:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        eventually(self._is_there, 60, "moto's server answers")
+        return self
+
+    def _is_there(self) -> bool:
+        try:
+            return self._ask("PUT", f"/{self.bucket}") == 200
+        except OSError:
+            return False
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        try:
+            connection.request(method, path, body, _SOMEBODY)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        finally:
+            connection.close()
+
+    def put(self, name: str, content: bytes | str) -> None:
+        """Under this name, whatever it is."""
+        body = content.encode() if isinstance(content, str) else content
+        path = f"/{self.bucket}/{quote(name)}"
+        # Moto stumbles when somebody lists meanwhile.
+        eventually(lambda: self._ask("PUT", path, body) == 200, 20, f"{name} is there")
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            path = f"/{self.bucket}/{quote(name)}"
+            eventually(lambda path=path: self._ask("DELETE", path) == 204, 20)  # type: ignore[misc]
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        self._process.wait(30)

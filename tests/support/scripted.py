@@ -1,0 +1,64 @@
+"""Clients of the models `scripted` and `scripted_async`, which do what a request's script says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import textwrap
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+from tests.support.server import Server
+
+DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+#: Shows that it is being executed, and waits for leave to end.
+GATE = """
+    import os, time
+    path = text_of(request)
+    open(path + ".begun", "w").close()
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return [reply("through")]
+"""
+ITERATIVE = "sequence_batching { iterative_sequence: true }\n"
+
+
+def add(server: Server, source: str, name: str, config: str = "") -> None:
+    """A copy of one of the two, with more in its configuration."""
+    path = server.add_model(source, name) / "config.pbtxt"
+    path.write_text(path.read_text() + config)
+
+
+def parameter(key: str, value: str) -> str:
+    return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+
+
+def _document(script: str, argument: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {"SCRIPT": textwrap.dedent(script).strip(), "ARGUMENT": argument, **more}
+
+
+def run(server: Server, model: str, script: str, argument: str = "", **more: Any) -> str:
+    """What a model that answers once says; the error, if that is one."""
+    status, answer = server.ask(f"/v2/models/{model}/generate", _document(script, argument, more))
+    return str(answer["TEXT"] if status == 200 else answer["error"])
+
+
+@contextmanager
+def asked(
+    server: Server, model: str, script: str, argument: str = "", **more: Any
+) -> Iterator[http.client.HTTPConnection]:
+    """A client that has asked for a stream, and leaves at the end."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    with closing(connection):
+        path = f"/v2/models/{model}/generate_stream"
+        connection.request("POST", path, json.dumps(_document(script, argument, more)))
+        yield connection
+
+
+def stream(server: Server, model: str, script: str, argument: str = "", **more: Any) -> list[str]:
+    """All that it says, texts and errors."""
+    with asked(server, model, script, argument, **more) as connection:
+        lines = connection.getresponse().read().decode().splitlines()
+    documents = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    return [document.get("TEXT", document.get("error")) for document in documents]

@@ -1,0 +1,285 @@
+"""A real server for a test: started as users start it, on loopback, over models of tests/models.
+
+    with Server(tmp_path, models=["add_sub"]) as server:
+        httpx.get(f"{server.url}/v2/health/ready")
+
+Knows nothing of the server's inside but what its processes are called.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = ROOT / "tests" / "models"
+
+#: How a process of each role shows itself on its command line; the first that fits counts.
+_ROLES = (
+    ("nursery", re.compile(r"zmqtriton_stub.* --nursery")),
+    ("stub", re.compile(r"zmqtriton_stub")),
+    ("broker", re.compile(r"zmqtriton[./]broker")),
+    ("tracer", re.compile(r"zmqtriton[./]tracing")),
+    ("metrics", re.compile(r"zmqtriton_frontends[./]metrics")),
+    ("grpc", re.compile(r"zmqtriton_frontends[./]grpc|grpc_api")),
+    ("http", re.compile(r"zmqtriton_frontends[./]http|http_api|gunicorn")),
+)
+
+
+def _own_ports() -> Iterator[int]:
+    """Those of this process, each once before any comes again; at random, so that sessions seldom
+    meet. Of the processes that test at once each has its own, since none of them can see what the
+    others have taken and not yet bound."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # Outside the range that the kernel takes for outgoing connections (ip_local_port_range).
+    ports = list(range(15000 + number, 32000, processes))
+    random.shuffle(ports)
+    return itertools.cycle(ports)
+
+
+_PORTS = _own_ports()
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports on which nobody listens now."""
+    found: list[int] = []
+    while len(found) < number:
+        port = next(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
+
+
+class Server:
+    """`zmqtriton` over a repository of its own; running between `start` and `stop`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        models: Sequence[str | Path] = (),
+        *,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        python: str | Path = sys.executable,
+        ready_within_s: float = 120.0,
+    ) -> None:
+        """models are names in tests/models or directories; options win over the usual ones."""
+        self.directory = directory
+        self.repository = directory / "models"
+        #: Where models may write; not in the repository, which would look like a change of it.
+        self.scratch = directory / "scratch"
+        self.log = directory / "server.log"
+        self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+        self.url = f"http://127.0.0.1:{self.http_port}"
+        self.metrics_url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        self.grpc_address = f"127.0.0.1:{self.grpc_port}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._options = options
+        self._environment = environment or {}
+        self._python = python
+        self._ready_within_s = ready_within_s
+        self.repository.mkdir(parents=True)
+        self.scratch.mkdir()
+        for model in models:
+            self.add_model(model)
+
+    def add_model(self, model: str | Path, name: str = "") -> Path:
+        """Copies a model into the repository, as `name` if given; returns its directory."""
+        source = MODELS / model
+        target = self.repository / (name or source.name)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        for config in target.rglob("*.pbtxt"):
+            text = config.read_text("utf-8")
+            config.write_text(text.replace("@SCRATCH@", str(self.scratch)), "utf-8")
+        return target
+
+    def hold_starts(self, model: str) -> Path:
+        """Call it before the start. While the file is there that it returns, instances of this
+        model come no further than to their import."""
+        path = self.scratch / f"{model}.holds"
+        code = self.repository / model / "1" / "model.py"
+        wait = f"import os, time\nwhile os.path.exists({str(path)!r}): time.sleep(0.005)\n"
+        code.write_text(wait + code.read_text())
+        return path
+
+    @property
+    def journal(self) -> Path:
+        """What the model `journal` writes."""
+        return self.scratch / "journal"
+
+    @property
+    def command(self) -> list[str]:
+        return [
+            str(self._python),
+            "-m",
+            "zmqtriton",
+            f"--model-repository={self.repository}",
+            "--http-address=127.0.0.1",
+            f"--http-port={self.http_port}",
+            "--grpc-address=127.0.0.1",
+            f"--grpc-port={self.grpc_port}",
+            f"--metrics-port={self.metrics_port}",
+            # One of each is enough to test with, and quick to start.
+            "--http-workers=1",
+            "--grpc-processes=1",
+            *self._options,
+        ]
+
+    def launch(self) -> None:
+        """Starts the server and does not wait."""
+        assert self.process is None, "already started"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env=_environment(self._environment),
+            )
+
+    def start(self) -> Server:
+        """Starts the server and waits until it is ready; stops it again if it never is."""
+        self.launch()
+        try:
+            eventually(
+                self._is_ready_or_dead, self._ready_within_s, f"server ready\n{self.log_text()}"
+            )
+            if self.returncode is not None:
+                raise AssertionError(f"server ended with {self.returncode}\n{self.log_text()}")
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def _is_ready_or_dead(self) -> bool:
+        return self.returncode is not None or self.is_ready()
+
+    def is_ready(self) -> bool:
+        return self.status("/v2/health/ready") == 200
+
+    def status(self, path: str) -> int:
+        """The HTTP status of a GET; 0 if nobody answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    def ask(self, path: str, document: Any = None, *, within_s: float = 60.0) -> tuple[int, Any]:
+        """Status and document of a GET, or of a POST with this document."""
+        body = None if document is None else json.dumps(document).encode()
+        try:
+            with urllib.request.urlopen(f"{self.url}{path}", body, timeout=within_s) as answer:
+                status, content = answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, content = error.code, error.read()
+        return status, json.loads(content) if content else None
+
+    def control(self, verb: str, model: str) -> str:
+        """The error of a load or an unload, or ""."""
+        status, answer = self.ask(f"/v2/repository/models/{model}/{verb}", {})
+        return "" if status == 200 else str(answer["error"])
+
+    @property
+    def returncode(self) -> int | None:
+        """None while the server runs."""
+        return self.process.poll() if self.process else None
+
+    def log_text(self) -> str:
+        return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+
+    def pids(self) -> dict[str, list[int]]:
+        """Living ones by role: supervisor, nursery, broker, http, grpc, metrics, stub, other."""
+        assert self.process is not None, "not started"
+        found: dict[str, list[int]] = {"supervisor": [self.process.pid]}
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):
+                    if child.status() != psutil.STATUS_ZOMBIE:
+                        found.setdefault(_role(child.cmdline()), []).append(child.pid)
+        return found
+
+    def stubs(self, model: str) -> list[int]:
+        """The processes of a model's instances."""
+        instance = re.compile(rf"{re.escape(model)}_\d+(_\d+)?")
+        return [
+            pid
+            for pid in self.pids().get("stub", [])
+            if any(instance.fullmatch(word) for word in _words(pid))
+        ]
+
+    def stop(self, within_s: float = 60.0) -> int:
+        """Asks the server to end, and returns its exit code; kills it if it does not."""
+        assert self.process is not None, "not started"
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"still there after {within_s} s\n{self.log_text()}") from None
+
+    def kill(self) -> None:
+        """Kills the server alone: what it started must end by itself."""
+        if self.process is not None and self.returncode is None:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        if self.returncode is None:
+            self.stop()
+
+
+def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+    environment = {**os.environ, **extra}
+    if not _is_installed():
+        # Set only where it must be: models inherit it, and should see no code of the server.
+        roots = os.pathsep.join(str(ROOT / root) for root in (".", "stub", "frontends"))
+        environment["PYTHONPATH"] = roots
+    return environment
+
+
+def _is_installed() -> bool:
+    try:
+        importlib.metadata.version("zmqtriton")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _role(command: Sequence[str]) -> str:
+    line = " ".join(command)
+    return next((role for role, pattern in _ROLES if pattern.search(line)), "other")
+
+
+def _words(pid: int) -> Iterator[str]:
+    with suppress(psutil.NoSuchProcess):
+        yield from psutil.Process(pid).cmdline()

@@ -1,0 +1,133 @@
+"""The search for leaks must itself be able to fail."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import leaks
+from tests.support.waiting import eventually
+
+_SLEEPER = "import time; time.sleep(60)"
+# Starts a process in a session of its own and ends: its child belongs to nobody any more.
+_ORPHANING = (
+    "import subprocess, sys;"
+    f"print(subprocess.Popen([sys.executable, '-c', {_SLEEPER!r}], start_new_session=True,"
+    " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
+)
+
+
+def is_alive(pid: int) -> bool:
+    """Not if it only waits for somebody to reap it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def test_a_process_left_behind_is_named_and_killed(session_mark: str) -> None:
+    before = leaks.belongings(session_mark, beside_others=True)
+    process = subprocess.Popen([sys.executable, "-c", _SLEEPER])
+
+    found = leaks.leaks(before, session_mark, within_s=0)
+
+    assert [f"process {process.pid}: {sys.executable} -c {_SLEEPER}"] == found
+    assert -9 == process.wait(10)
+
+
+def test_an_orphan_in_its_own_session_is_found(session_mark: str) -> None:
+    before = leaks.belongings(session_mark, beside_others=True)
+    output = subprocess.run([sys.executable, "-c", _ORPHANING], check=True, capture_output=True)
+    orphan = int(output.stdout)
+
+    found = leaks.leaks(before, session_mark, within_s=0)
+
+    assert [str(orphan)] == [line.split()[1].rstrip(":") for line in found]
+    eventually(lambda: not is_alive(orphan), 30)
+
+
+def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
+    script = (
+        f"import subprocess, sys; input(); subprocess.run([sys.executable, '-c', {_SLEEPER!r}])"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as parent:
+        before = leaks.belongings(session_mark, beside_others=True)
+        assert parent.stdin is not None
+        parent.stdin.write(b"\n")
+        parent.stdin.flush()
+        eventually(lambda: len(leaks.marked_processes(session_mark)) > len(before.processes), 30)
+
+        found = leaks.leaks(before, session_mark, within_s=0)
+
+        assert [] == found
+        for pid in leaks.marked_processes(session_mark):
+            os.kill(pid, 9)
+
+
+def test_a_process_that_ends_in_time_is_no_leak(session_mark: str) -> None:
+    before = leaks.belongings(session_mark, beside_others=True)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"]):
+        assert [] == leaks.leaks(before, session_mark)
+
+
+def test_shared_memory_left_behind_is_named(session_mark: str) -> None:
+    before = leaks.belongings(session_mark)
+    path = Path(f"/dev/shm/zmqtriton-test-{session_mark}")
+    path.touch()
+    try:
+        found = leaks.leaks(before, session_mark, within_s=0)
+    finally:
+        path.unlink()
+
+    assert str(path) in found
+
+
+def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> None:
+    before = leaks.belongings(session_mark)
+    path = Path(f"/dev/shm/zmqtriton-test-{session_mark}")
+    path.write_bytes(b"theirs")
+    using = (
+        f"import mmap, time; file = open({str(path)!r});"
+        "used = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ);"
+        "print(flush=True); time.sleep(60)"
+    )
+    # Not marked, and nobody's child: as if it had been there all the time.
+    starting = (
+        "import subprocess, sys;"
+        f"user = subprocess.Popen([sys.executable, '-c', {using!r}], stdout=subprocess.PIPE);"
+        "user.stdout.readline(); print(user.pid)"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", starting], check=True, stdout=subprocess.PIPE, env={}
+    )
+    try:
+        found = leaks.leaks(before, session_mark, within_s=0)
+    finally:
+        path.unlink()
+        os.kill(int(output.stdout), 9)
+
+    assert str(path) not in found
+
+
+def test_descriptors_left_open_are_counted(session_mark: str) -> None:
+    gc.collect()  # or what another test has dropped is closed meanwhile
+    before = leaks.belongings(session_mark, beside_others=True)
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(5)]
+    try:
+        found = leaks.leaks(before, session_mark, within_s=0)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+    assert "5 file descriptors of this process" in found
+
+
+def test_waiting_gives_up_with_its_message() -> None:
+    with pytest.raises(AssertionError, match=r"not within 0 s: never"):
+        eventually(lambda: False, 0, "never")

@@ -1,0 +1,101 @@
+"""What the tests' own Server does without a server."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.journal import Record, executions, read_journal
+from tests.support.server import MODELS, Server, _own_ports, _role, free_ports
+
+
+def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path: Path) -> None:
+    server = Server(tmp_path, models=["journal", "add_sub"])
+    renamed = server.add_model("add_sub", "again")
+
+    assert {"journal", "add_sub", "again"} == {path.name for path in server.repository.iterdir()}
+    config = (server.repository / "journal" / "config.pbtxt").read_text()
+    assert f'string_value: "{server.journal}"' in config
+    assert server.repository not in server.journal.parents
+    assert (renamed / "1" / "model.py").read_text() == (
+        MODELS / "add_sub" / "1" / "model.py"
+    ).read_text()
+
+
+def test_the_command_line_is_one_that_the_server_takes(tmp_path: Path) -> None:
+    from zmqtriton.options import parse
+
+    server = Server(tmp_path, options=["--http-workers=2"])
+
+    options = parse(server.command[3:])
+
+    assert (str(server.repository),) == options.model_repository
+    assert ("127.0.0.1", server.http_port) == (options.http_address, options.http_port)
+    assert ("127.0.0.1", server.grpc_port) == (options.grpc_address, options.grpc_port)
+    assert ("127.0.0.1", server.metrics_port) == (options.metrics_address, options.metrics_port)
+    assert 2 == options.http_workers
+    assert () == options.warnings
+
+
+def test_free_ports_differ_and_can_be_bound() -> None:
+    ports = [*free_ports(3), *free_ports(3)]
+
+    assert 6 == len(set(ports))
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+
+
+def test_processes_that_test_at_once_take_no_port_of_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    taken = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        ports = _own_ports()
+        taken.append({next(ports) for _ in range(8500)})
+
+    assert [8500, 8500] == [len(ports) for ports in taken]
+    assert not taken[0] & taken[1]
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py add_sub_0_0", "stub"),
+        ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py --nursery 7", "nursery"),
+        ("/v/bin/python -m zmqtriton.broker", "broker"),
+        ("/v/bin/python -m zmqtriton_frontends.grpc_api", "grpc"),
+        ("/v/bin/python -m zmqtriton_frontends.http_api", "http"),
+        ("/v/bin/python -m zmqtriton_frontends.metrics", "metrics"),
+        ("/bin/sleep 1", "other"),
+    ],
+)
+def test_a_role_shows_on_the_command_line(command: str, role: str) -> None:
+    assert role == _role(command.split())
+
+
+def test_a_journal_is_read_record_by_record(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_text(
+        '{"event": "start", "id": "a b", "pid": 7, "ns": 1}\n'
+        '{"event": "end", "id": "a b", "pid": 7, "ns": 2}\n'
+        '{"event": "start", "id": "a b", "pid": 8, "ns": 3}\n'
+    )
+
+    assert Record("end", "a b", 7, 2) == read_journal(path)[1]
+    assert {"a b": 2} == executions(path)
+    assert [] == read_journal(tmp_path / "none")
+
+
+@pytest.mark.system
+def test_a_server_that_cannot_start_fails_with_its_log(tmp_path: Path) -> None:
+    server = Server(tmp_path, options=["--http-port=x"])
+
+    with pytest.raises(AssertionError, match="Invalid option value"):
+        server.start()
+
+    assert 1 == server.returncode

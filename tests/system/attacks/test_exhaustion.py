@@ -1,0 +1,331 @@
+"""Clients that take what they can get and give nothing back: they are ended or bounded, and others
+are served meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+
+from tests.faults.cancelled_streams import unanswered
+from tests.support.raw_http import Talk, request, talk
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.system
+
+INFER = "/v2/models/identity_fp32/infer"
+ONE = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("exhaustion")
+    models = ["identity_fp32", "journal", "tokens", "sequences"]
+    options = ["--allow-client-shm=true"]
+    server = Server(directory / "s", models=models, options=options)
+    config = server.repository / "journal" / "config.pbtxt"
+    bound = "dynamic_batching { default_queue_policy { max_queue_size: 10 } }\n"
+    config.write_text(config.read_text().replace("max_batch_size: 8", "max_batch_size: 1") + bound)
+    config = server.repository / "sequences" / "config.pbtxt"
+    short = config.read_text().replace("microseconds: 5000000", "microseconds: 50000")
+    config.write_text(short)
+    bounded = server.add_model(config.parent, "bounded_sequences") / "config.pbtxt"
+    bound = 'parameters { key: "max_requests" value: { string_value: "100" } }\n'
+    bounded.write_text(short + bound)
+    with server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """After each attack all processes are the same, and others are served."""
+    pids = running.pids()
+    yield running
+    assert pids == running.pids()
+    assert _is_served(running)
+
+
+def _ask(server: Server, path: str, body: bytes) -> Talk:
+    return talk(server.http_port, request("POST", path, body, Connection="close"), 60)
+
+
+def _is_served(server: Server) -> bool:
+    return [200] == _ask(server, INFER, json.dumps({"inputs": [ONE]}).encode()).statuses
+
+
+def _mib(server: Server) -> int:
+    """What all processes together have for themselves, and what they share."""
+    pids = [pid for found in server.pids().values() for pid in found]
+    return sum(psutil.Process(pid).memory_full_info().pss for pid in pids) >> 20
+
+
+def _connect(server: Server, stack: ExitStack, data: bytes, room: int = 0) -> socket.socket:
+    connection = stack.enter_context(socket.socket())
+    if room:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+    connection.settimeout(60)
+    connection.connect(("127.0.0.1", server.http_port))
+    connection.sendall(data)
+    return connection
+
+
+def _descriptors(server: Server) -> int:
+    pids = [pid for found in server.pids().values() for pid in found]
+    return sum(psutil.Process(pid).num_fds() for pid in pids)
+
+
+@contextmanager
+def shared_memory_file(size: int) -> Iterator[str]:
+    """Its key; the file lasts as long as the block."""
+    file = Path("/dev/shm") / f"zmqtriton_exhaustion_{os.getpid()}"
+    file.write_bytes(bytes(size))
+    try:
+        yield file.name
+    finally:
+        file.unlink()
+
+
+def test_headers_that_never_end_end_their_connections(server: Server) -> None:
+    with ExitStack() as stack:
+        slow = [_connect(server, stack, b"GET /v2 HTTP/1.1\r\nX: ") for _ in range(300)]
+        for _ in range(5):
+            for connection in slow:
+                with suppress(ConnectionError):  # the server may have had enough of it
+                    connection.sendall(b"a")
+            assert _is_served(server)
+            time.sleep(1)
+
+        for connection in slow:
+            # Whoever sends on behind the answer may be cut off before reading it.
+            with suppress(ConnectionError):
+                assert connection.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def test_large_responses_that_nobody_reads_leave_nothing(server: Server) -> None:
+    size = 16 << 20
+    tensor = {"name": "INPUT0", "shape": [size // 4], "datatype": "FP32"}
+    document = {
+        "inputs": [{**tensor, "parameters": {"binary_data_size": size}}],
+        "parameters": {"binary_data_output": True},
+    }
+    text = json.dumps(document).encode()
+    lengths = {"Inference_Header_Content_Length": str(len(text))}
+    data = request("POST", INFER, text + bytes(size), **lengths)
+    before = _mib(server)
+
+    with ExitStack() as stack:
+        unread = [_connect(server, stack, data, 4096) for _ in range(20)]
+        for connection in unread:
+            assert connection.recv(12).startswith(b"HTTP/1.1 200")
+        assert _is_served(server)
+        assert _mib(server) < before + 20 * 2 * 16 + 128
+
+    eventually(lambda: _mib(server) < before + 128, 60, "memory of all responses is free")
+
+
+def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Server) -> None:
+    body = json.dumps({"COUNT": 2_000_000_000}).encode()
+    data = request("POST", "/v2/models/tokens/generate_stream", body)
+    before = _mib(server)
+
+    with ExitStack() as stack:
+        for _ in range(200):
+            _connect(server, stack, data, 4096)
+        for _ in range(3):
+            assert _is_served(server)
+            time.sleep(1)
+        assert _mib(server) < before + 256
+
+    def are_cancelled() -> bool:
+        lines = server.journal.read_text().splitlines() if server.journal.exists() else []
+        return 200 == sum("cancelled" in line for line in lines)
+
+    eventually(are_cancelled, 60, "the model knows that all have gone")
+
+
+def test_a_flood_of_requests_is_refused_beyond_the_queue(server: Server) -> None:
+    inputs = [
+        {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": ["x"]},
+        {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [500]},
+    ]
+    body = json.dumps({"inputs": inputs}).encode()
+    data = request("POST", "/v2/models/journal/infer", body, Connection="close")
+
+    with ExitStack() as stack:
+        many = [_connect(server, stack, data) for _ in range(400)]
+        statuses = [connection.recv(1 << 16)[9:12] for connection in many]
+
+    assert {b"200", b"503"} == set(statuses)
+    # Ten wait and one executes; each second of sending lets two more in.
+    assert statuses.count(b"503") > 350
+
+
+def test_regions_are_bounded_and_leave_together(server: Server) -> None:
+    with shared_memory_file(64) as key:
+        prefix = "/v2/systemsharedmemory"
+        body = json.dumps({"key": key, "offset": 0, "byte_size": 64}).encode()
+        before = _descriptors(server)
+        many = [request("POST", f"{prefix}/region/r{n}/register", body) for n in range(1100)]
+        many.append(request("GET", "/v2", Connection="close"))
+
+        statuses = talk(server.http_port, b"".join(many), 60).statuses
+
+        assert [200] * 1024 + [400] * 76 + [200] == statuses
+        assert [200] == _ask(server, f"{prefix}/unregister", b"").statuses
+        eventually(lambda: _descriptors(server) < before + 20, 20, "all regions are closed")
+
+
+def _starts(model: str, first: int, count: int) -> Iterator[bytes]:
+    """Requests of as many sequences, none of which goes on."""
+    tensor = {"name": "VALUE", "datatype": "INT32", "shape": [1, 1]}
+    fields = {"model_name": model, "inputs": [tensor], "raw_input_contents": [b"\1\0\0\0"]}
+    for number in range(first, first + count):
+        named = {"sequence_id": {"int64_param": number}, "sequence_start": {"bool_param": True}}
+        asked = message("inference.ModelInferRequest")(**fields, parameters=named)
+        yield asked.SerializeToString()
+
+
+def _errors(server: Server, model: str, first: int, count: int) -> list[str]:
+    """What a client is told of each."""
+    read = message("inference.ModelStreamInferResponse").FromString
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        answers = ask(_starts(model, first, count), timeout=120)
+        return [read(answer).error_message for answer in answers]
+
+
+def _a_sequence_starts(server: Server, model: str) -> bool:
+    return [""] == _errors(server, model, 1, 1)
+
+
+def test_a_flood_of_sequences_is_refused_beyond_the_bound(server: Server) -> None:
+    clients, each, model = 4, 1000, "bounded_sequences"
+    before = _mib(server)
+
+    with ThreadPoolExecutor(clients) as at_once:
+        firsts = range(1, clients * each, each)
+        lists = list(at_once.map(lambda first: _errors(server, model, first, each), firsts))
+
+    told = [error for errors in lists for error in errors]
+    refused = [error for error in told if error]
+    assert clients * each == len(told)
+    assert all(error.endswith("Exceeds maximum queue size") for error in refused)
+    # What was admitted was answered, four by four as slots came back.
+    assert 100 <= len(told) - len(refused) < clients * each
+    stats = json.loads(_ask_text(server, f"/v2/models/{model}/stats"))["model_stats"][0]
+    counts = {name: row["count"] for name, row in stats["inference_stats"].items()}
+    assert len(refused) == counts["fail"]
+    assert len(told) - len(refused) == counts["success"] == stats["inference_count"]
+    assert _mib(server) < before + 64
+    assert _a_sequence_starts(server, model)
+
+
+def test_sequences_that_wait_go_with_their_client(server: Server) -> None:
+    before = _mib(server)
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+        # Of one stream no more than a thousand are taken at once.
+        streams = [ask(_starts("sequences", n, 1000), timeout=120) for n in (1, 1001, 2001)]
+        eventually(lambda: unanswered(server) > 2000, 60, "most of them wait")
+        for answers in streams:
+            answers.cancel()
+
+    eventually(lambda: unanswered(server) == 0, 30, "none of them is kept")
+    assert _a_sequence_starts(server, "sequences")
+    assert _mib(server) < before + 64
+
+
+def _ask_text(server: Server, path: str) -> bytes:
+    with urllib.request.urlopen(server.url + path, timeout=30) as answer:
+        text: bytes = answer.read()
+    return text
+
+
+def test_bad_requests_are_not_logged(server: Server) -> None:
+    before = server.log_text()
+    wrong = [
+        request("POST", INFER, b"{"),
+        request("GET", "/nowhere"),
+        request("DELETE", "/v2"),
+        request("POST", "/v2/models/none/infer", b"{}"),
+        request("POST", INFER, b'{"inputs":[]}'),
+    ]
+
+    last = request("GET", "/nowhere", Connection="close")
+    for _ in range(5):
+        assert 501 == len(talk(server.http_port, b"".join([*wrong * 100, last])).statuses)
+    for _ in range(200):
+        talk(server.http_port, b"GET / nonsense\r\n\r\n")
+
+    assert before == server.log_text()
+
+
+def test_others_are_answered_while_many_numbers_are_read(server: Server) -> None:
+    count = 5_000_000
+    head = '{"parameters":{"binary_data_output":true},"inputs":[{"name":"INPUT0",'
+    head += f'"shape":[{count}],"datatype":"FP32","data":['
+    body = head.encode() + b"0.1," * (count - 1) + b"NaN]}]}"
+    data = request("POST", INFER, body, Connection="close")
+
+    _ask_beside_others(server, data)
+
+
+@pytest.mark.parametrize("accepted", ["identity", "gzip"])
+def test_others_are_answered_while_many_numbers_are_written(server: Server, accepted: str) -> None:
+    count = 5_000_000
+    numbers = np.random.default_rng(1).random(count, np.float32).tobytes()
+    head = json.dumps(
+        {
+            "inputs": [
+                {
+                    "name": "INPUT0",
+                    "shape": [count],
+                    "datatype": "FP32",
+                    "parameters": {"binary_data_size": len(numbers)},
+                }
+            ]
+        }
+    ).encode()
+    data = request(
+        *("POST", INFER, head + numbers),
+        Connection="close",
+        Inference_Header_Content_Length=str(len(head)),
+        Accept_Encoding=accepted,
+    )
+
+    _ask_beside_others(server, data)
+
+
+def _ask_beside_others(server: Server, data: bytes) -> None:
+    """It takes long, and meanwhile others need not wait."""
+    # However quick the machine is: where the loop does the work, one of them waits for it, each
+    # time. Where the machine does something else, some may wait for that once.
+    assert any(_share_of_the_longest(server, data) < 1 / 2 for _ in range(4))
+
+
+def _share_of_the_longest(server: Server, data: bytes) -> float:
+    """How long one of the others had to wait, of the whole time."""
+    with ExitStack() as stack:
+        connection = _connect(server, stack, data)
+        began, longest_s = time.monotonic(), 0.0
+        while not select.select([connection], [], [], 0)[0]:
+            asked = time.monotonic()
+            assert 200 == server.status("/v2/health/live")
+            longest_s = max(longest_s, time.monotonic() - asked)
+        whole_s = time.monotonic() - began
+        assert connection.recv(12).startswith(b"HTTP/1.1 200")
+    return longest_s / whole_s

@@ -1,0 +1,126 @@
+"""A model that says its tensors lie where others' do: it fails, and nobody's bytes are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+SECRET = 1234.5
+#: Another client's tensor, and that of who asks; both in the same segment.
+SIZE = 400_000
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("forged")
+    with Server(directory / "s", models=["forger", "identity_fp32", "keeper"]) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """After each all processes are the same, and others are served."""
+    pids = running.pids()
+    yield running
+    assert pids == running.pids()
+    ones = np.ones(SIZE // 4, np.float32)
+    assert np.array_equal(ones, _infer(running, "identity_fp32", INPUT0=ones)["OUTPUT0"])
+    assert "Traceback" not in running.log_text()
+
+
+def _infer(server: Server, model: str, **arrays: Any) -> dict[str, Any]:
+    entries = []
+    for name, array in arrays.items():
+        kind = {np.dtype(np.float32): "FP32", np.dtype(np.int32): "INT32"}.get(array.dtype, "BYTES")
+        entry = triton.InferInput(name, list(array.shape), kind)
+        entry.set_data_from_numpy(array)
+        entries.append(entry)
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        answer = client.infer(model, entries, client_timeout=60)
+        return {
+            output.name: answer.as_numpy(output.name) for output in answer.get_response().outputs
+        }
+
+
+def _forge(server: Server, forged: Any) -> dict[str, Any]:
+    told = np.array([json.dumps(forged).encode()], np.object_)
+    return _infer(server, "forger", INPUT0=np.ones(SIZE // 4, np.float32), FORGE=told)
+
+
+def _place(server: Server) -> list[int]:
+    """Owner, segment, block, offset and size of what a client sends the model."""
+
+    def seen() -> list[list[int]]:
+        """Nothing where the tensor came with its request, as while room is being made for it."""
+        found: list[list[int]] = json.loads(_forge(server, None)["SEEN"][0])
+        return found
+
+    [place] = eventually(seen, 30, "a tensor by reference")
+    return place
+
+
+@pytest.fixture
+def secret(server: Server) -> Iterator[None]:
+    """Another client's request, that is being executed, with its tensor in memory."""
+    array = np.full(SIZE // 4, SECRET, np.float32)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(
+            lambda: _infer(server, "keeper", INPUT0=array, MS=np.array([1000], np.int32))
+        )
+        yield
+        assert (asked.result()["OUTPUT0"] == SECRET + 1).all()
+
+
+def _cases(owner: int, segment: int, block: int, offset: int, size: int) -> dict[str, Any]:
+    """What is said of where the tensor lies, and which blocks are named with it."""
+    given = [owner, segment, block]
+    reference = [*given, offset, size]
+    whole = [*given, 0, 4 * SIZE]
+    return {
+        "another's, named": {"reference": [*given[:2], 1, 0, SIZE], "blocks": [[*given[:2], 1]]},
+        "another's, not named": {"reference": [*given[:2], 1, 0, SIZE], "blocks": []},
+        "another's, as the given block": {"reference": whole, "blocks": [given]},
+        "another owner's": {"reference": [1, *reference[1:]], "blocks": [[1, *given[1:]]]},
+        "another segment's": {
+            "reference": [owner, segment + 9, block, 0, SIZE],
+            "blocks": [[owner, segment + 9, block]],
+        },
+        "beyond the segment": {"reference": [*given, 1 << 40, SIZE], "blocks": [given]},
+        "longer than the segment": {
+            "reference": [*given, 0, 1 << 40],
+            "blocks": [given],
+            "elements": 1 << 38,
+        },
+        "wraps around": {
+            "reference": [*given, (1 << 63) - 4096, 1 << 62],
+            "blocks": [given],
+            "elements": 1 << 60,
+        },
+    }
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["in a response", "in a question"])
+def test_what_a_model_was_not_given_is_shown_to_nobody(
+    server: Server, secret: None, asks: bool
+) -> None:
+    place = _place(server)
+    for name, forged in _cases(*place).items():
+        try:
+            shown = _forge(server, {**forged, "asks": asks})
+        except InferenceServerException as error:
+            text = str(error)
+        else:
+            raise AssertionError((name, {k: v.ravel()[:4] for k, v in shown.items()}))
+        assert "memory" in text or "segment" in text, (name, text)

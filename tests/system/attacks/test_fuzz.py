@@ -1,0 +1,117 @@
+"""10,000 broken messages at each door of the server: it counts them, and goes on as before."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_floor import wire
+
+pytestmark = pytest.mark.system
+
+COUNT = 10_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("fuzz")
+    options = [f"--runtime-directory={folder / 'run'}"]
+    with Server(folder / "s", models=["add_sub", "intruder"], options=options) as server:
+        yield server
+
+
+def _infer(server: Server, model: str, inputs: list[dict[str, object]]) -> int:
+    return server.ask(f"/v2/models/{model}/infer", {"inputs": inputs}, within_s=300)[0]
+
+
+def _intrude(server: Server, door: str, count: int) -> None:
+    """The answer may be one of the intruder's own forgeries, so it is not looked at."""
+    inputs: list[dict[str, object]] = [
+        {"name": "DOOR", "shape": [1], "datatype": "BYTES", "data": [door]},
+        {"name": "COUNT", "shape": [1], "datatype": "INT32", "data": [count]},
+    ]
+    _infer(server, "intruder", inputs)
+
+
+def _works(server: Server) -> bool:
+    data: dict[str, object] = {"shape": [1, 16], "datatype": "FP32", "data": [1.0] * 16}
+    return _infer(server, "add_sub", [{"name": n, **data} for n in ("INPUT0", "INPUT1")]) == 200
+
+
+def _memory(server: Server) -> int:
+    return sum(
+        psutil.Process(pid).memory_info().rss for pids in server.pids().values() for pid in pids
+    )
+
+
+def _malformed(server: Server, place: str) -> int:
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(f'zmqtriton_malformed_messages_total{{place="{place}"}}'):
+                return int(float(line.split()[-1]))
+    raise AssertionError("the count is missing")
+
+
+@pytest.mark.parametrize(
+    ("door", "place"),
+    [("stubs", "broker"), ("requests", "broker"), ("lifeline", "supervisor")],
+)
+def test_broken_messages_are_counted_and_change_nothing(
+    server: Server, door: str, place: str
+) -> None:
+    for _ in range(3):
+        _intrude(server, "nothing", 0)  # something to record
+    assert _works(server)
+    pids, memory, counted = server.pids(), _memory(server), _malformed(server, place)
+
+    _intrude(server, door, COUNT)
+
+    def counts() -> bool:
+        return _malformed(server, place) >= counted + COUNT // 4
+
+    eventually(counts, 60, "the broken messages are counted")
+    assert _works(server)
+    assert pids == server.pids()
+    assert _memory(server) < memory + (64 << 20)
+
+
+def test_broken_messages_at_the_control_socket_change_nothing(server: Server) -> None:
+    chance = random.Random(3)
+    samples = [wire.encode(wire.Call(1, verb, "{}")) for verb in ("index", "status", "nobody")]
+    pids, memory, counted = server.pids(), _memory(server), _malformed(server, "supervisor")
+    path = str(Path(server.directory).parent / "run" / "ctl")
+
+    connection = _connect(path)
+    for number in range(COUNT):
+        data = bytearray(chance.choice(samples))
+        for _ in range(chance.randint(1, 3)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        packet = chance.choice([b"\x01", b"\x00", b"\x09"]) + bytes(data)
+        try:
+            connection.send(packet if number % 2 else chance.randbytes(100))
+        except OSError:  # it may hang up on who talks nonsense
+            connection.close()
+            connection = _connect(path)
+    connection.close()
+    time.sleep(0.2)
+
+    assert _works(server)
+    assert pids == server.pids()
+    assert _memory(server) < memory + (64 << 20)
+    eventually(lambda: _malformed(server, "supervisor") > counted, 30, "they are counted")
+
+
+def _connect(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.settimeout(10)
+    connection.connect(path)
+    return connection

@@ -1,0 +1,319 @@
+"""Names that mean something to a shell, a path, a terminal or a page of metrics are only names, and
+configurations that ask for too much are refused while others are served.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.support.raw_http import request, talk
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.system
+
+_SERVICE = "/inference.GRPCInferenceService/"
+_TENSOR = {"data_type": "TYPE_FP32", "dims": [1]}
+CONFIG: dict[str, Any] = {
+    "name": "victim",
+    "backend": "python",
+    "input": [{"name": "INPUT0", **_TENSOR}],
+    "output": [{"name": "OUTPUT0", **_TENSOR}],
+}
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("names")
+    options = ["--model-control-mode=explicit", "--load-model=identity_fp32"]
+    with Server(directory / "s", models=["identity_fp32"], options=options) as server:
+        victim = server.repository / "victim" / "1"
+        victim.mkdir(parents=True)
+        model = server.repository / "identity_fp32" / "1" / "model.py"
+        (victim / "model.py").write_text(model.read_text())
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """After each attack all processes are the same, and others are served."""
+    pids = running.pids()
+    yield running
+    # What a load that failed had started may still be on its way out.
+    eventually(lambda: pids == running.pids(), 20, "the same processes")
+    assert 200 == running.status("/v2/models/identity_fp32/ready")
+    assert "Traceback" not in running.log_text()
+
+
+def _ask(server: Server, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    got = talk(server.http_port, request(method, path, body, Connection="close"))
+    [status] = got.statuses
+    return status, got.data
+
+
+def _call(server: Server, rpc: str, kind: str, **fields: Any) -> tuple[str, str]:
+    asked = message(f"inference.{kind}")(**fields).SerializeToString()
+    with (
+        grpc.insecure_channel(server.grpc_address) as channel,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        channel.unary_unary(_SERVICE + rpc)(asked, timeout=30)
+    return caught.value.code().name, caught.value.details()
+
+
+def _quoted(name: str) -> str:
+    return "".join(f"%{byte:02x}" for byte in name.encode(errors="surrogateescape"))
+
+
+def _leading_out(file: str) -> list[str]:
+    return ["../etc", "a/../b", "..", "/etc/passwd", "a/b", "model/", f"../../../..{file}"]
+
+
+ODD = [
+    *("$(touch @)", "`touch @`", ";touch @", "a\nb", "a\x00b", "\x1b[2J", "'", '"', "{x}", "%s"),
+    *(
+        "\u202e",
+        " ..",
+        ".. ",
+        "...",
+        "..my_model",
+        "model.version1",
+        " ",
+        "\udcff",
+        "x" * 256,
+        "x" * 7000,
+    ),
+]
+
+
+@pytest.mark.parametrize("name", _leading_out("/tmp"))
+def test_a_name_that_leads_elsewhere_is_not_loaded(server: Server, name: str) -> None:
+    status, text = _ask(server, "POST", f"/v2/repository/models/{_quoted(name)}/load")
+    code, details = _call(
+        server, "RepositoryModelLoad", "RepositoryModelLoadRequest", model_name=name
+    )
+
+    assert status in (400, 404)
+    assert b"Traceback" not in text
+    assert "INVALID_ARGUMENT" == code
+    assert "model name must not contain path traversal characters" in details
+
+
+@pytest.mark.parametrize("name", ODD, ids=lambda name: repr(name[:20]))
+def test_an_odd_name_is_a_model_that_is_not_there(
+    server: Server, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "touched"
+    name = name.replace("@", str(file))
+
+    for method, path in (
+        *(("POST", "models/%s/infer"), ("POST", "repository/models/%s/load")),
+        *(("GET", "models/%s/config"), ("GET", "models/%s/ready")),
+        *(("GET", "models/%s/stats"), ("GET", "models/%s")),
+    ):
+        status, text = _ask(
+            server, method, "/v2/" + path % _quoted(name), b"{}" * (method == "POST")
+        )
+        # A model that cannot be loaded is a 500, as in Triton.
+        assert status in (400, 404, 414) or (status == 500 and "load" in path), (path, text)
+        assert b"Traceback" not in text
+    for rpc, kind, field in (
+        ("ModelInfer", "ModelInferRequest", "model_name"),
+        ("ModelConfig", "ModelConfigRequest", "name"),
+        ("ModelStatistics", "ModelStatisticsRequest", "name"),
+        ("RepositoryModelLoad", "RepositoryModelLoadRequest", "model_name"),
+    ):
+        if "\udcff" in name:
+            continue  # protobuf has no such strings
+        code, _ = _call(server, rpc, kind, **{field: name})
+        assert code in ("INVALID_ARGUMENT", "NOT_FOUND") or rpc.endswith("Load"), rpc
+
+    assert not file.exists()
+
+
+def test_models_that_are_unknown_add_nothing_to_the_metrics(server: Server) -> None:
+    def series() -> int:
+        with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
+            return len(answer.read().splitlines())
+
+    before = series()
+    asked = b"".join(request("POST", f"/v2/models/m{n}/infer", b"{}") for n in range(500))
+    last = request("GET", "/v2/nowhere", Connection="close")
+
+    assert [400] * 500 + [404] == talk(server.http_port, asked + last).statuses
+    assert before == series()
+
+
+BOMBS: dict[str, dict[str, Any]] = {
+    "too many instances": {"instance_group": [{"count": 10**9, "kind": "KIND_CPU"}]},
+    "a batch beyond 31 bits": {"max_batch_size": 2**31},
+    "a negative batch": {"max_batch_size": -1},
+    "a size beyond all": {"input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [2**63]}]},
+    "no batch to prefer": {
+        "max_batch_size": 4,
+        "dynamic_batching": {"preferred_batch_size": [0]},
+    },
+    "a delay beyond 64 bits": {
+        "max_batch_size": 4,
+        "dynamic_batching": {"max_queue_delay_microseconds": 2**64},
+    },
+    "a GPU that is not there": {"instance_group": [{"kind": "KIND_GPU", "gpus": [99]}]},
+    "a file elsewhere": {"default_model_filename": "../../../x.py"},
+    "a file by its path": {"default_model_filename": "/etc/passwd"},
+}
+
+
+@pytest.mark.parametrize("change", BOMBS.values(), ids=BOMBS)
+def test_a_configuration_that_asks_for_too_much_is_refused(
+    server: Server, change: dict[str, Any]
+) -> None:
+    config = json.dumps({**CONFIG, **change})
+    body = json.dumps({"parameters": {"config": config}}).encode()
+
+    status, text = _ask(server, "POST", "/v2/repository/models/victim/load", body)
+
+    assert status in (400, 500)
+    assert b"internal error" not in text
+    assert b'{"error":"' in text
+    assert b"Traceback" not in text
+    assert 200 == server.status("/v2/models/identity_fp32/ready")
+
+
+# ---------------------------------------------------- configurations without end
+
+
+def _chain(count: int, model: str = "identity_fp32") -> dict[str, Any]:
+    """An ensemble of so many steps, one after the other."""
+    steps = [
+        {
+            "model_name": model,
+            "input_map": {"INPUT0": f"t{number}"},
+            "output_map": {"OUTPUT0": f"t{number + 1}"},
+        }
+        for number in range(count)
+    ]
+    return {
+        "name": "victim",
+        "platform": "ensemble",
+        "input": [{"name": "t0", **_TENSOR}],
+        "output": [{"name": f"t{count}", **_TENSOR}],
+        "ensemble_scheduling": {"step": steps},
+    }
+
+
+def _nested(depth: int) -> str:
+    return '{"name":"victim","a":' + "[" * depth + "]" * depth + "}"
+
+
+_GROUPS = [{"kind": "KIND_CPU"}] * 5000
+ENDLESS: dict[str, tuple[Callable[[], str], str]] = {
+    "10 MB": (
+        lambda: json.dumps({**CONFIG, "parameters": {"a": {"string_value": "x" * 10_000_000}}}),
+        "exceeds the limit of 1048576",
+    ),
+    "20,000 steps": (lambda: json.dumps(_chain(20_000)), "exceeds the limit of 1048576"),
+    "4,000 steps of nobody": (lambda: json.dumps(_chain(4000, "nobody")), "nobody"),
+    "5,000 groups": (lambda: json.dumps({**CONFIG, "instance_group": _GROUPS}), "limit"),
+    "10,000 inputs": (
+        lambda: json.dumps(
+            {**CONFIG, "input": [{"name": f"I{n}", **_TENSOR} for n in range(9999)]}
+        ),
+        "limit",
+    ),
+    "nested 101 times": (lambda: _nested(101), "Cannot find field"),
+    "nested 250,000 times": (lambda: _nested(250_000), "nested too deeply"),
+}
+ENDLESS_FILES = {
+    "10 MB": ("# " + "x" * 10_000_000, "exceeds the limit of 1048576"),
+    "nested messages": ("ensemble_scheduling {" + "step {" * 100_000, "failed to read text proto"),
+    "nested lists": ("parameters: " + "[" * 100_000, "failed to read text proto"),
+    "5,000 groups": (
+        'backend: "python"' + "instance_group { kind: KIND_CPU }\n" * 5000,
+        "limit",
+    ),
+}
+
+
+def _peak_mib(server: Server) -> int:
+    [pid] = server.pids()["supervisor"]
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) >> 10
+
+
+def _beside_others(server: Server, ask: Callable[[], Any]) -> Any:
+    """What it returns; others are answered until then, and it takes no more memory than it may."""
+    tensor = {"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}
+    body, peak = json.dumps({"inputs": [tensor]}).encode(), _peak_mib(server)
+    with ThreadPoolExecutor(1) as beside:
+        asking = beside.submit(ask)
+        while not asking.done():
+            assert 200 == _ask(server, "POST", "/v2/models/identity_fp32/infer", body)[0]
+    assert _peak_mib(server) < peak + 200
+    return asking.result()
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_configuration_without_end_is_refused(server: Server, name: str) -> None:
+    make, reason = ENDLESS[name]
+    config = make()
+    body = json.dumps({"parameters": {"config": config}}).encode()
+    path = "/v2/repository/models/victim/load"
+
+    status, text = _beside_others(server, lambda: _ask(server, "POST", path, body))
+    _, details = _beside_others(
+        server,
+        lambda: _call(
+            server,
+            "RepositoryModelLoad",
+            "RepositoryModelLoadRequest",
+            model_name="victim",
+            parameters={"config": {"string_param": config}},
+        ),
+    )
+
+    assert status in (400, 500)
+    assert reason in json.loads(text.partition(b"\r\n\r\n")[2])["error"]
+    assert reason in details
+
+
+@pytest.mark.parametrize("name", ENDLESS_FILES)
+def test_a_file_of_configuration_without_end_is_refused(server: Server, name: str) -> None:
+    text, reason = ENDLESS_FILES[name]
+    file = server.repository / "victim" / "config.pbtxt"
+    file.write_text(text)
+    try:
+        path = "/v2/repository/models/victim/load"
+        status, data = _beside_others(server, lambda: _ask(server, "POST", path))
+    finally:
+        file.unlink()
+
+    assert status in (400, 500)
+    assert reason in json.loads(data.partition(b"\r\n\r\n")[2])["error"]
+
+
+def test_an_ensemble_of_very_many_steps_is_answered_beside_others(server: Server) -> None:
+    config = json.dumps(_chain(1000))
+    body = json.dumps({"parameters": {"config": config}}).encode()
+    tensor = {"name": "t0", "shape": [1], "datatype": "FP32", "data": [7.0]}
+    asked = json.dumps({"inputs": [tensor]}).encode()
+
+    loaded = _beside_others(
+        server, lambda: _ask(server, "POST", "/v2/repository/models/victim/load", body)
+    )
+    answered = _beside_others(
+        server, lambda: _ask(server, "POST", "/v2/models/victim/infer", asked)
+    )
+
+    assert 200 == _ask(server, "POST", "/v2/repository/models/victim/unload")[0]
+    assert (200, 200) == (loaded[0], answered[0]), answered
+    [output] = json.loads(answered[1].partition(b"\r\n\r\n")[2])["outputs"]
+    assert [7.0] == output["data"]

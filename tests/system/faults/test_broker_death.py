@@ -1,0 +1,188 @@
+"""The broker and the frontends die under load, and are replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+
+from tests.faults import broker_death, frontend_death
+from tests.faults.load import Load
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+
+def start(tmp_path: Path) -> Server:
+    server = Server(tmp_path / "s", models=["journal"])
+    broker_death.use_instances(server)
+    return server
+
+
+def test_a_killed_broker_costs_nothing_that_was_not_being_executed(tmp_path: Path) -> None:
+    with start(tmp_path) as server:
+        stubs = server.stubs("journal")
+        with broker_death.mixed_load(server) as loads:
+            for _ in range(3):
+                broker_death.die(server, loads)
+                time.sleep(0.3)
+        broker_death.check(server, broker_death.outcomes(loads), stubs, kills=3)
+        assert "has died: killed by SIGKILL" in server.log_text()
+
+
+@pytest.mark.parametrize(
+    ("model", "output", "parameters"),
+    [("tokens", "INDEX", {}), ("counting", "NUMBER", {"pause_ms": 1})],
+    ids=["sent by a thread", "sent within execute"],
+)
+def test_streams_go_on_without_a_gap(
+    tmp_path: Path, model: str, output: str, parameters: dict[str, int]
+) -> None:
+    count = 1200  # no more than what is kept for a reader, however long a new broker takes
+    inputs = [_scalar("COUNT", count)]
+    if model == "tokens":
+        inputs.append(_scalar("DELAY_US", 1000))
+    with Server(tmp_path / "s", models=[model]) as server:
+        numbers: list[int] = []
+        problems: list[object] = []
+        is_over = threading.Event()
+
+        def take(result: grpcclient.InferResult | None, error: object) -> None:
+            if error is not None or result is None:
+                problems.append(error)
+                is_over.set()
+                return
+            if result.as_numpy(output) is not None:
+                numbers.append(int(result.as_numpy(output)[0]))
+            if result.get_response().parameters["triton_final_response"].bool_param:
+                is_over.set()
+
+        with grpcclient.InferenceServerClient(server.grpc_address) as client:
+            client.start_stream(take)
+            client.async_stream_infer(
+                model, inputs, parameters=parameters, enable_empty_final_response=True
+            )
+            eventually(lambda: len(numbers) > 50, 30, "the stream's begin")
+            [broker] = server.pids()["broker"]
+            os.kill(broker, signal.SIGKILL)
+            assert is_over.wait(60), len(numbers)
+            client.stop_stream()
+
+        assert problems == []
+        assert numbers == list(range(count))
+
+
+def _scalar(name: str, value: int) -> grpcclient.InferInput:
+    tensor = grpcclient.InferInput(name, [1], "INT32")
+    tensor.set_data_from_numpy(np.array([value], np.int32))
+    return tensor
+
+
+#: Asks the model `journal` for what it is asked.
+_ASKING = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._ask(request) for request in requests]
+
+    def _ask(self, request):
+        asked = pb_utils.InferenceRequest(
+            model_name="journal", requested_output_names=["ID"], inputs=request.inputs()
+        )
+        response = asked.exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return pb_utils.InferenceResponse(output_tensors=response.output_tensors())
+"""
+
+
+def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"])
+    config = (server.repository / "journal" / "config.pbtxt").read_text()
+    (server.repository / "asking" / "1").mkdir(parents=True)
+    (server.repository / "asking" / "config.pbtxt").write_text(
+        config.replace("count: 1", "count: 3")
+    )
+    (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
+    with server:
+        stubs = {model: server.stubs(model) for model in ("journal", "asking")}
+        with Load(server.http_port, clients=5, milliseconds=10, model="asking") as load:
+            for _ in range(3):
+                broker_death.die(server, [load])
+                time.sleep(0.3)
+        assert {model: server.stubs(model) for model in stubs} == stubs
+        wrong = broker_death.check_once(server, load.outcomes)
+        assert wrong == []
+
+
+def test_a_stopped_broker_is_replaced(tmp_path: Path) -> None:
+    with start(tmp_path) as server:
+        stubs = server.stubs("journal")
+        with broker_death.mixed_load(server) as loads:
+            broker_death.die(server, loads, signal.SIGSTOP)
+        broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
+
+
+def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
+    tmp_path: Path,
+) -> None:
+    with start(tmp_path) as server:
+        with broker_death.mixed_load(server) as loads:
+            time.sleep(0.5)
+            [broker] = server.pids()["broker"]
+            stub = server.stubs("journal")[0]
+            killed_ns = time.monotonic_ns()
+            for pid in (stub, broker):
+                os.kill(pid, signal.SIGKILL)
+
+            def back() -> bool:
+                answers = broker_death.outcomes(loads)
+                return any(o.sent_ns > killed_ns and o.is_right for o in answers)
+
+            eventually(back, 30, "answers")
+            eventually(lambda: len(server.stubs("journal")) == 2, 30, "the stub")
+            time.sleep(0.5)
+        broker_death.check_once(server, broker_death.outcomes(loads))
+
+
+def test_brokers_that_die_at_once_end_the_server(tmp_path: Path) -> None:
+    server = start(tmp_path).start()
+    deadline = time.monotonic() + 60
+
+    while server.returncode is None and time.monotonic() < deadline:
+        for broker in server.pids().get("broker", []):
+            with suppress(ProcessLookupError):
+                os.kill(broker, signal.SIGKILL)
+        time.sleep(0.02)
+
+    assert server.returncode == 1
+    assert "no broker lives for long" in server.log_text()
+
+
+@pytest.mark.parametrize("choose", ["http_process", "arbiter"])
+def test_a_killed_http_process_costs_its_connections(tmp_path: Path, choose: str) -> None:
+    with start(tmp_path) as server:
+        clients = 4
+        with Load(
+            server.http_port, clients=clients, milliseconds=frontend_death.EXECUTION_MS
+        ) as load:
+            for _ in range(2):
+                frontend_death.die_http(server, load, getattr(frontend_death, choose))
+        # While nobody listens each new connection is refused, too.
+        most = 2 * clients if choose == "http_process" else len(load.outcomes)
+        frontend_death.check(server, load.outcomes, most)
+
+
+def test_a_killed_grpc_process_is_replaced(tmp_path: Path) -> None:
+    with start(tmp_path) as server:
+        for _ in range(2):
+            frontend_death.die_grpc(server)

@@ -1,0 +1,119 @@
+"""The broker dies amid large tensors: none of their memory is lost, and none is used too soon."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pytest
+import tritonclient.http as http_client
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODEL = "identity_fp32"
+PATH = f"/v2/models/{MODEL}/infer"
+#: Empty segments go back after some seconds.
+REST_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("memory") / "s", models=[MODEL]) as server:
+        yield server
+
+
+def _kill_broker(server: Server) -> None:
+    [broker] = server.pids()["broker"]
+    os.kill(broker, signal.SIGKILL)
+    eventually(lambda: server.pids().get("broker") not in (None, [], [broker]), 30, "a new broker")
+    eventually(server.is_ready, 30, "the server is ready")
+
+
+def _in_use(server: Server) -> float:
+    """Leases, and bytes of all arenas."""
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    names = ("zmqtriton_leased_blocks", "zmqtriton_shared_memory_bytes")
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(names))
+
+
+def _request(array: np.ndarray) -> tuple[bytes, dict[str, str]]:
+    entry = http_client.InferInput("INPUT0", list(array.shape), "FP32")
+    entry.set_data_from_numpy(array)
+    outputs = [http_client.InferRequestedOutput("OUTPUT0", binary_data=True)]
+    body, length = http_client.InferenceServerClient.generate_request_body([entry], outputs)
+    return body, {"Inference-Header-Content-Length": str(length)}
+
+
+def _post(server: Server, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    try:
+        connection.request("POST", PATH, body, headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def test_all_blocks_are_free_after_brokers_have_died_under_load(server: Server) -> None:
+    is_over = threading.Event()
+    wrong: list[str] = []
+    answered = [0]
+
+    def ask(seed: int) -> None:
+        array = np.random.default_rng(seed).random(300_000, dtype=np.float32)
+        while not is_over.is_set():
+            status, body = _post(server, *_request(array))
+            if status != 200:
+                wrong.extend([] if status == 503 else [f"{status}: {body!r}"])
+                continue
+            answered[0] += 1
+            if not body.endswith(array.tobytes()):
+                wrong.append("other bytes")
+
+    def has_answers(count: int) -> bool:
+        return answered[0] > count
+
+    clients = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for client in clients:
+        client.start()
+    try:
+        for _ in range(4):
+            enough = answered[0] + 5
+            eventually(partial(has_answers, enough), 60, "answers")
+            _kill_broker(server)
+    finally:
+        is_over.set()
+        for client in clients:
+            client.join()
+
+    assert wrong == []
+    eventually(lambda: not _in_use(server), REST_S, "everything free")
+
+
+def test_what_a_client_still_reads_stays_as_it_is(server: Server) -> None:
+    arrays = [np.full(8 << 20, i, np.float32) for i in range(2)]
+    (slow, headers), (other, others_headers) = map(_request, arrays)
+    reader = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    reader.request("POST", PATH, slow, headers)
+    response = reader.getresponse()  # its head; the rest waits in the server
+
+    _kill_broker(server)
+    time.sleep(0.5)
+    for _ in range(3):
+        status, answer = _post(server, other, others_headers)
+        assert (200, True) == (status, answer.endswith(arrays[1].tobytes()))
+
+    assert response.read().endswith(arrays[0].tobytes())
+    reader.close()
+    eventually(lambda: not _in_use(server), REST_S, "everything free")

@@ -1,0 +1,167 @@
+"""Memory that is not to be had: clients are told so in words that say nothing of the server's
+insides, and are served when there is some again."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODEL = "identity_fp32"
+MIB = 1 << 20
+#: What is larger than all before needs a segment of its own, which has to be made.
+SIZES = itertools.count(6 * MIB, MIB)
+#: What travels inside of messages.
+SMALL = 4096
+#: Paths, names of segments, addresses and traces.
+INSIDES = re.compile(r"/|memfd|0x|zmqtriton|Traceback|line \d", re.IGNORECASE)
+
+
+def can_mount() -> bool:
+    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/dev/shm"]
+    try:
+        return not subprocess.run(command, capture_output=True, check=False).returncode
+    except OSError:
+        return False
+
+
+def in_full_shared_memory(directory: Path) -> Path:
+    """A Python that has a /dev/shm of its own without room for anything."""
+    python = directory / "python"
+    fill = "mount -t tmpfs -o size=64k none /dev/shm; cat /dev/zero > /dev/shm/full 2>/dev/null; "
+    run = f'{fill} exec {shlex.quote(sys.executable)} "$@"'
+    python.write_text(f'#!/bin/sh\nexec unshare -rm sh -c {shlex.quote(run)} sh "$@"\n')
+    python.chmod(0o700)
+    return python
+
+
+CAN_MOUNT = can_mount()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("shortage")
+    python = in_full_shared_memory(directory) if CAN_MOUNT else sys.executable
+    with Server(directory / "s", models=[MODEL], python=python) as server:
+        yield server
+        # Nothing of what was not to be had is kept, or counts.
+        eventually(lambda: not shared_bytes(server), 30, "all shared memory is given back")
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """After each shortage all processes are the same, and serve whatever could not be served."""
+    pids = running.pids()
+    yield running
+    size = next(SIZES)
+    assert ["", ""] == [ask(running, protocol, size) for protocol in ("http", "grpc")]
+    assert pids == running.pids()
+    assert "Traceback" not in running.log_text()
+
+
+def shared_bytes(server: Server) -> float:
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    name = "zmqtriton_shared_memory_bytes"
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def ask(server: Server, protocol: str, size: int) -> str:
+    """Why it was refused; "" for the right answer."""
+    module = http_client if protocol == "http" else grpc_client
+    address = server.url.removeprefix("http://") if protocol == "http" else server.grpc_address
+    array = np.full(size // 4, size, np.float32)
+    entry = module.InferInput("INPUT0", [array.size], "FP32")
+    entry.set_data_from_numpy(array)
+    with module.InferenceServerClient(address) as client:
+        try:
+            answer = client.infer(MODEL, [entry]).as_numpy("OUTPUT0")
+        except InferenceServerException as error:
+            is_right = error.status() in ("503", "StatusCode.UNAVAILABLE")
+            return str(error.message()) if is_right else f"{error.status()}: /"
+    assert np.array_equal(array, answer)
+    return ""
+
+
+@contextmanager
+def limited(pid: int, kind: int, most: int) -> Iterator[None]:
+    process = psutil.Process(pid)
+    soft, hard = process.rlimit(kind)
+    process.rlimit(kind, (most, hard))
+    try:
+        yield
+    finally:
+        process.rlimit(kind, (soft, hard))
+
+
+def refusal(server: Server, protocol: str) -> str:
+    """What a client is told, who asks for more until it is too much."""
+    for size in itertools.islice(SIZES, 12):
+        reason = ask(server, protocol, size)
+        if reason:
+            assert not INSIDES.search(reason), reason
+            return reason
+    raise AssertionError("there was memory")
+
+
+def test_a_process_without_descriptors_refuses_what_needs_one(server: Server) -> None:
+    # The first test of all, since who has segments makes room by giving them back.
+    assert not shared_bytes(server)
+    pid = server.pids()["supervisor"][0]
+    taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    first_free = next(number for number in itertools.count() if number not in taken)
+    with limited(pid, resource.RLIMIT_NOFILE, first_free):
+        assert refusal(server, "http").endswith("Too many open files")
+        assert 200 == server.status("/v2/health/ready")
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_where_no_segment_can_be_made_the_request_is_refused(server: Server, protocol: str) -> None:
+    # The kernel takes a segment for a file.
+    with limited(server.pids()["supervisor"][0], resource.RLIMIT_FSIZE, 4 * MIB):
+        assert re.fullmatch(
+            r"Failed to increase the shared memory pool size to \d+ bytes\. File too large",
+            refusal(server, protocol),
+        )
+        assert "" == ask(server, protocol, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("role", "protocol"), [("http", "http"), ("grpc", "grpc"), ("stub", "http"), ("stub", "grpc")]
+)
+def test_a_process_without_room_refuses_what_is_too_large(
+    server: Server, role: str, protocol: str
+) -> None:
+    # Of those for HTTP the last one serves.
+    pid = server.pids()[role][-1]
+    with limited(pid, resource.RLIMIT_AS, psutil.Process(pid).memory_info().vms + MIB):
+        assert "memory" in refusal(server, protocol)
+        assert "" == ask(server, protocol, SMALL)
+
+
+@pytest.mark.skipif(not CAN_MOUNT, reason="nobody may mount a file system of his own here")
+def test_a_full_dev_shm_is_nothing_to_the_server(server: Server) -> None:
+    [broker] = server.pids()["broker"]
+    assert 0 == os.statvfs(os.path.join("/proc", str(broker), "root", "dev", "shm")).f_bavail
+
+    assert ["", ""] == [ask(server, protocol, 5 * MIB) for protocol in ("http", "grpc")]

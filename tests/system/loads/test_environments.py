@@ -1,0 +1,298 @@
+"""One server, models on three Pythons: a directory, an archive and requirements, made ahead."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import missing
+from tests.stub import interpreters
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+PYTHONS = ("3.8", "3.11", "3.13")
+_HANGS = "import time; time.sleep(600)"
+ENSEMBLE = """
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_STRING dims: [ 1 ] } ]
+ensemble_scheduling { step [ STEPS ] }
+"""
+STEP = """{{ model_name: "{}" model_version: -1
+    input_map {{ key: "IN" value: "{}" }} output_map {{ key: "OUT" value: "{}" }} }}"""
+
+
+def configure(model: Path, **parameters: str) -> None:
+    with (model / "config.pbtxt").open("a") as config:
+        for name, value in parameters.items():
+            config.write(f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}\n')
+
+
+def wheel(folder: Path) -> None:
+    """Of a project that nobody else has."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "greeting-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("greeting.py", "TEXT = 'hello'\n")
+        info = "greeting-1.0.dist-info"
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: greeting\nVersion: 1.0")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any"
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def pack(python: str, archive: Path, folder: Path) -> None:
+    """A virtual environment without a package; its bin/python leads to the interpreter outside."""
+    subprocess.run([python, "-m", "venv", "--without-pip", str(folder)], check=True)
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(folder, ".")
+
+
+def ctl(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "zmqtriton.ctl.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("environments")
+    pythons = {version: interpreters.find(version) for version in PYTHONS}
+    for version, found in pythons.items():
+        if found is None:
+            missing(f"CPython {version}")
+    old, mid = interpreters.environment("3.8"), pythons["3.11"]
+    assert old is not None
+    assert mid is not None
+    cache = home / "cache"
+    (home / "startup").mkdir()
+    (home / "startup" / "sitecustomize.py").write_text("import sys\nsys.customized = 'yes'\n")
+    (home / "empty").mkdir()
+    server = Server(
+        home / "server",
+        options=[
+            f"--environment-directory={cache}",
+            "--model-control-mode=explicit",
+            *(f"--load-model={name}" for name in ("old", "packed", "built", "all")),
+        ],
+        # Whatever would need the network fails.
+        environment={
+            "PYTHONPATH": str(home / "startup"),
+            "UV_OFFLINE": "1",
+            "UV_CACHE_DIR": str(home / "empty"),
+        },
+    )
+    configure(
+        server.add_model("passport", "old"),
+        EXECUTION_ENV_PATH=os.path.dirname(os.path.dirname(old)),
+    )
+    model = server.add_model("passport", "packed")
+    pack(mid, model / "env.tar.gz", home / "venv")
+    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+    model = server.add_model("passport", "built")
+    wheel(model / "wheels")
+    (model / "requirements.txt").write_text("--find-links wheels\nnumpy>=2\ngreeting==1.0\n")
+    configure(model, PYTHON_REQUIREMENTS="yes", PYTHON_EXECUTABLE="python3.13")
+    whole = server.repository / "all"
+    (whole / "1").mkdir(parents=True)
+    names = [("old", "IN", "a"), ("packed", "a", "b"), ("built", "b", "OUT")]
+    steps = ",".join(STEP.format(*name) for name in names)
+    (whole / "config.pbtxt").write_text(ENSEMBLE.replace("STEPS", steps))
+
+    prepared = ctl("env", "--environment-directory", str(cache), "prepare", str(server.repository))
+    assert 0 == prepared.returncode, prepared.stdout + prepared.stderr
+    with server:
+        yield server
+
+
+def ask(server: Server, model: str, text: str = "") -> dict[str, Any]:
+    tensor = {"name": "IN", "shape": [1], "datatype": "BYTES", "data": [text]}
+    status, answer = server.ask(f"/v2/models/{model}/infer", {"inputs": [tensor]}, within_s=120)
+    if status != 200:
+        return {"error": answer["error"]}
+    return {output["name"]: output["data"][0] for output in answer["outputs"]}
+
+
+def facts(server: Server, model: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ask(server, model)["FACTS"])
+    return found
+
+
+@pytest.mark.row("B11", "B13")
+def test_three_pythons_and_two_numpys_serve_beside_each_other(server: Server) -> None:
+    stamps = {model: ask(server, model)["OUT"] for model in ("old", "packed", "built")}
+
+    assert "3.8/1" == stamps["old"]
+    assert "3.11/" == stamps["packed"][:5]
+    assert "3.13/2" == stamps["built"]
+    assert " ".join(["x", *stamps.values()]) == ask(server, "all", "x")["OUT"]
+    assert facts(server, "built")["greeting"]
+    # The cache was full, and there was no network.
+    assert "Building an environment" not in server.log_text()
+    assert "Extracting Python execution env" not in server.log_text()
+
+
+@pytest.mark.row("B11")
+def test_each_runs_as_if_its_environment_were_activated(server: Server) -> None:
+    for model in ("old", "packed", "built"):
+        found = facts(server, model)
+        root, variables = found["prefix"], found["variables"]
+
+        assert root == variables["VIRTUAL_ENV"]
+        assert variables["PATH"].startswith(f"{root}/bin:")
+        assert variables["LD_LIBRARY_PATH"].split(":")[0] == f"{root}/lib"
+        assert f"Using Python execution env {root}" in server.log_text()
+
+
+@pytest.mark.row("A20")
+def test_what_lies_beside_a_model_shadows_nothing(server: Server) -> None:
+    for model in ("old", "packed", "built"):
+        found = facts(server, model)
+        directory = server.repository / model
+
+        assert [f"{directory}/1", str(directory)] == found["path"][-2:]
+        assert "beside the model" == found["beside"]
+        assert not found["numpy"].startswith(str(directory))
+
+
+@pytest.mark.row("B13")
+def test_what_an_environment_lacks_stands_behind_what_it_has(server: Server) -> None:
+    old, packed, built = (facts(server, model) for model in ("old", "packed", "built"))
+
+    assert not any("/support/" in path for path in old["path"])
+    for found in (packed, built):
+        (support,) = [path for path in found["path"] if "/support/" in path]
+        behind = [path for path in found["path"] if path.startswith(found["prefix"])]
+        assert all(found["path"].index(path) < found["path"].index(support) for path in behind)
+        assert found["zmq"].startswith(support)
+    assert packed["numpy"].startswith(next(p for p in packed["path"] if "/support/" in p))
+    assert built["numpy"].startswith(built["prefix"])
+    assert [] == old["leaked"] + packed["leaked"] + built["leaked"]
+
+
+@pytest.mark.row("B16")
+def test_the_users_module_path_and_startup_file_reach_every_model(server: Server) -> None:
+    for model in ("old", "packed", "built"):
+        found = facts(server, model)
+
+        assert "yes" == found["customized"]
+        assert str(server.directory.parent / "startup") == found["variables"]["PYTHONPATH"]
+
+
+@pytest.mark.parametrize("end", [Server.kill, Server.stop])
+def test_what_is_being_prepared_ends_with_the_server(
+    tmp_path: Path, end: Callable[[Server], object]
+) -> None:
+    """The search for leaks behind each test finds what goes on."""
+    server = Server(tmp_path / "s", options=[f"--environment-directory={tmp_path}/cache"])
+    model = server.add_model("passport")
+    with tarfile.open(model / "env.tar.gz", "w:gz") as archive:
+        for name, text in (
+            ("bin/activate", ""),
+            ("bin/python", f'#!/bin/sh\necho it hangs; {sys.executable} -c "{_HANGS}"'),
+            ("bin/conda-unpack", ""),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(text), 0o755
+            archive.addfile(member, io.BytesIO(text.encode()))
+    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+    server.launch()
+    try:
+        eventually(lambda: "it hangs" in server.log_text(), 30, "it is being prepared")
+    finally:
+        end(server)
+
+    assert not list((tmp_path / "cache").glob("archives/*/ready"))
+
+
+@pytest.mark.row("A30", "B18")
+def test_the_last_lines_before_a_crash_are_in_the_log_under_the_instances_name(
+    tmp_path: Path,
+) -> None:
+    with Server(tmp_path / "s", models=["passport"]) as server:
+        answer = ask(server, "passport", "die")
+        eventually(lambda: "OUT" in ask(server, "passport"), 30, "the model is back")
+
+    assert "Stub process 'passport_0_0' is not healthy. (exited with status 3)" in answer["error"]
+    lines = [line for line in server.log_text().splitlines() if "the last " in line]
+    assert [True, True] == ["passport_0_0:" in line for line in lines]
+
+
+def _broken_archive(model: Path) -> None:
+    (model / "env.tar.gz").write_bytes(b"\x1f\x8b\x08 this is none")
+    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+
+
+def _no_such_python(model: Path) -> None:
+    configure(model, PYTHON_EXECUTABLE="python3.999")
+
+
+def _no_python(model: Path) -> None:
+    configure(model, PYTHON_EXECUTABLE="/bin/true")
+
+
+def _no_such_package(model: Path) -> None:
+    (model / "requirements.txt").write_text("--no-index\nnobody-has-this==1.0\n")
+    configure(model, PYTHON_REQUIREMENTS="requirements.txt")
+
+
+def _foreign_venv(model: Path) -> None:
+    with tarfile.open(model / "env.tar.gz", "w:gz") as archive:
+        for name in ("bin/activate", "pyvenv.cfg"):
+            archive.addfile(tarfile.TarInfo(name))
+        link = tarfile.TarInfo("bin/python")
+        link.type, link.linkname = tarfile.SYMTYPE, "/opt/elsewhere/bin/python3.9"
+        archive.addfile(link)
+    configure(model, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
+
+
+@pytest.mark.row("B12")
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (_broken_archive, "env.tar.gz cannot be unpacked: "),
+        (_no_such_python, "there is no such interpreter on PATH"),
+        (_no_python, "The interpreter /bin/true does not work: status 0"),
+        (_no_such_package, "nobody-has-this was not found in the provided package locations"),
+        (_foreign_venv, "/opt/elsewhere/bin/python3.9, which this machine does not have; install"),
+    ],
+)
+def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
+    server: Server, prepare: Any, reason: str
+) -> None:
+    model = server.add_model("passport", prepare.__name__.strip("_"))
+    prepare(model)
+
+    status, answer = server.ask(f"/v2/repository/models/{model.name}/load", {}, within_s=120)
+    _, index = server.ask("/v2/repository/index", {})
+
+    assert 400 == status
+    assert reason in " ".join(answer["error"].split())
+    (entry,) = [entry for entry in index if entry["name"] == model.name]
+    assert "UNAVAILABLE" == entry["state"]
+    assert reason in " ".join(entry["reason"].split())
+    assert "3.8/1" == ask(server, "old")["OUT"]
+
+
+def test_a_running_servers_environments_are_listed_and_not_cleaned(server: Server) -> None:
+    cache = str(server.directory.parent / "cache")
+
+    listed = ctl("env", "--environment-directory", cache, "list")
+    cleaned = ctl("env", "--environment-directory", cache, "clean")
+
+    assert {"archives", "built", "support"} <= {
+        line.split()[0] for line in listed.stdout.splitlines()
+    }
+    assert (1, True) == (cleaned.returncode, "a running server uses" in cleaned.stderr)
+    assert "3.11/" == ask(server, "packed")["OUT"][:5]

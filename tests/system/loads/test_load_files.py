@@ -1,0 +1,316 @@
+"""Loads that bring files along, over HTTP, over gRPC and out of a model."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import stat
+import sys
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
+
+from tests.support import scripted
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from tests.system.loads.test_environments import pack
+
+pytestmark = pytest.mark.system
+
+CODE = """
+import os
+import sys
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.text = "CODE " + args["model_version"] + " " + sys.prefix
+        self.where = args["model_repository"]
+
+    def execute(self, requests):
+        files = sorted(
+            f"{os.path.relpath(os.path.join(root, name), self.where)}:"
+            f"{os.path.getsize(os.path.join(root, name))}"
+            for root, _, names in os.walk(self.where) for name in names if ".pyc" not in name
+        )
+        out = np.array([f"{self.text} {' '.join(files)}"], dtype=np.object_)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("TEXT", out)]) for _ in requests]
+"""
+TENSORS: dict[str, Any] = {
+    "backend": "python",
+    "input": [{"name": "IN", "data_type": "TYPE_STRING", "dims": [1]}],
+    "output": [{"name": "TEXT", "data_type": "TYPE_STRING", "dims": [1]}],
+    "version_policy": {"all": {}},
+}
+CONFIG = json.dumps(TENSORS)
+
+
+def code(name: str) -> bytes:
+    return CODE.replace("CODE", name).encode()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    # Sockets need a short path.
+    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as runtime:
+        options = ["--model-control-mode=explicit", "--load-model=scripted"]
+        options.append(f"--runtime-directory={runtime}")
+        cache = tmp_path_factory.mktemp("cache")
+        options.append(f"--environment-directory={cache}")
+        server = Server(tmp_path_factory.mktemp("files"), models=["scripted"], options=options)
+        server.runtime = Path(runtime)  # type: ignore[attr-defined]
+        model = server.repository / "m"
+        config = (server.repository / "scripted" / "config.pbtxt").read_text()
+        for version in ("1", "3"):
+            (model / version).mkdir(parents=True)
+            (model / version / "model.py").write_bytes(code("disk"))
+        config = config.replace("SCRIPT", "IN") + "version_policy { all {} }"
+        (model / "config.pbtxt").write_text(config)
+        with server:
+            yield server
+
+
+@pytest.fixture
+def model(server: Server) -> Iterator[str]:
+    """A model of which nothing is left afterwards."""
+    assert "" == load(server, "m", {"config": CONFIG})
+    yield "m"
+    unload(server, "m")
+
+
+def load(server: Server, model: str, parameters: Mapping[str, Any]) -> str:
+    """The error, or ""."""
+    status, answer = server.ask(
+        f"/v2/repository/models/{model}/load", {"parameters": dict(parameters)}
+    )
+    return "" if status == 200 else f"{status} {answer['error']}"
+
+
+def unload(server: Server, model: str) -> None:
+    assert 200 == server.ask(f"/v2/repository/models/{model}/unload", {})[0]
+    eventually(lambda: not staged(server), 30, "files are gone")
+
+
+def encoded(**files: bytes) -> dict[str, str]:
+    return {f"file:{path}": base64.b64encode(content).decode() for path, content in files.items()}
+
+
+def says(server: Server, model: str, version: str = "") -> str:
+    path = f"/v2/models/{model}/{f'versions/{version}/' if version else ''}infer"
+    tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": ["x"]}
+    status, answer = server.ask(path, {"inputs": [tensor]})
+    return str(answer["outputs"][0]["data"][0]) if status == 200 else f"{status}"
+
+
+def staged(server: Server) -> list[Path]:
+    folder: Path = server.runtime / "files"  # type: ignore[attr-defined]
+    return sorted(folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.row("C73", "C72")
+def test_files_stand_in_for_the_directory_until_a_load_without_them(
+    server: Server, model: str
+) -> None:
+    assert says(server, model, "3").startswith("disk 3 ")
+
+    assert "" == load(server, model, {"config": CONFIG, **encoded(**{"7/model.py": code("new")})})
+
+    assert f"new 7 {sys.prefix} 7/model.py:{len(code('new'))}" == says(server, model)
+    eventually(lambda: says(server, model, "3") == "503", 30, "earlier versions are gone")
+    (directory,) = staged(server)
+    assert {(0o700, os.geteuid())} == {
+        (stat.S_IMODE(path.stat().st_mode), path.stat().st_uid)
+        for path in (directory, directory / "7")
+    }
+    assert 0o600 == stat.S_IMODE((directory / "7" / "model.py").stat().st_mode)
+
+    assert "" == load(server, model, {})
+
+    assert says(server, model).startswith("disk 3 ")
+    eventually(lambda: not staged(server), 30, "its files are gone")
+
+
+@pytest.mark.row("C72")
+def test_what_is_on_disk_counts_again_after_a_load_without_a_configuration(
+    server: Server, model: str
+) -> None:
+    on_disk = (server.repository / "m" / "config.pbtxt").read_bytes()
+    override = json.dumps({**TENSORS, "maxBatchSize": 5})
+
+    assert "" == load(server, model, {"config": override})
+    assert 5 == max_batch_size(server, model)
+    assert on_disk == (server.repository / "m" / "config.pbtxt").read_bytes()
+
+    assert "" == load(server, model, {})
+    assert 0 == max_batch_size(server, model)
+
+
+def max_batch_size(server: Server, model: str) -> int:
+    with urllib.request.urlopen(f"{server.url}/v2/models/{model}/config", timeout=30) as answer:
+        return int(json.load(answer)["max_batch_size"])
+
+
+@pytest.mark.row("C71")
+@pytest.mark.parametrize(
+    ("parameters", "error"),
+    [
+        (
+            encoded(**{"1/model.py": b""}),
+            "400 Load parameter 'config' must be specified for model file override",
+        ),
+        (
+            {"config": CONFIG, **encoded(**{"../x": b"x", "1/model.py": code("new")})},
+            "400 Invalid file parameter 'file:../x' with normalized path '../x' must stay within "
+            "model directory.",
+        ),
+        ({"config": CONFIG, "speed": "1"}, "500 unexpected error on creating Triton parameter"),
+        (
+            {"config": CONFIG, "file:1/model.py": "eA="},
+            "400 the content of parameter 'file:1/model.py' is not base64",
+        ),
+        (
+            {"config": "{", **encoded(**{"1/model.py": code("new")})},
+            "500 failed to load 'm', failed to poll from model repository: Invalid config override",
+        ),
+        (
+            {"config": CONFIG, **encoded(**{"1/model.py": b"1 / 0"})},
+            "400 load failed for model 'm': version 1 is at UNAVAILABLE state: ",
+        ),
+        (
+            {"config": CONFIG, **encoded(data=b"")},
+            "400 load failed for model 'm': at least one version must be available",
+        ),
+    ],
+)
+def test_what_cannot_be_loaded_leaves_no_file_and_what_served(
+    server: Server, model: str, parameters: dict[str, str], error: str
+) -> None:
+    answer = load(server, model, parameters)
+
+    assert answer.startswith(error)
+    assert says(server, model).startswith("disk 3 ")
+    eventually(lambda: not staged(server), 30, "its files are gone")
+    assert [] == list(server.runtime.rglob("x"))  # type: ignore[attr-defined]
+
+
+def test_a_model_that_is_in_no_repository_is_made_of_files(server: Server) -> None:
+    assert "" == load(server, "made", {"config": CONFIG, **encoded(**{"1/model.py": code("made")})})
+    assert says(server, "made").startswith("made 1 ")
+
+    # Its files are gone with it, so it cannot be loaded again without them.
+    unload(server, "made")
+    again = load(server, "made", {})
+
+    assert "500 failed to load 'made', failed to poll from model repository" == again
+
+
+def test_an_instance_that_dies_is_started_again_from_the_files(server: Server, model: str) -> None:
+    assert "" == load(server, model, {"config": CONFIG, **encoded(**{"1/model.py": code("new")})})
+    eventually(lambda: len(server.stubs("m")) == 1, 30, "the old instances are gone")
+    (pid,) = server.stubs("m")
+
+    os.kill(pid, 9)
+
+    eventually(lambda: server.stubs("m") not in ([], [pid]), 30, "it is started again")
+    eventually(lambda: says(server, model).startswith("new 1 "), 30, "it serves again")
+
+
+@pytest.mark.row("D08")
+def test_files_of_tens_of_megabytes_come_over_grpc(server: Server, model: str) -> None:
+    large = os.urandom(1 << 20) * 48
+    files = {"file:1/model.py": code("grpc"), "file:1/weights/w.bin": large}
+
+    with triton_grpc.InferenceServerClient(server.grpc_address) as client:
+        client.load_model(model, config=CONFIG, files=files)
+
+        with pytest.raises(InferenceServerException) as refused:
+            client.load_model(model, config=CONFIG, files={"file:a/../../x": b"x"})
+
+    assert f"1/weights/w.bin:{len(large)}" in says(server, model)
+    assert "StatusCode.INVALID_ARGUMENT" == refused.value.status()
+    assert (
+        "Invalid file parameter 'file:a/../../x' with normalized path '../x' must stay within "
+        "model directory." == refused.value.message()
+    )
+    assert large == (staged(server)[-1] / "1" / "weights" / "w.bin").read_bytes()
+
+
+def test_tritons_client_brings_large_files_over_http(server: Server, model: str) -> None:
+    large = os.urandom(1 << 20) * 24
+    files = {"file:1/model.py": code("http"), "file:1/w.bin": large}
+
+    with triton_http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
+        client.load_model(model, config=CONFIG, files=files)
+
+    assert f"1/w.bin:{len(large)}" in says(server, model)
+
+
+@pytest.mark.row("A95")
+def test_a_model_brings_files_for_another(server: Server, model: str) -> None:
+    script = f"""
+    told = []
+    for files in (
+        {{"file:4/model.py": {code("pb")!r}, "file:4/w": bytes(70 << 20)}},
+        {{"file:../x": b""}},
+        {{"1/model.py": b""}},
+    ):
+        try:
+            pb_utils.load_model("m", {CONFIG!r}, files)
+            told.append("")
+        except pb_utils.TritonModelException as error:
+            told.append(str(error))
+    import json
+    return [reply(json.dumps(told))]
+    """
+    told = json.loads(scripted.run(server, "scripted", script))
+
+    failed = "Failed to load model: Failed to process the request for model 'scripted_0_0', message"
+    assert [
+        "",
+        f"{failed}: Invalid file parameter 'file:../x' with normalized path '../x' must stay "
+        "within model directory.",
+        f"{failed}: unrecognized load parameter '1/model.py'.",
+    ] == told
+    assert says(server, model).startswith("pb 4 ")
+    assert f"4/w:{70 << 20}" in says(server, model)
+
+
+def test_an_environment_may_come_along(server: Server, model: str, tmp_path: Path) -> None:
+    archive = tmp_path / "env.tar.gz"
+    pack(sys.executable, archive, tmp_path / "env")
+    value = {"string_value": "$$TRITON_MODEL_DIRECTORY/env.tar.gz"}
+    config = json.dumps({**TENSORS, "parameters": {"EXECUTION_ENV_PATH": value}})
+    files = {"1/model.py": code("packed"), "env.tar.gz": archive.read_bytes()}
+    with tarfile.open(fileobj=io.BytesIO(files["env.tar.gz"])) as packed:
+        assert "./bin/python" in packed.getnames()
+
+    assert "" == load(server, model, {"config": config, **encoded(**files)})
+
+    assert says(server, model).startswith("packed 1 ")
+    assert says(server, model).split()[2] != sys.prefix
+
+
+def test_files_of_a_killed_server_do_not_stay(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="zt", dir="/tmp") as runtime:
+        options = ["--model-control-mode=explicit", f"--runtime-directory={runtime}"]
+        with Server(tmp_path, options=options) as server:
+            files = encoded(**{"1/model.py": code("made")})
+            assert "" == load(server, "made", {"config": CONFIG, **files})
+            assert 1 == len(list(Path(runtime, "files").iterdir()))
+
+            # Its processes find out and end; the last of them leaves nothing.
+            server.kill()
+
+            eventually(lambda: not list(Path(runtime).glob("files/*")), 60, "its files are gone")

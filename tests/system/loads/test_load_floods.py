@@ -1,0 +1,47 @@
+"""Many loads and unloads at once, of one model and of several: the models alone are left."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODELS = ["identity_fp32", "add_sub", "string_upper"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("floods") / "s"
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    with Server(directory, models=MODELS, options=options) as server:
+        yield server
+
+
+@pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one", "several"])
+def test_a_flood_of_loads_and_unloads_leaves_the_models_alone(
+    server: Server, models: list[str]
+) -> None:
+    chance = random.Random(7)
+    asked = [(chance.choice(models), chance.choice(["load", "unload"])) for _ in range(60)]
+
+    def ask(what: tuple[str, str]) -> int:
+        model, verb = what
+        return server.ask(f"/v2/repository/models/{model}/{verb}", {})[0]
+
+    with ThreadPoolExecutor(20) as threads:
+        statuses = set(threads.map(ask, asked))
+        final = set(threads.map(ask, [(model, "load") for model in models]))
+
+    # A load that another request has overtaken may be refused, and nothing worse.
+    assert statuses <= {200, 400, 503}, statuses
+    assert {200} == final
+    eventually(lambda: len(server.pids()["stub"]) == len(MODELS), 30, "one stub for each")
+    assert [200] * len(MODELS) == [server.status(f"/v2/models/{name}/ready") for name in MODELS]
+    assert "Traceback" not in server.log_text()

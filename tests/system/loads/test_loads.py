@@ -1,0 +1,249 @@
+"""Loads, reloads, hangs and the end of a real server, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
+
+from tests.faults.load import Load
+from tests.support.journal import HELD, executions, let_go, read_journal
+from tests.support.scraping import cancelled, pending
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+EXPLICIT = ("--model-control-mode=explicit",)
+
+
+def _client(server: Server, protocol: str) -> Any:
+    if protocol == "http":
+        return http_client.InferenceServerClient(server.url.removeprefix("http://"))
+    return grpc_client.InferenceServerClient(server.grpc_address)
+
+
+def _states(client: Any) -> dict[str, str]:
+    index = client.get_model_repository_index()
+    if hasattr(index, "models"):
+        return {entry.name: entry.state for entry in index.models}
+    return {entry["name"]: entry.get("state", "") for entry in index}
+
+
+@pytest.mark.row("--model-control-mode")
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str) -> None:
+    models = ["add_sub", "string_upper"]
+    options = [*EXPLICIT, "--load-model=string_upper"]
+    with (
+        Server(tmp_path / "s", models=models, options=options) as server,
+        _client(server, protocol) as client,
+    ):
+        assert {"add_sub": "", "string_upper": "READY"} == _states(client)
+        with pytest.raises(InferenceServerException, match="unknown model: 'add_sub' is not found"):
+            client.get_model_config("add_sub")
+
+        client.load_model("add_sub")
+        assert client.is_model_ready("add_sub")
+        assert 1 == len(server.stubs("add_sub"))
+
+        client.unload_model("add_sub")
+        assert not client.is_model_ready("add_sub")
+        eventually(lambda: _states(client)["add_sub"] == "UNAVAILABLE", 30, "unloaded")
+        assert not server.stubs("add_sub")
+        assert client.is_server_ready()
+
+
+def test_a_broken_model_says_why_and_the_others_serve(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"], options=["--exit-on-error=false"])
+    broken = server.add_model("add_sub", "broken")
+    (broken / "1" / "model.py").write_text("import nothing_of_this_name\n")
+
+    server.launch()
+    with _stopping(server), _client(server, "http") as client:
+        eventually(lambda: server.status("/v2/health/live") == 200, 60, server.log_text())
+        assert client.is_model_ready("add_sub")
+        assert not client.is_server_ready()
+        (reason,) = [
+            entry["reason"]
+            for entry in client.get_model_repository_index()
+            if entry["name"] == "broken"
+        ]
+        assert "ModuleNotFoundError: No module named 'nothing_of_this_name'" in reason
+
+
+@contextlib.contextmanager
+def _stopping(server: Server) -> Iterator[None]:
+    """Stops a launched server at the end of the block."""
+    try:
+        yield
+    finally:
+        if server.returncode is None:
+            server.stop()
+
+
+@pytest.mark.row("F16")
+def test_a_broken_model_ends_a_strict_server(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"])
+    broken = server.add_model("add_sub", "broken")
+    (broken / "1" / "model.py").write_text("raise RuntimeError('no')\n")
+
+    server.launch()
+    eventually(lambda: server.returncode is not None, 60, server.log_text())
+
+    assert 1 == server.returncode
+    # What it ended for is the last that is said.
+    assert [
+        "error: creating server: Internal - failed to load all models",
+        "Not loaded: broken; the table above says why. --exit-on-error=false serves the others.",
+    ] == server.log_text().splitlines()[-2:]
+    assert "| broken" in server.log_text()
+
+
+def test_sigterm_lets_accepted_requests_finish(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"]).start()
+    with Load(server.http_port, clients=4, milliseconds=200) as load:
+        eventually(lambda: any(read_journal(server.journal)), 30, "an execution")
+        accepted = {r.id for r in read_journal(server.journal)}
+
+        assert 0 == server.stop()
+
+    outcomes = {o.id: o for o in load.outcomes}
+    assert all(outcomes[own_id].is_right for own_id in accepted)
+    wrong = [o for o in load.outcomes if not o.is_right and o.status not in (0, 503)]
+    assert not wrong
+
+
+def test_an_idle_server_ends_at_once_with_a_client_connected(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"]).start()
+    with _client(server, "http") as client:
+        assert client.is_server_live()
+        started = time.monotonic()
+
+        assert 0 == server.stop()
+
+        # It would wait for requests for thirty seconds.
+        assert time.monotonic() - started < 25
+
+
+def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"])
+    config = server.repository / "journal" / "config.pbtxt"
+    bound = 'parameters { key: "max_execution_seconds" value { string_value: "0.5" } }'
+    config.write_text(f"{config.read_text()}\n{bound}\n")
+    with server:
+        pids = server.stubs("journal")
+        with Load(server.http_port, clients=1, milliseconds=60_000) as load:
+            eventually(lambda: load.outcomes, 30, "an answer")
+        first = load.outcomes[0]
+
+        assert 503 == first.status
+        assert "execute() took longer than max_execution_seconds (0.5)" in first.text
+        eventually(lambda: set(server.stubs("journal")) - set(pids), 30, "a new stub")
+        # The operator is told where it hung.
+        place = r"seconds \(0.5\): Aborted\\n\\nAt:\\n  .*/journal/1/model.py\(\d+\): execute"
+        assert re.search(f"has died: .*{place}", server.log_text())
+
+
+def test_a_stopped_stub_is_replaced(tmp_path: Path) -> None:
+    with Server(tmp_path / "s", models=["add_sub"]) as server:
+        (pid,) = server.stubs("add_sub")
+        os.kill(pid, signal.SIGSTOP)
+
+        eventually(lambda: server.stubs("add_sub") not in ([], [pid]), 30, "a new stub")
+        eventually(server.is_ready, 30, "ready")
+
+
+def test_readiness_follows_the_only_instance(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"])
+    hold = server.hold_starts("journal")
+    with server:
+        hold.touch()
+        os.kill(server.stubs("journal")[0], signal.SIGKILL)
+        eventually(lambda: server.status("/v2/models/journal/ready") == 400, 30, "not ready")
+
+        hold.unlink()
+
+        eventually(lambda: server.status("/v2/models/journal/ready") == 200, 30, "ready")
+
+
+def test_ctl_tells_what_runs_and_why_something_died(tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    options = [f"--runtime-directory={runtime}"]
+    with Server(tmp_path / "s", models=["add_sub"], options=options) as server:
+        (pid,) = server.stubs("add_sub")
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: server.stubs("add_sub") not in ([], [pid]), 30, "a new stub")
+        eventually(server.is_ready, 30, "ready")
+
+        command = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory", str(runtime)]
+        shown = subprocess.run(
+            [*command, "status", "--json"], capture_output=True, text=True, timeout=60, check=True
+        )
+        processes = json.loads(shown.stdout)["processes"]
+        (stub,) = [p for p in processes if p["role"] == "stub"]
+
+        assert server.stubs("add_sub") == [stub["pid"]]
+        assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
+        ours = sorted(pid for pids in server.pids().values() for pid in pids)
+        assert ours == sorted(p["pid"] for p in processes)
+
+
+def test_a_port_in_use_is_said_at_once(tmp_path: Path) -> None:
+    with Server(tmp_path / "s", models=["add_sub"]) as server:
+        for option in (f"--http-port={server.http_port}", f"--grpc-port={server.grpc_port}"):
+            second = Server(tmp_path / option.strip("-").replace("=", "_"), options=[option])
+            second.launch()
+            assert second.process is not None
+            assert 1 == second.process.wait(60)
+            assert "already in use" in second.log_text()
+        with urllib.request.urlopen(f"{server.url}/v2/health/ready", timeout=30) as answer:
+            assert 200 == answer.status
+
+
+def test_a_client_that_goes_away_ends_its_queued_request(tmp_path: Path) -> None:
+    with (
+        Server(tmp_path / "s", models=["journal"]) as server,
+        grpc_client.InferenceServerClient(server.grpc_address) as client,
+    ):
+        client.async_infer("journal", _journal("held", HELD), lambda result, error: None)
+        eventually(lambda: read_journal(server.journal), 30, "an execution")
+
+        def has_expired() -> bool:
+            with pytest.raises(InferenceServerException, match="Deadline"):
+                client.infer("journal", _journal("gone", 1), client_timeout=0.2)
+            return cancelled(server, "journal") > 0
+
+        # A client that is slow may give up before the server has heard of it.
+        eventually(has_expired, 60, "the server has dropped it")
+        eventually(lambda: pending(server, "journal") == 0, 30, "each of them")
+        let_go(server.journal, "held")
+        client.infer("journal", _journal("last", 1))
+
+        assert ["held", "last"] == [*executions(server.journal)]
+
+
+def _journal(own_id: str, milliseconds: int) -> list[grpc_client.InferInput]:
+    inputs = []
+    for name, array, kind in (
+        ("ID", np.array([[own_id.encode()]], dtype=np.object_), "BYTES"),
+        ("MS", np.array([[milliseconds]], np.int32), "INT32"),
+    ):
+        inputs.append(grpc_client.InferInput(name, [1, 1], kind))
+        inputs[-1].set_data_from_numpy(array)
+    return inputs

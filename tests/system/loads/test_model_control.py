@@ -1,0 +1,202 @@
+"""Models that load, unload and ask for others."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import scripted
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_MESSAGE = "Failed to process the request for model 'scripted_0_0', message: "
+_NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--model-control-mode=explicit", "--load-model=scripted", "--load-model=busy"]
+    # One place for loads: who waits for another load must not keep it.
+    options.append("--model-load-thread-count=1")
+    directory = tmp_path_factory.mktemp("control")
+    server = Server(directory, models=["scripted", "add_sub"], options=options)
+    server.add_model("scripted", "busy")
+    for name, loads in (("outer", "middle"), ("middle", "add_sub"), ("own", "own")):
+        _add_loader(server, name, loads)
+    _add_loader(server, "left", "right")
+    _add_loader(server, "right", "left")
+    with server:
+        yield server
+
+
+def _add_loader(server: Server, name: str, loads: str) -> None:
+    config = server.add_model("loader", name) / "config.pbtxt"
+    config.write_text(config.read_text() + scripted.parameter("LOADS", loads))
+
+
+def tries(server: Server, *calls: str) -> list[str]:
+    """What each call of pb_utils returns, or the text of its error."""
+    lines = ", ".join(f"text(lambda: (pb_utils.{call}))" for call in calls)
+    script = f"""
+def text(call):
+    try:
+        return str(call())
+    except pb_utils.TritonModelException as error:
+        return str(error)
+import json
+return [reply(json.dumps([{lines}]))]
+"""
+    found: list[str] = json.loads(scripted.run(server, "scripted", script))
+    return found
+
+
+@pytest.mark.row("A95")
+def test_a_model_loads_asks_for_and_unloads_another(server: Server) -> None:
+    found = tries(
+        server,
+        'is_model_ready("add_sub")',
+        'load_model("add_sub")',
+        'is_model_ready("add_sub"), pb_utils.is_model_ready("add_sub", "1")',
+        'is_model_ready("add_sub", "2"), pb_utils.is_model_ready("unknown")',
+        'unload_model("add_sub", unload_dependents=True)',
+        'is_model_ready("add_sub")',
+    )
+
+    assert ["False", "None", "(True, True)", "(False, False)", "None", "False"] == found
+
+
+@pytest.mark.row("A95")
+def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
+    found = tries(
+        server,
+        'load_model("unknown")',
+        'load_model("add_sub", files=[1])',
+        'load_model("add_sub", files={"file:1/model.py": b""})',
+        'load_model("add_sub", "{}", {"file:../model.py": b""})',
+        'is_model_ready("add_sub", "one")',
+        'is_model_ready("add_sub", "-1")',
+    )
+
+    loading = f"Failed to load model: {_MESSAGE}"
+    asking = f"Failed to check model readiness: {_MESSAGE}failed to get model version from"
+    assert [
+        f"{loading}failed to load 'unknown', failed to poll from model repository",
+        "failed to load model 'add_sub', files should be a dictionary of file paths and file "
+        "contents",
+        f"{loading}Load parameter 'config' must be specified for model file override",
+        f"{loading}Invalid file parameter 'file:../model.py' with normalized path '../model.py' "
+        "must stay within model directory.",
+        f"{asking} specified version string 'one', version should be an integral value > 0",
+        f"{asking} specified version string '-1', version should be an integral value > 0",
+    ] == found
+
+
+def test_arguments_of_other_types_are_type_errors(server: Server) -> None:
+    for call in ('load_model("m", config=None)', 'unload_model("m", 1)', "is_model_ready(3)"):
+        answer = scripted.run(server, "scripted", f"pb_utils.{call}")
+
+        assert "message: TypeError: " in answer
+
+
+@pytest.mark.row("A95")
+def test_a_configuration_can_be_given(server: Server) -> None:
+    config = '{"backend": "python", "max_batch_size": 7}'
+    found = tries(server, f"load_model('busy', {config!r})")
+
+    assert ["None"] == found
+    with urllib.request.urlopen(f"{server.url}/v2/models/busy/config", timeout=30) as answer:
+        assert 7 == json.load(answer)["max_batch_size"]
+    assert "" == server.control("load", "busy")
+
+
+@pytest.mark.row("A95")
+def test_threads_of_a_model_may_ask_and_the_stub_goes_on(server: Server) -> None:
+    script = """
+    import threading
+    found = []
+    def thread():
+        pb_utils.load_model("add_sub")
+        found.append(pb_utils.is_model_ready("add_sub"))
+    threads = [threading.Thread(target=thread) for _ in range(4)]
+    for each in threads:
+        each.start()
+    # The main thread asks another model, and the control plane too, meanwhile.
+    other = ask("busy", "return [reply('here')]").exec()
+    found.append(answer_of(other))
+    found.append(pb_utils.is_model_ready("scripted"))
+    for each in threads:
+        each.join()
+    return [reply(sorted(map(str, found)))]
+    """
+    assert "['True', 'True', 'True', 'True', 'True', 'here']" == scripted.run(
+        server, "scripted", script
+    )
+    assert "" == server.control("unload", "add_sub")
+
+
+@pytest.mark.row("A95")
+def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
+    assert "" == server.control("load", "outer")
+
+    # It is ready when its initialize has returned, and not before.
+    told = scripted.run(server, "outer", "")
+    assert told.startswith("(True, False) Failed to check model readiness: models are controlled")
+    assert 200 == server.status("/v2/models/middle/ready")
+    assert 200 == server.status("/v2/models/add_sub/ready")
+
+
+def test_a_model_may_unload_itself(server: Server) -> None:
+    assert "" == server.control("load", "busy")
+
+    script = "pb_utils.unload_model('busy'); return [reply(pb_utils.is_model_ready('busy'))]"
+    assert "False" == scripted.run(server, "busy", script)
+
+    eventually(lambda: not server.stubs("busy"), 30, "its process has ended")
+
+
+@pytest.mark.row("A95")
+def test_finalize_may_not(server: Server) -> None:
+    assert "" == server.control("load", "middle")
+
+    assert "" == server.control("unload", "middle")
+
+    refusal = "Failed to unload model: models are controlled from initialize() and execute()"
+    eventually(lambda: refusal in server.log_text(), 30, "the error of finalize")
+
+
+def test_a_load_that_would_wait_for_itself_is_refused(server: Server) -> None:
+    alone = server.control("load", "own")
+    both = server.control("load", "left")
+
+    assert "model 'own' asks for it in its initialize and would wait for itself" in alone
+    assert "model 'right' asks for it in its initialize and would wait for itself" in both
+
+
+@pytest.mark.row("A95", "F20", "C76")
+def test_without_explicit_control_models_are_asked_for_only(tmp_path: Path) -> None:
+    with Server(tmp_path, models=["scripted"]) as server:
+        found = tries(
+            server,
+            'load_model("scripted")',
+            'unload_model("scripted")',
+            'is_model_ready("scripted")',
+        )
+
+        assert [
+            f"Failed to load model: {_MESSAGE}{_NOT_EXPLICIT}",
+            f"Failed to unload model: {_MESSAGE}{_NOT_EXPLICIT}",
+            "True",
+        ] == found
+        for verb in ("load", "unload"):
+            url = f"{server.url}/v2/repository/models/scripted/{verb}"
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(url, b"{}", timeout=30)
+            with refused.value as error:
+                assert (503, _NOT_EXPLICIT) == (error.code, json.load(error)["error"])

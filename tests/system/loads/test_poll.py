@@ -1,0 +1,89 @@
+"""Mode poll: the repository rules, and half a copy, a broken model or a deletion harms no other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.stamps import MODEL, Asking, control, index, source, write_stamp
+from tests.support.server import MODELS, Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+POLLS = "Polling model repository"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--model-control-mode=poll", "--repository-poll-secs=1", "--log-verbose=1"]
+    directory = tmp_path_factory.mktemp("poll") / "s"
+    with Server(directory, [MODEL], options=options) as running:
+        yield running
+
+
+def _is_known(server: Server, model: str) -> bool:
+    request = urllib.request.Request(f"{server.url}/v2/repository/index", b"{}", method="POST")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return any(entry["name"] == model for entry in json.loads(answer.read()))
+
+
+def _stamp(asking: Asking) -> int:
+    return asking.answers[-1].stamps[0] if asking.answers else -1
+
+
+@pytest.mark.row("F02")
+def test_changes_are_served_without_a_gap_and_failures_keep_what_was(server: Server) -> None:
+    eventually(lambda: POLLS in server.log_text(), 30, "the first poll")
+    pids = server.stubs(MODEL)
+    with Asking(server.http_port, per_second=50) as asking:
+        sound = source(server).read_text()
+        source(server).write_text("syntax error\n")
+        said = f"failed to load '{MODEL}' version 1: Internal: SyntaxError"
+        eventually(lambda: said in server.log_text(), 30, "the failure")
+        # What has failed may still be on its way out.
+        eventually(lambda: pids == server.stubs(MODEL), 30, "the same stubs")
+        assert "READY" == index(server)["state"]
+
+        source(server).write_text(sound)
+        write_stamp(server, 7)
+        eventually(lambda: _stamp(asking) == 7, 30, "the next version")
+    assert not asking.failed()
+
+
+@pytest.mark.row("F02", "--model-control-mode", "--repository-poll-secs")
+def test_a_model_comes_and_goes_with_its_directory(server: Server) -> None:
+    pids = server.stubs(MODEL)
+    shutil.copytree(MODELS / "add_sub", server.repository / "late")
+    eventually(lambda: server.status("/v2/models/late/ready") == 200, 30, "it is loaded")
+
+    shutil.rmtree(server.repository / "late")
+    eventually(lambda: not _is_known(server, "late"), 30, "it is forgotten")
+    eventually(lambda: not server.stubs("late"), 30, "its process has ended")
+    assert pids == server.stubs(MODEL)
+
+
+@pytest.mark.row("F20")
+def test_nobody_else_says_what_is_loaded(server: Server) -> None:
+    text = "explicit model load / unload is not allowed if polling is enabled"
+
+    assert (503, text) == control(server, "load")
+    assert (503, text) == control(server, "unload")
+
+
+def test_a_repository_that_is_gone_for_a_while_unloads_nothing(server: Server) -> None:
+    pids = server.stubs(MODEL)
+    away = Path(f"{server.repository}-away")
+    server.repository.rename(away)
+    try:
+        said = "failed to poll the model repository: failed to open directory"
+        eventually(lambda: said in server.log_text(), 30, "a poll of nothing")
+        assert 200 == server.status(f"/v2/models/{MODEL}/ready")
+    finally:
+        away.rename(server.repository)
+    assert pids == server.stubs(MODEL)

@@ -1,0 +1,89 @@
+"""Reloads under load and of what is broken, loads without end: tests/faults/reloads in small."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from tests.faults import reloads
+from tests.faults.stamps import MODEL, Asking, control
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Above what allocators and caches need at first, below what a kept load would cost.
+MOST_KIB_PER_LOAD = 100
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("reloads") / "s"
+    with Server(directory, [MODEL], options=reloads.OPTIONS) as running:
+        yield running
+
+
+@pytest.mark.row("F10", "F15")
+def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server) -> None:
+    told, asked = reloads.reload_broken(server)
+
+    assert [one.name for one in reloads.BREAKS] == [one.name for one in told]
+    assert asked > 0
+
+
+@pytest.mark.row("F10")
+def test_reloads_under_load_fail_no_request_and_mix_nothing(server: Server) -> None:
+    done = reloads.reload_often(server, 10, pause_s=0.05)
+
+    assert (0, 0) == (done.failed, done.late)
+    assert done.asked > 50
+
+
+@pytest.mark.row("F11")
+def test_instances_come_and_go_under_load_without_a_failed_request(server: Server) -> None:
+    config = server.repository / MODEL / "config.pbtxt"
+    kept = set(server.stubs(MODEL))
+    with Asking(server.http_port, per_second=reloads.PER_SECOND) as asking:
+        for count in (4, 1, 3, 2):
+            config.write_text(re.sub(r"count: \d", f"count: {count}", config.read_text()))
+            assert (200, "") == control(server, "load")
+            eventually(lambda count=count: len(server.stubs(MODEL)) == count, 30, "instances")  # type: ignore[misc]
+            kept &= set(server.stubs(MODEL))
+            time.sleep(0.1)
+    assert not asking.failed()
+    assert 1 == len(kept), "the first one was never started anew"
+
+
+def test_imports_are_paid_once_for_each_instance(server: Server) -> None:
+    for instances in (1, 3):
+        _, times = reloads.import_slowly(server, 0.0, instances)
+        assert instances == times
+    control(server, "unload", "slow")
+
+
+def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Server) -> None:
+    control(server, "unload")
+    reloads.load_and_unload(server, 5)
+    before = reloads.sample(server)
+
+    times = 30
+    reloads.load_and_unload(server, times)
+
+    def grown() -> list[str]:
+        after = reloads.sample(server)
+        return [
+            f"{role}: {held}, then {after[role]}"
+            for role, held in before.items()
+            if after[role].descriptors > held.descriptors + 2
+            or after[role].mappings > held.mappings + 10
+            or after[role].pss_kib - held.pss_kib >= times * MOST_KIB_PER_LOAD
+        ]
+
+    # What the supervisor has of a stub it gives up a moment after the stub has ended.
+    with suppress(AssertionError):
+        eventually(lambda: not grown(), 20)
+    assert [] == grown()

@@ -1,0 +1,293 @@
+"""Samples of `model_warmup`, executed by real stubs before anybody may ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_INPUT = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]\n'
+_STRINGS = 'input [ { name: "IN" data_type: TYPE_STRING dims: [ 2 ] } ]\n'
+_DECOUPLED = "model_transaction_policy { decoupled: true }\n"
+_ONE = "instance_group [ { count: 1 kind: KIND_CPU } ]\n"
+
+
+def tensor(source: str, *, name: str = "IN", kind: str = "FP32", dims: str = "2") -> str:
+    value = f"data_type: TYPE_{kind} dims: [ {dims} ] {source}"
+    return f'inputs {{ key: "{name}" value {{ {value} }} }}'
+
+
+def sample(*inputs: str, name: str = "s", batch_size: int = 1, more: str = "") -> str:
+    start = f'model_warmup {{ name: "{name}" batch_size: {batch_size} {more} '
+    return start + " ".join(inputs) + " }\n"
+
+
+ZERO = tensor("zero_data: true")
+
+
+class Repository:
+    """A server that loads what is asked for, and what its models have been given."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._notes = server.scratch / "warmed"
+
+    def add(self, name: str, config: str, batches: int = 4, mode: str = "", **files: bytes) -> None:
+        directory = self.server.add_model("warmed", name)
+        more = f"max_batch_size: {batches}\n"
+        more += "" if "instance_group" in config else _ONE
+        more += f'parameters {{ key: "MODE" value {{ string_value: "{mode}" }} }}\n'
+        path = directory / "config.pbtxt"
+        path.write_text(path.read_text() + config + more)
+        for file, data in files.items():
+            (directory / "warmup").mkdir(exist_ok=True)
+            (directory / "warmup" / file).write_bytes(data)
+
+    def load(self, name: str) -> str:
+        """ "", or why not."""
+        return self.server.control("load", name)
+
+    def notes(self, name: str) -> list[dict[str, Any]]:
+        """Of each batch that instances of a model have executed."""
+        if not self._notes.exists():
+            return []
+        notes = [json.loads(line) for line in self._notes.read_text().splitlines()]
+        return [note for note in notes if note["instance"].rsplit("_", 2)[0] == name]
+
+    def batches(self, name: str) -> list[list[dict[str, Any]]]:
+        """The inputs of the requests of each batch."""
+        return [[one["inputs"] for one in note["batch"]] for note in self.notes(name)]
+
+    def statistics(self, name: str) -> dict[str, Any]:
+        url = f"{self.server.url}/v2/models/{name}/stats"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            [entry] = json.load(answer)["model_stats"]
+        found: dict[str, Any] = entry
+        return found
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    directory = tmp_path_factory.mktemp("warmup") / "s"
+    server = Server(directory, options=["--model-control-mode=explicit"])
+    with server:
+        yield Repository(server)
+
+
+@pytest.mark.row("E44")
+def test_each_instance_executes_each_sample_as_often_as_it_says(repository: Repository) -> None:
+    two = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
+    samples = sample(ZERO, batch_size=3, more="count: 2") + sample(ZERO, name="t")
+    repository.add("several", _INPUT + two + samples)
+
+    assert "" == repository.load("several")
+
+    zeros = {"IN": [[1, 2], "float32", "[0.0, 0.0]"]}
+    notes = repository.notes("several")
+    for instance in ("several_0_0", "several_0_1"):
+        batches = [note["batch"] for note in notes if note["instance"] == instance]
+        assert [3, 3, 1] == [len(batch) for batch in batches]
+        assert all(zeros == request["inputs"] for batch in batches for request in batch)
+    request = notes[0]["batch"][0]
+    told = (request["id"], request["flags"], request["correlation"], request["outputs"])
+    assert ("", 0, 0, ["OUT"]) == told
+
+
+def test_warm_up_is_not_counted(repository: Repository) -> None:
+    repository.add("uncounted", _INPUT + sample(ZERO, batch_size=2))
+
+    assert "" == repository.load("uncounted")
+
+    found = repository.statistics("uncounted")
+    assert (0, 0, 0) == (
+        found["inference_count"],
+        found["execution_count"],
+        found["last_inference"],
+    )
+    assert 0 == found["inference_stats"]["success"]["count"]
+    with urllib.request.urlopen(repository.server.metrics_url, timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    counted = [line for line in lines if line.startswith("nv_inference") and "uncounted" in line]
+    assert counted
+    assert all(line.endswith(" 0") for line in counted)
+
+
+@pytest.mark.row("E44")
+def test_data_comes_from_files_or_is_made(repository: Repository) -> None:
+    numbers, strings = struct.pack("<3f", 1, 2, 3), b"\3\0\0\0abc\2\0\0\0de"
+    from_file = tensor('input_data_file: "data"')
+    random = tensor("random_data: true", kind="INT64", dims="64")
+    integers = _INPUT.replace("FP32", "INT64").replace("[ 2 ]", "[ -1 ]")
+    repository.add("numbers", _INPUT + sample(from_file, batch_size=2), data=numbers)
+    of_strings = tensor('input_data_file: "data"', kind="STRING")
+    repository.add("strings", _STRINGS + sample(of_strings), data=strings)
+    repository.add("empties", _STRINGS + sample(tensor("random_data: true", kind="STRING")))
+    repository.add("randoms", integers + sample(random))
+
+    assert ["", "", "", ""] == list(
+        map(repository.load, ("numbers", "strings", "empties", "randoms"))
+    )
+
+    told = {"IN": [[1, 2], "float32", "[1.0, 2.0]"]}
+    assert [[told, told]] == repository.batches("numbers")
+    assert [[{"IN": [[1, 2], "object", "[b'abc', b'de']"]}]] == repository.batches("strings")
+    assert [[{"IN": [[1, 2], "object", "[b'', b'']"]}]] == repository.batches("empties")
+    [[inputs]] = repository.batches("randoms")
+    shape, datatype, values = inputs["IN"]
+    assert ([1, 64], "int64") == (shape, datatype)
+    assert 60 < len(set(values.split(",")))
+
+
+def test_models_without_batches_and_samples_of_none(repository: Repository) -> None:
+    repository.add("plain", _INPUT + sample(ZERO), batches=0)
+    repository.add("skipped", _INPUT + sample(ZERO, batch_size=0))
+
+    assert ["", ""] == [repository.load("plain"), repository.load("skipped")]
+
+    assert [[{"IN": [[2], "float32", "[0.0, 0.0]"]}]] == repository.batches("plain")
+    assert [] == repository.batches("skipped")
+
+
+def test_a_model_may_ask_others_in_warm_up(repository: Repository) -> None:
+    repository.add("plain_2", _INPUT + sample(ZERO), mode="ask", batches=0)
+    repository.load("plain")
+
+    assert "" == repository.load("plain_2")
+
+    assert 1 == repository.statistics("plain")["inference_count"]
+
+
+_PROBLEMS = {
+    "raise": (
+        _INPUT + sample(ZERO, batch_size=2),
+        "raise",
+        "failed to run warmup sample 's': Failed to process the request(s) for model "
+        "'raise_0_0', message: ValueError: too cold\n\nAt:\n",
+    ),
+    "error": (
+        _INPUT + sample(ZERO, batch_size=2),
+        "error",
+        "failed to run warmup sample 's': not warm; not warm; ",
+    ),
+    "large": (
+        _INPUT + sample(ZERO, batch_size=5),
+        "",
+        "failed to run warmup sample 's': batch size 5 for 'large_0_0', max allowed is 4; batch ",
+    ),
+    "variable": (
+        _INPUT.replace("[ 2 ]", "[ -1 ]") + sample(tensor("zero_data: true", dims="-1")),
+        "",
+        "warmup setting expects all variable-size dimensions are specified for input 'IN'",
+    ),
+    "shape": (
+        _INPUT + sample(tensor("zero_data: true", dims="3")),
+        "",
+        "[request id: <id_unknown>] unexpected shape for input 'IN' for model 'shape'. Expected "
+        "[-1,2], got [1,3]",
+    ),
+    "missing": (
+        _INPUT + sample(),
+        "",
+        "[request id: <id_unknown>] expected 1 inputs but got 0 inputs for model 'missing'. Got "
+        "input(s) [], but missing required input(s) ['IN']. Please provide all required input(s).",
+    ),
+    "nofile": (
+        _INPUT + sample(tensor('input_data_file: "gone"')),
+        "",
+        "failed to open text file for read ",
+    ),
+    "outside": (
+        _INPUT + sample(tensor('input_data_file: "../config.pbtxt"')),
+        "",
+        "data file path '../config.pbtxt' in model 'outside' is outside the directory 'warmup' of "
+        "the model",
+    ),
+    "short": (
+        _INPUT + sample(tensor('input_data_file: "data"')),
+        "",
+        "[request id: <id_unknown>] warmup setting expects 8 bytes, but the data provided from "
+        "data only has 4 bytes",
+    ),
+    "died": (_INPUT + sample(ZERO), "exit", "Stub process 'died_0_0' is not healthy."),
+}
+
+
+@pytest.mark.row("E44")
+@pytest.mark.parametrize("name", _PROBLEMS)
+def test_a_sample_that_fails_fails_the_load(repository: Repository, name: str) -> None:
+    config, mode, text = _PROBLEMS[name]
+    repository.add(name, config, mode=mode, data=b"\0\0\0\0")
+
+    problem = repository.load(name)
+
+    assert text in problem
+    assert f"'{name}'" in problem
+    assert repository.server.status(f"/v2/models/{name}/ready") == 400
+
+
+def test_streams_are_awaited_to_their_end(repository: Repository) -> None:
+    repository.add("threads", _INPUT + _DECOUPLED + sample(ZERO, batch_size=2), mode="thread")
+    repository.add("forgets", _INPUT + _DECOUPLED + sample(ZERO), mode="forget")
+    repository.add("error_stream", _INPUT + _DECOUPLED + sample(ZERO), mode="raise")
+
+    assert ["", ""] == [repository.load("threads"), repository.load("forgets")]
+    assert "failed to run warmup sample 's': " in repository.load("error_stream")
+
+    assert [2] == [len(batch) for batch in repository.batches("threads")]
+
+
+def test_what_samples_answer_leaves_nothing_behind(repository: Repository) -> None:
+    output = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]\n'
+    repository.add("answers", output + sample(ZERO, more="count: 100"), mode="large")
+
+    assert "" == repository.load("answers")
+
+    # Four megabytes each: were they kept, 400 would be in the arena.
+    [stub] = repository.server.stubs("answers")
+    status = Path(f"/proc/{stub}/status").read_text()
+    shared = next(line for line in status.splitlines() if line.startswith("RssShmem"))
+    assert int(shared.split()[1]) < 100_000
+
+
+def test_sequences_and_steps_are_executed_as_they_are(repository: Repository) -> None:
+    control = "control [ { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ]"
+    sequences = f'sequence_batching {{ control_input [ {{ name: "START" {control} }} ] }}\n'
+    start = tensor("zero_data: true", name="START", kind="INT32", dims="1")
+    repository.add("bare", _INPUT + sequences + sample(ZERO))
+    repository.add("controlled", _INPUT + sequences + sample(ZERO, start))
+    iterative = "sequence_batching { iterative_sequence: true }\n"
+    repository.add("steps", _INPUT + iterative + sample(ZERO), mode="again")
+
+    assert ["", "", ""] == list(map(repository.load, ("bare", "controlled", "steps")))
+
+    assert [[["IN"]]] == [[list(i) for i in batch] for batch in repository.batches("bare")]
+    [[inputs]] = repository.batches("controlled")
+    assert [[1, 1], "int32", "[0]"] == inputs["START"]
+    assert 3 == len(repository.batches("steps"))
+
+
+def test_who_comes_in_place_of_the_dead_warms_up_too(repository: Repository) -> None:
+    repository.add("restarted", _INPUT + sample(ZERO))
+    assert "" == repository.load("restarted")
+    [first] = repository.server.stubs("restarted")
+
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: len(repository.notes("restarted")) == 2, 30, "the next one has warmed up")
+    path = repository.server.repository / "restarted" / "1" / "model.py"
+    path.write_text(path.read_text() + "\n")
+    assert "" == repository.load("restarted")
+
+    assert 3 == len({note["pid"] for note in repository.notes("restarted")})

@@ -1,0 +1,195 @@
+"""Circles of models that wait for each other otherwise than by exec() in the main thread; and what
+looks like one, and must finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.scripted import DECOUPLED, add, parameter, run
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+#: ARGUMENT names the models that are asked in turn; `{}` is how.
+_CHAIN = """
+    import asyncio, threading
+    from concurrent.futures import ThreadPoolExecutor
+    first, _, rest = text_of(request).partition(",")
+    if not first:
+        return [reply("end")]
+    script = text_of(request, "SCRIPT")
+    {}
+    return [reply(self.args["model_name"] + " " + answer)]
+"""
+_AWAIT = _CHAIN.format("answer = answer_of(await ask(first, script, rest).async_exec())")
+_GATHER = _CHAIN.format(
+    """
+    answers = await asyncio.gather(*(ask(first, script, rest).async_exec() for _ in range(2)))
+    answer = "; ".join(sorted(answer_of(one) for one in answers))
+"""
+)
+_WAIT = _CHAIN.format(
+    """
+    tasks = [asyncio.ensure_future(ask(first, script, rest).async_exec())]
+    done, _ = await asyncio.wait(tasks)
+    answer = answer_of(done.pop().result())
+"""
+)
+_TO_THREAD = _CHAIN.format(
+    """
+    loop = asyncio.get_running_loop()
+    answer = answer_of(await loop.run_in_executor(None, ask(first, script, rest).exec))
+"""
+)
+_OWN_LOOP = _CHAIN.format(
+    """
+    async def main():
+        return await ask(first, script, rest).async_exec()
+    answer = answer_of(asyncio.run(main()))
+"""
+)
+_ITERATOR = _CHAIN.format(
+    """
+    answers = [answer_of(one) for one in ask(first, script, rest).exec(decoupled=True)]
+    answer = answers[0]
+"""
+)
+_JOIN = _CHAIN.format(
+    """
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(answer_of(ask(first, script, rest).exec()))
+    )
+    thread.start()
+    thread.join()
+    answer = answers[0]
+"""
+)
+_RESULT = _CHAIN.format(
+    """
+    with ThreadPoolExecutor(2) as threads:
+        answer = answer_of(threads.submit(ask(first, script, rest).exec).result())
+"""
+)
+
+
+def _circle(*names: str) -> str:
+    return (
+        f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls form a circle "
+        f"that can not finish: {' -> '.join(names)}"
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("circles") / "s")
+    for name in ("a", "b"):
+        add(server, "scripted_async", name)
+    for name in ("x", "y"):
+        add(server, "scripted", name)
+    add(server, "scripted_async", "wide", parameter("MAX_INFLIGHT", "2"))
+    add(server, "scripted_async", "two")
+    config = server.repository / "two" / "config.pbtxt"
+    config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    add(server, "scripted_async", "free", DECOUPLED)
+    with server:
+        yield server
+
+
+@pytest.mark.row("L20")
+@pytest.mark.parametrize("script", [_AWAIT, _WAIT, _TO_THREAD], ids=["await", "wait", "thread"])
+def test_a_coroutine_that_awaits_its_own_model(server: Server, script: str) -> None:
+    assert f"a {_circle('a', 'a')}" == run(server, "a", script, "a")
+
+
+def test_two_models_that_await_each_other(server: Server) -> None:
+    assert f"a b {_circle('a', 'b', 'a')}" == run(server, "a", _AWAIT, "b,a")
+
+
+def test_several_questions_to_its_own_model_at_once(server: Server) -> None:
+    assert f"a {_circle('a', 'a')}; {_circle('a', 'a')}" == run(server, "a", _GATHER, "a")
+
+
+@pytest.mark.row("L20")
+@pytest.mark.parametrize(
+    "script", [_ITERATOR, _JOIN, _RESULT, _OWN_LOOP], ids=["iterator", "join", "result", "loop"]
+)
+def test_a_model_that_waits_for_itself_otherwise(server: Server, script: str) -> None:
+    assert f"x {_circle('x', 'x')}" == run(server, "x", script, "x")
+    assert f"x y {_circle('x', 'y', 'x')}" == run(server, "x", script, "y,x")
+
+
+def test_as_many_instances_as_are_needed_open_the_circle(server: Server) -> None:
+    assert "two two end" == run(server, "two", _AWAIT, "two,a")
+    assert f"two two {_circle('two', 'two', 'two')}" == run(server, "two", _AWAIT, "two,two")
+
+
+def test_as_many_batches_at_once_as_are_needed_open_the_circle(server: Server) -> None:
+    assert "wide wide end" == run(server, "wide", _AWAIT, "wide,a")
+    answer = run(server, "wide", _AWAIT, "wide,wide")
+    assert answer.startswith("wide wide INVALID_ARG: Model wide - Error when running inference: ")
+    assert "wide -> wide" in answer
+
+
+def test_what_nobody_waits_for_is_executed_later(server: Server) -> None:
+    script = """
+        if text_of(request) == "again":
+            open({path!r}, "w").close()
+            return [reply("again")]
+        import asyncio, time
+        self.future = ask("a", text_of(request, "SCRIPT"), "again").async_exec()
+        await asyncio.sleep(0.5)
+        time.sleep(0.5)
+        return [reply("first")]
+    """.format(path=str(server.scratch / "again"))
+
+    assert "first" == run(server, "a", script, "now")
+    assert "again" == run(server, "a", script, "again")
+
+
+def test_who_gives_up_waiting_is_not_interrupted(server: Server) -> None:
+    script = """
+        import asyncio
+        if text_of(request) == "again":
+            return [reply("again")]
+        question = ask("a", text_of(request, "SCRIPT"), "again").async_exec()
+        try:
+            answer = answer_of(await asyncio.wait_for(question, 1))
+        except asyncio.TimeoutError:
+            answer = "late"
+        return [reply(answer)]
+    """
+
+    assert "late" == run(server, "a", script, "now")
+
+
+def test_who_waits_for_something_else_is_not_interrupted(server: Server) -> None:
+    script = """
+        import asyncio, threading
+        if text_of(request) == "again":
+            return [reply("again")]
+        question = ask("a", text_of(request, "SCRIPT"), "again").async_exec()
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        threading.Timer(1, lambda: loop.call_soon_threadsafe(event.set)).start()
+        await asyncio.wait([question, asyncio.ensure_future(event.wait())],
+                           return_when=asyncio.FIRST_COMPLETED)
+        return [reply("answered" if question.done() else "event")]
+    """
+
+    assert "event" == run(server, "a", script, "now")
+
+
+def test_a_decoupled_coroutine_holds_no_instance(server: Server) -> None:
+    script = """
+        sender = request.get_response_sender()
+        first, _, rest = text_of(request).partition(",")
+        answer = ""
+        if first:
+            asked = await ask(first, text_of(request, "SCRIPT"), rest).async_exec(decoupled=True)
+            answer = " " + answer_of(next(iter(asked)))
+        sender.send(reply(self.args["model_name"] + answer), FINAL)
+    """
+
+    assert "free free free" == run(server, "free", script, "free,free")

@@ -1,0 +1,260 @@
+"""Large tensors through a real server: by reference, unchanged, and gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+MODEL = "identity_fp32"
+#: Empty segments go back after some seconds, those of the dead after some more.
+REST_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("memory") / "s", models=[MODEL, "keeper"]) as server:
+        yield server
+
+
+@pytest.fixture(params=["http", "grpc"])
+def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
+    with _client(server, request.param) as client:
+        yield client
+
+
+def _client(server: Server, protocol: str) -> Any:
+    if protocol == "http":
+        url = server.url.removeprefix("http://")
+        return http_client.InferenceServerClient(url, network_timeout=60, connection_timeout=60)
+    return grpc_client.InferenceServerClient(server.grpc_address)
+
+
+def _infer(client: Any, array: np.ndarray) -> np.ndarray:
+    module = http_client if isinstance(client, http_client.InferenceServerClient) else grpc_client
+    found: np.ndarray = client.infer(MODEL, _entries(module, array)).as_numpy("OUTPUT0")
+    return found
+
+
+def _entries(module: Any, array: np.ndarray) -> list[Any]:
+    entry = module.InferInput("INPUT0", list(array.shape), "FP32")
+    entry.set_data_from_numpy(array)
+    return [entry]
+
+
+def _noise(size: int) -> np.ndarray:
+    return np.random.default_rng(size).random(size, dtype=np.float32)
+
+
+def _metrics(server: Server) -> dict[str, float]:
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as page:
+        lines = page.read().decode().splitlines()
+    return {k: float(v) for k, _, v in (x.rpartition(" ") for x in lines if x[0] != "#")}
+
+
+def _traffic(server: Server) -> float:
+    return sum(v for k, v in _metrics(server).items() if k.startswith("zmqtriton_broker_bytes"))
+
+
+def _shared(server: Server) -> float:
+    found = _metrics(server).items()
+    return sum(v for k, v in found if k.startswith("zmqtriton_shared_memory_bytes"))
+
+
+def _descriptors(server: Server) -> dict[int, int]:
+    return {
+        pid: len(os.listdir(f"/proc/{pid}/fd")) for pids in server.pids().values() for pid in pids
+    }
+
+
+def _mapped(server: Server) -> int:
+    """Mappings of segments in all processes."""
+    return sum(_segments_of(pid) for pids in server.pids().values() for pid in pids)
+
+
+def _segments_of(pid: int) -> int:
+    found = 0
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except OSError:
+        return 0  # it has just ended
+    for line in lines:
+        start, _, end = line.split()[0].partition("-")
+        # Smaller ones are no segments of an arena.
+        found += "memfd:zmqtriton" in line and int(end, 16) - int(start, 16) >= 1 << 20
+    return found
+
+
+def _is_at_rest(server: Server) -> bool:
+    found = _metrics(server)
+    return not found["zmqtriton_leased_blocks"] and not _shared(server) and not _mapped(server)
+
+
+def test_16_mib_come_back_unchanged_and_do_not_travel_through_sockets(
+    server: Server, client: Any
+) -> None:
+    array = _noise(4 << 20)
+    assert 16 << 20 == array.nbytes
+    _infer(client, array)
+    before, count = _traffic(server), 5
+
+    for _ in range(count):
+        assert np.array_equal(array, _infer(client, array))
+
+    # The scrapes themselves are in it.
+    assert _traffic(server) - before < count * (64 << 10)
+
+
+def test_requests_of_all_sizes_leave_nothing(server: Server, client: Any) -> None:
+    eventually(lambda: _is_at_rest(server), REST_S, "at rest before")
+    before = _descriptors(server)
+    chance = random.Random(1)
+    sizes = [1, 16, 4096, 4097, 150_528, 1 << 20, (1 << 20) + 1, 3 << 20]
+
+    for _ in range(200):
+        array = _noise(chance.choice(sizes) + chance.randrange(2))
+        assert np.array_equal(array, _infer(client, array))
+
+    assert _shared(server) < 200 << 20
+    eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
+    eventually(
+        lambda: all(n <= before[pid] + 2 for pid, n in _descriptors(server).items()),
+        REST_S,
+        f"descriptors as before: {before}",
+    )
+
+
+def test_many_at_once_do_not_disturb_each_other(server: Server) -> None:
+    arrays = [_noise(size + i) for i in range(8) for size in (5000, 150_000, 1_200_000, 30)]
+    url = server.url.removeprefix("http://")
+    with (
+        http_client.InferenceServerClient(url, concurrency=8) as http,
+        grpc_client.InferenceServerClient(server.grpc_address) as grpc,
+    ):
+        asked = [(array, http.async_infer(MODEL, _entries(http_client, array))) for array in arrays]
+        with ThreadPoolExecutor(8) as threads:
+            found = list(threads.map(lambda array: _infer(grpc, array), arrays))
+        answered = [(array, call.get_result().as_numpy("OUTPUT0")) for array, call in asked]
+
+    for array, answer in (*answered, *zip(arrays, found, strict=True)):
+        assert np.array_equal(array, answer)
+    eventually(lambda: _is_at_rest(server), REST_S, "at rest afterwards")
+
+
+def test_metrics_tell_who_has_how_much(server: Server) -> None:
+    with _client(server, "http") as client:
+        _keep(client, _noise(1 << 20))  # what it has written cannot be passed on
+
+    found = _metrics(server)
+
+    assert found['zmqtriton_shared_memory_bytes{role="http"}'] >= 4 << 20
+    assert found['zmqtriton_shared_memory_bytes{role="stub"}'] >= 4 << 20
+    assert found['zmqtriton_shared_memory_bytes{role="broker"}'] == 0
+
+
+def _keep(client: Any, array: np.ndarray, milliseconds: int = 0) -> Any:
+    pause = np.array([milliseconds], dtype=np.int32)
+    entries = [
+        http_client.InferInput("INPUT0", list(array.shape), "FP32"),
+        http_client.InferInput("MS", [1], "INT32"),
+    ]
+    for entry, data in zip(entries, (array, pause), strict=True):
+        entry.set_data_from_numpy(data)
+    return client.infer("keeper", entries)
+
+
+def test_a_model_may_write_into_its_inputs_and_keep_them(server: Server) -> None:
+    with _client(server, "http") as client:
+        for i in range(12):
+            # The same block again and again: what is kept must not change with it.
+            array = np.full(200_000 + i % 2, i, dtype=np.float32)
+
+            result = _keep(client, array)
+
+            assert np.array_equal(array + 1, result.as_numpy("OUTPUT0"))
+            kept = result.as_numpy("KEPT").reshape(-1, 2)
+            assert np.array_equal(kept[:, 0], kept[:, 1])
+
+
+@pytest.fixture(params=[4000])
+def asked(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[Server, int, Future[Any]]]:
+    """A server, a stub of it that has mapped the input of a request, and the request, which is
+    executed for so many milliseconds."""
+    with Server(tmp_path / "s", models=["keeper"]) as server:
+        [stub] = server.stubs("keeper")
+        with ThreadPoolExecutor(1) as thread:
+            answer = thread.submit(_ask_slowly, server.http_port, request.param)
+            eventually(lambda: _segments_of(stub) > 0, 30, "it has mapped its input")
+            yield server, stub, answer
+
+
+def _ask_slowly(port: int, milliseconds: int) -> int:
+    """The status of a request with 16 MiB that is executed for so long; 0: no answer."""
+    body = np.zeros(4 << 20, dtype=np.float32).tobytes() + milliseconds.to_bytes(4, "little")
+    tensors: list[dict[str, Any]] = [
+        {"name": "INPUT0", "datatype": "FP32", "shape": [4 << 20]},
+        {"name": "MS", "datatype": "INT32", "shape": [1]},
+    ]
+    for tensor, size in zip(tensors, (16 << 20, 4), strict=True):
+        tensor["parameters"] = {"binary_data_size": size}
+    head = json.dumps({"inputs": tensors, "parameters": {"binary_data_output": True}}).encode()
+    url = f"http://127.0.0.1:{port}/v2/models/keeper/infer"
+    request = urllib.request.Request(url, head + body)
+    request.add_header("Inference-Header-Content-Length", str(len(head)))
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+    except OSError:
+        return 0
+
+
+@pytest.mark.parametrize("asked", [60_000], indirect=True)
+def test_what_a_killed_stub_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
+    server, stub, request = asked
+
+    os.kill(stub, signal.SIGKILL)
+
+    assert 503 == request.result(30)
+    eventually(lambda: server.status("/v2/models/keeper/ready") == 200, 30, "another one")
+    eventually(lambda: _is_at_rest(server), REST_S, "memory of the request and of the dead")
+    with _client(server, "http") as client:
+        array = _noise(1 << 20)
+        assert np.array_equal(array + 1, _keep(client, array).as_numpy("OUTPUT0"))
+
+
+def test_what_a_killed_frontend_held_is_freed(asked: tuple[Server, int, Future[Any]]) -> None:
+    server, _, request = asked
+    assert server.process is not None
+    parent = server.process.pid
+    [frontend] = [pid for pid in server.pids()["http"] if psutil.Process(pid).ppid() != parent]
+
+    os.kill(frontend, signal.SIGKILL)
+
+    assert 0 == request.result(30)
+    eventually(lambda: server.status("/v2/health/ready") == 200, 30, "another frontend")
+    # The answer is for a dead one. The model keeps an array of the input, but nobody its block.
+    eventually(lambda: not _metrics(server)["zmqtriton_leased_blocks"], REST_S, "no leases")
+    eventually(lambda: _shared(server) == 0, REST_S, "no segment is left")

@@ -1,0 +1,275 @@
+"""Metrics of models, from the calls in model.py to the page that Prometheus reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import scripted
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_REFUSED = "Failed to process the request for model 'scripted_0_0', message: "
+_SETUP = """
+family = pb_utils.MetricFamily
+C, G, H = family.COUNTER, family.GAUGE, family.HISTOGRAM
+def text(call, *arguments, **named):
+    try:
+        return str(call(*arguments, **named))
+    except pb_utils.TritonModelException as error:
+        return str(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--model-control-mode=explicit", "--load-model=scripted", "--load-model=measuring"]
+    with Server(
+        tmp_path_factory.mktemp("metrics"), models=["scripted", "measuring"], options=options
+    ) as server:
+        server.add_model("measuring", "again")
+        yield server
+
+
+def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
+    """What each comes to, or the text of its error."""
+    lines = ", ".join(f"text(lambda: ({expression}))" for expression in expressions)
+    script = f"{_SETUP}{before}\nimport json\nreturn [reply(json.dumps([{lines}]))]"
+    answer = scripted.run(server, "scripted", script)
+    found: list[str] = json.loads(answer)
+    return found
+
+
+def page(server: Server, family: str) -> list[str]:
+    """Its lines on the metrics page."""
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return [line for line in lines if re.match(rf"(# (HELP|TYPE) )?{family}\b", line)]
+
+
+def starts(server: Server, model: str = "measuring") -> str:
+    """The value of the series that the instances of a model have in common."""
+    lines = page(server, f"{model}_starts")
+    return lines[-1].rpartition(" ")[2] if lines else "none"
+
+
+def ask(server: Server, script: str, model: str = "measuring") -> str:
+    return scripted.run(server, model, script)
+
+
+@pytest.mark.row("A91")
+def test_a_family_is_found_under_its_name_and_has_one_kind(server: Server) -> None:
+    errors = said(
+        server,
+        [
+            '(lambda same: same.Metric().value())(family("one", "other words", C))',
+            'family("one", "words", G)',
+            'family("bad-name", "", C)',
+            'family("", "", C)',
+            'family("nv_inference_count", "", C)',
+        ],
+        'self.one = family("one", "words", C); self.m = self.one.Metric(); self.m.increment(4)',
+    )
+
+    creating = f"Error when creating MetricFamily: {_REFUSED}"
+    assert [
+        "4.0",
+        f"{creating}Family name already exists with different type",
+        f"{creating}Invalid metric name",
+        f"{creating}Invalid metric name",
+        f"{creating}Family name 'nv_inference_count' is one of the server's own",
+    ] == errors
+    assert ["# HELP one words", "# TYPE one counter", "one 4"] == page(server, "one")
+
+
+@pytest.mark.row("A92")
+def test_labels_and_buckets_are_checked_in_triton_s_words(server: Server) -> None:
+    errors = said(
+        server,
+        [
+            "c.Metric(labels=3)",
+            "c.Metric({}, 3)",
+            "c.Metric(buckets=[1.0])",
+            "h.Metric()",
+            "h.Metric(buckets=[2.0, 1.0])",
+            'c.Metric({"a-b": ""})',
+            'c.Metric({"a": 1})',
+        ],
+        'c, h = family("checked", "", C), family("checked_too", "", H)',
+    )
+
+    creating = f"Error when creating Metric: {_REFUSED}"
+    assert [
+        "Failed to create metric. Labels must be a dictionary.",
+        "Failed to create metric. Buckets must be a list.",
+        "Failed to create metric. Unexpected buckets found.",
+        "Failed to create metric. Missing required buckets.",
+        f"{creating}Bucket Boundaries must be strictly sorted",
+        f"{creating}Invalid label name",
+        f"{creating}attempt to access JSON non-string as string",
+    ] == errors
+
+
+@pytest.mark.row("A93")
+def test_each_kind_has_its_operations(server: Server) -> None:
+    errors = said(
+        server,
+        [
+            "c.increment(1.5), c.value()",
+            "c.increment(-1)",
+            "c.set(1)",
+            "c.observe(1)",
+            "g.increment(-2), g.value()",
+            "g.set(7), g.increment(0.5), g.value()",
+            "g.observe(1)",
+            "h.observe(1)",
+            "h.increment(1)",
+            "h.set(1)",
+            "h.value()",
+        ],
+        'fs = family("kc", "", C), family("kg", "", G), family("kh", "", H)\n'
+        "c, g, h = fs[0].Metric(), fs[1].Metric(), fs[2].Metric(buckets=[1, 2])",
+    )
+
+    def not_for(doing: str, kind: str, verb: str) -> str:
+        kind = f"TRITONSERVER_METRIC_KIND_{kind}"
+        return f"Failed to {doing} metric value: {_REFUSED}{kind} does not support {verb}"
+
+    assert [
+        "(None, 1.5)",
+        f"Failed to increment metric value: {_REFUSED}TRITONSERVER_METRIC_KIND_COUNTER can only be "
+        "incremented monotonically by non-negative values.",
+        not_for("set", "COUNTER", "Set"),
+        not_for("observe", "COUNTER", "Observe"),
+        "(None, -2.0)",
+        "(None, None, 7.5)",
+        not_for("observe", "GAUGE", "Observe"),
+        "None",
+        not_for("increment", "HISTOGRAM", "Increment"),
+        not_for("set", "HISTOGRAM", "Set"),
+        not_for("get", "HISTOGRAM", "Value"),
+    ] == errors
+
+
+@pytest.mark.row("A93", "A94")
+def test_a_metric_without_its_family_is_refused_and_gone(server: Server) -> None:
+    said(server, ["m.increment(1)"], 'self.f = family("gone", "", C); m = self.m = self.f.Metric()')
+    before = page(server, "gone")
+
+    errors = said(server, ["self.m.increment(1)"], "del self.f")
+
+    deleted = (
+        "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The "
+        "'MetricFamily' object should be deleted AFTER its corresponding 'Metric' objects have "
+        "been deleted."
+    )
+    assert ["gone 1"] == before[2:]
+    assert [f"Failed to increment metric value: {deleted}"] == errors
+    assert [] == page(server, "gone")
+
+
+@pytest.mark.row("A91", "A94")
+def test_the_page_has_what_models_measure_until_they_let_go(server: Server) -> None:
+    said(
+        server,
+        ["m.observe(1)", "m.observe(3)", "m.observe(99)"],
+        'self.h = family("sizes", "of \\\\ and\\nmore", H)\n'
+        'self.m = m = self.h.Metric({"z": "a\\\\b", "a": "\\"\\n"}, [1, 2.5, 10])',
+    )
+    labels = 'a="\\"\\n",z="a\\\\b"'
+    assert [
+        "# HELP sizes of \\\\ and\\nmore",
+        "# TYPE sizes histogram",
+        f"sizes_count{{{labels}}} 3",
+        f"sizes_sum{{{labels}}} 103",
+        f'sizes_bucket{{{labels},le="1"}} 1',
+        f'sizes_bucket{{{labels},le="2.5"}} 1',
+        f'sizes_bucket{{{labels},le="10"}} 2',
+        f'sizes_bucket{{{labels},le="+Inf"}} 3',
+    ] == [*page(server, "sizes"), *page(server, "sizes_[a-z]+")]
+
+    said(server, ["self.__delattr__('m')"])
+
+    assert [] == page(server, "sizes_[a-z]+")
+
+
+@pytest.mark.row("A94")
+def test_two_instances_share_a_series(server: Server) -> None:
+    assert "2" == starts(server)
+    # In initialize there is nobody to ask yet.
+    assert "1.0" == ask(server, "self.at_first")
+
+    assert "12.0" == ask(server, "(self.starts.increment(10), self.starts.value())[1]")
+    assert "12" == starts(server)
+
+
+def test_what_a_thread_of_a_model_adds_arrives_soon(server: Server) -> None:
+    ask(server, "self.later(0.05, lambda: self.starts.increment(100))")
+
+    eventually(lambda: starts(server) == "112", 30, "the thread's increment")
+
+
+def test_a_new_broker_knows_what_the_old_one_knew(server: Server) -> None:
+    said(server, ["m.set(5)"], 'self.f = family("kept", "", G); m = self.m = self.f.Metric()')
+    [broker] = server.pids()["broker"]
+    before = starts(server)
+
+    # While a model waits for its answer, too.
+    asked = said(server, ["self.m.value()"], f"import os\nos.kill({broker}, {signal.SIGKILL:d})")
+
+    assert ["5.0"] == asked
+    eventually(server.is_ready, 30, "ready again")
+    assert f"{float(before)}" == ask(server, "self.starts.value()")
+    assert before == starts(server)
+    assert ["5.0"] == said(server, ["self.m.value()"])
+
+
+@pytest.mark.row("A94")
+def test_a_dead_instance_leaves_what_it_counted_to_the_others(server: Server) -> None:
+    before = int(starts(server))
+    victim = server.stubs("measuring")[0]
+
+    os.kill(victim, signal.SIGKILL)
+
+    # The one that takes its place counts its start.
+    eventually(lambda: starts(server) == str(before + 1), 30, "the new instance's start")
+
+
+@pytest.mark.row("A94")
+def test_the_series_of_an_unloaded_model_go_away(server: Server) -> None:
+    for verb, expected in (("load", "2"), ("unload", "none")):
+        url = f"{server.url}/v2/repository/models/again/{verb}"
+        urllib.request.urlopen(url, b"{}", timeout=60).close()
+
+        eventually(lambda: starts(server, "again") == expected, 30, f"{expected} after {verb}")  # noqa: B023
+
+
+def test_too_many_metrics_are_an_error(server: Server) -> None:
+    [text] = said(
+        server,
+        ["[f.Metric({'n': str(n)}) for n in range(10001)] and ''"],
+        'f = family("many", "", C)',
+    )
+
+    assert text.endswith("a model instance may have 10000 metrics and families at a time")
+    eventually(lambda: page(server, "many") == [], 30, "all of them let go")
+
+
+def test_many_series_fit_on_the_page(server: Server, tmp_path: Path) -> None:
+    said(
+        server,
+        ["[m.increment(1) for m in self.many] and ''"],
+        'self.f = family("lots", "", C)\n'
+        "self.many = [self.f.Metric({'n': 'x' * 200 + str(n)}) for n in range(9000)]",
+    )
+
+    assert 9002 == len(page(server, "lots"))

@@ -1,0 +1,329 @@
+"""What a model's class may do and return, in default and in decoupled mode, with real clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.scraping import pending
+from tests.support.scripted import DECOUPLED, add, asked, run, stream
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_FAILED = "Failed to process the request(s) for model '{}_0_0', message: "
+_PLAIN = _FAILED.format("plain")
+_STREAMS = _FAILED.format("streams")
+_LET_GO = "The model let go of a request without a response to it."
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("modes") / "s")
+    add(server, "scripted", "plain", "max_batch_size: 4\ndynamic_batching {}\n")
+    add(server, "scripted", "streams", DECOUPLED)
+    with server:
+        yield server
+
+
+@pytest.mark.row("A20", "A22")
+def test_a_model_sees_its_name_its_place_and_its_arguments(server: Server) -> None:
+    script = "import json, sys\nseen = type(self).__module__, sys.path[-2:], self.args\n"
+    script += "return [reply(json.dumps(seen))]"
+
+    module, path, args = json.loads(run(server, "plain", script))
+
+    directory = str(server.repository / "plain")
+    assert "1.model" == module
+    assert [f"{directory}/1", directory] == path
+    config = json.loads(args.pop("model_config"))
+    assert ("plain", 4) == (config["name"], config["max_batch_size"])
+    assert {
+        "model_instance_kind": "CPU",
+        "model_instance_name": "plain_0_0",
+        "model_instance_device_id": "0",
+        "model_repository": directory,
+        "model_version": "1",
+        "model_name": "plain",
+    } == args
+
+
+@pytest.mark.row("A23")
+@pytest.mark.parametrize(
+    ("script", "text"),
+    [
+        ("return 'x'", "Expected a list in the execute return, found type '<class 'str'>'."),
+        ("return ()", "Expected a list in the execute return, found type '<class 'tuple'>'."),
+        (
+            "return []",
+            "Number of InferenceResponse objects do not match the number of InferenceRequest "
+            "objects. InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n",
+        ),
+        (
+            "return [5]",
+            "Expected an 'InferenceResponse' object in the execute function return list, found "
+            "type '<class 'int'>'.",
+        ),
+    ],
+)
+def test_what_default_mode_must_return(server: Server, script: str, text: str) -> None:
+    assert _PLAIN + text == run(server, "plain", script)
+
+
+@pytest.mark.row("A23", "A53")
+@pytest.mark.parametrize("returned", ["None", "[None]"])
+def test_default_mode_may_answer_through_the_sender(server: Server, returned: str) -> None:
+    script = f"request.get_response_sender().send(reply('sent'), FINAL)\nreturn {returned}"
+
+    assert "sent" == run(server, "plain", script)
+
+
+@pytest.mark.row("A24")
+@pytest.mark.parametrize(("model", "prefix"), [("plain", _PLAIN), ("streams", _STREAMS)])
+def test_an_exception_comes_with_its_frames_and_the_model_lives(
+    server: Server, model: str, prefix: str
+) -> None:
+    [text] = stream(server, model, "def f():\n    raise KeyError('no')\nf()")
+
+    head, frames = text.split("\n\nAt:\n")
+    assert f"{prefix}KeyError: 'no'" == head
+    [*lines, last] = frames.splitlines()
+    assert ["  <script>(3): f", "  <script>(4): body"] == lines
+    assert last.startswith(f"  {server.repository}/{model}/1/model.py(")
+    assert last.endswith("): execute")
+    assert ["again"] == stream(server, model, _SEND_ALL, "again")
+
+
+_SEND_ALL = """
+for one in requests:
+    one.get_response_sender().send(reply(text_of(one)), FINAL)
+"""
+
+
+@pytest.mark.row("A24")
+def test_an_exception_fails_all_of_its_batch(server: Server, tmp_path: Path) -> None:
+    script = f"""
+        import os, time
+        if len(requests) == 1:
+            print("begun alone", flush=True)
+            while not os.path.exists({str(tmp_path / "go")!r}):
+                time.sleep(0.005)
+            return [reply("alone")]
+        raise ValueError(f"{{len(requests)}} at once")
+    """
+
+    with ThreadPoolExecutor(5) as threads:
+        first = threads.submit(run, server, "plain", script)
+        eventually(lambda: "begun alone" in server.log_text(), 30, "the first is executed")
+        others = [threads.submit(run, server, "plain", script) for _ in range(4)]
+        eventually(lambda: 4 == pending(server, "plain"), 30, "the others wait")
+        (tmp_path / "go").touch()
+        texts = [future.result() for future in (first, *others)]
+
+    assert "alone" == texts.pop(0)
+    for text in texts:
+        assert text.startswith(f"{_PLAIN}ValueError: 4 at once\n\nAt:\n")
+
+
+@pytest.mark.row("A25")
+def test_decoupled_mode_must_return_nothing(server: Server) -> None:
+    text = (
+        "Python model 'streams_0_0' is using the decoupled mode and the execute function must "
+        "return None."
+    )
+
+    assert [_STREAMS + text] == stream(server, "streams", "return []")
+
+
+@pytest.mark.row("A25")
+def test_an_exception_in_decoupled_mode_closes_what_is_open(server: Server) -> None:
+    script = """
+        sender = request.get_response_sender()
+        sender.send(reply("one"))
+        self.kept["failed"] = sender
+        raise ValueError("late")
+    """
+
+    [first, error] = stream(server, "streams", script)
+
+    assert "one" == first
+    assert error.startswith(f"{_STREAMS}ValueError: late\n\nAt:\n")
+    closed = "try:\n    self.kept['failed'].send(reply('more'))\nexcept Exception as error:\n"
+    closed += "    request.get_response_sender().send(reply(error), FINAL)"
+    text = "Unable to send response. Response sender has been closed."
+    assert [text] == stream(server, "streams", closed)
+
+
+@pytest.mark.row("A25", "A72")
+@pytest.mark.parametrize("model", ["plain", "streams"])
+def test_senders_outlive_execute_and_work_from_any_thread(server: Server, model: str) -> None:
+    script = """
+        import threading, time
+        def later(sender=request.get_response_sender()):
+            time.sleep(0.1)
+            sender.send(reply(threading.current_thread().name), FINAL)
+        threading.Thread(target=later, name="mine").start()
+    """
+
+    assert ["mine"] == stream(server, model, script)
+
+
+@pytest.mark.row("A72")
+@pytest.mark.parametrize(
+    ("model", "calls", "text"),
+    [
+        (
+            "streams",
+            "sender.send()",
+            "Inference Response object must be provided when the response flags is set to zero.",
+        ),
+        (
+            "plain",
+            "sender.send(reply(1), 2)",
+            "Unable to send response. Unsupported flag provided.",
+        ),
+        (
+            "streams",
+            "sender.send(flags=FINAL); sender.send(reply(1))",
+            "Unable to send response. Response sender has been closed.",
+        ),
+        (
+            "plain",
+            "sender.send(reply(1)); sender.send(reply(2))",
+            "Unable to send response. Non-decoupled model cannot send more than one response.",
+        ),
+        (
+            "plain",
+            "sender.send(flags=FINAL)",
+            "Unable to send response. Non-decoupled model cannot send complete final before "
+            "sending a response.",
+        ),
+    ],
+)
+def test_what_a_sender_refuses(server: Server, model: str, calls: str, text: str) -> None:
+    script = f"""
+        sender = request.get_response_sender()
+        try:
+            {calls}
+        except Exception as error:
+            self.kept["said"] = str(error)
+        try:
+            sender.send(reply("end"), FINAL)
+        except Exception:
+            pass
+    """
+    stream(server, model, script)
+
+    tell = "request.get_response_sender().send(reply(self.kept.pop('said')), FINAL)"
+
+    assert [text] == stream(server, model, tell)
+
+
+@pytest.mark.row("A74")
+def test_a_request_that_default_mode_forgets_is_an_error(server: Server) -> None:
+    assert _PLAIN + _LET_GO == run(server, "plain", "return None")
+
+    eventually(lambda: _logged(server, "W", _PLAIN + _LET_GO), 30, "a warning")
+
+
+@pytest.mark.row("A74")
+def test_a_sender_that_decoupled_mode_forgets_ends_its_stream(server: Server) -> None:
+    assert ["one"] == stream(server, "streams", "request.get_response_sender().send(reply('one'))")
+
+    text = "model 'streams_0_0' let go of a response sender without the FINAL flag"
+    eventually(lambda: _logged(server, "W", text), 30, "a warning")
+
+
+@pytest.mark.row("A74")
+@pytest.mark.parametrize(("model", "ends"), [("plain", [_PLAIN + _LET_GO]), ("streams", [])])
+def test_a_sender_in_a_circle_of_garbage_ends_its_request_too(
+    server: Server, model: str, ends: list[str]
+) -> None:
+    script = "circle = [request.get_response_sender()]\ncircle.append(circle)"
+
+    assert ends == stream(server, model, script)
+
+
+def _logged(server: Server, level: str, text: str) -> bool:
+    lines = server.log_text().splitlines()
+    return any(line.startswith(level) and text in line for line in lines)
+
+
+@pytest.mark.row("A54", "A73")
+@pytest.mark.parametrize("model", ["plain", "streams"])
+@pytest.mark.parametrize("where", ["request", "request.get_response_sender()"])
+def test_a_cancellation_reaches_code_that_is_busy(server: Server, model: str, where: str) -> None:
+    script = f"""
+        import time
+        print("begun " + text_of(request), flush=True)
+        one, end = {where}, time.monotonic() + 30
+        while not one.is_cancelled() and time.monotonic() < end:
+            sum(range(10_000))
+        print(f"cancelled {{text_of(request)}} {{one.is_cancelled()}}", flush=True)
+        request.get_response_sender().send(reply("unread"), FINAL)
+    """
+    name = f"busy {model} {where}"
+    with asked(server, model, script, name):
+        eventually(lambda: f'begun {name}"' in server.log_text(), 30, "it is executed")
+
+    eventually(lambda: f"cancelled {name} True" in server.log_text(), 30, "it was seen")
+    assert ["on"] == stream(server, model, _SEND_ALL, "on")
+
+
+@pytest.mark.row("A54")
+def test_a_cancellation_reaches_a_thread_that_sleeps_between_looks(server: Server) -> None:
+    script = """
+        import threading, time
+        def wait(request=request, sender=request.get_response_sender()):
+            print("begun " + text_of(request), flush=True)
+            while not sender.is_cancelled():
+                time.sleep(0.02)
+            print("cancelled " + text_of(request), flush=True)
+            sender.send(flags=FINAL)
+        threading.Thread(target=wait).start()
+    """
+    with asked(server, "streams", script, "asleep"):
+        eventually(lambda: "begun asleep" in server.log_text(), 30, "it is executed")
+
+    eventually(lambda: "cancelled asleep" in server.log_text(), 30, "it was seen")
+
+
+@pytest.mark.row("A54")
+def test_what_is_cancelled_while_it_waits_is_never_executed(server: Server, tmp_path: Path) -> None:
+    blocking = f"""
+        import os, time
+        print("begun " + text_of(request), flush=True)
+        while not os.path.exists({str(tmp_path / "go")!r}):
+            time.sleep(0.005)
+        request.get_response_sender().send(reply("done"), FINAL)
+    """
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(stream, server, "streams", blocking, "first")
+        eventually(lambda: "begun first" in server.log_text(), 30, "the first is executed")
+        with asked(server, "streams", blocking, "never"):
+            eventually(lambda: 1 == pending(server, "streams"), 30, "the second one waits")
+        eventually(lambda: 0 == pending(server, "streams"), 30, "it does not wait any more")
+        (tmp_path / "go").touch()
+        assert ["done"] == first.result()
+
+    assert ["on"] == stream(server, "streams", _SEND_ALL, "on")
+    assert "begun never" not in server.log_text()
+
+
+@pytest.mark.row("A27", "A30")
+def test_finalize_runs_at_the_end_and_may_fail(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s")
+    add(server, "scripted", "ending")
+    with server:
+        script = "import sys\nprint('to the log', file=sys.stderr, flush=True)\n"
+        assert "on" == run(server, "ending", script + "return [reply('on')]")
+        eventually(lambda: "to the log" in server.log_text(), 30, "it is logged")
+
+    assert 0 == server.returncode
+    assert "finalized ending" in server.log_text()
+    assert _logged(server, "I", "ValueError: swallowed ending")

@@ -1,0 +1,234 @@
+"""Models whose execute() is a coroutine, with real clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted import DECOUPLED, add, asked, parameter, run, stream
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_SEND = "request.get_response_sender().send(reply(text_of(request)), FINAL)"
+#: Waits until as many are here as it says, the first time; alone it would wait for the clock.
+_MEET = """
+    import asyncio
+    wanted = int(text_of(request))
+    met = self.kept.setdefault("met", set())
+    self.kept["here"] = self.kept.get("here", 0) + 1
+    most = self.kept["most"] = max(self.kept.get("most", 0), self.kept["here"])
+    for _ in range(1000):
+        if self.kept["here"] >= wanted:
+            met.add(wanted)
+        if wanted in met:
+            break
+        await asyncio.sleep(0.01)
+    self.kept["here"] -= 1
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("async") / "s")
+    add(server, "scripted_async", "plain")
+    add(server, "scripted_async", "wide", parameter("MAX_INFLIGHT", "4"))
+    add(server, "scripted_async", "streams", DECOUPLED)
+    add(server, "scripted_async", "narrow", DECOUPLED + parameter("MAX_INFLIGHT", "2"))
+    add(server, "scripted", "echo")
+    with server:
+        yield server
+
+
+def _is_logged(server: Server, text: str) -> bool:
+    return text in server.log_text()
+
+
+def _all(server: Server, model: str, script: str, arguments: list[str]) -> list[list[str]]:
+    with ThreadPoolExecutor(len(arguments)) as threads:
+        return list(threads.map(lambda one: stream(server, model, script, one), arguments))
+
+
+@pytest.mark.row("A26")
+def test_default_mode_awaits_one_batch_before_the_next(server: Server) -> None:
+    script = """
+        import asyncio
+        loops = self.kept.setdefault("loops", set())
+        loops.add(asyncio.get_running_loop())
+        here = self.kept["here"] = self.kept.get("here", 0) + 1
+        await asyncio.sleep(0.02)
+        self.kept["here"] -= 1
+        return [reply(f"{here} on {len(loops)}")]
+    """
+
+    assert [["1 on 1"]] * 8 == _all(server, "plain", script, [str(i) for i in range(8)])
+
+
+@pytest.mark.row("A26")
+@pytest.mark.parametrize(("model", "most"), [("wide", 4), ("narrow", 2)])
+def test_as_many_at_once_as_max_inflight_says(server: Server, model: str, most: int) -> None:
+    end = "request.get_response_sender().send(reply(most), FINAL)"
+
+    texts = _all(server, model, f"{_MEET}\n    {end}", [str(most)] * 3 * most)
+
+    assert str(most) == max(text for [text] in texts)
+
+
+@pytest.mark.row("A26")
+def test_an_exception_among_several_fails_its_own_request(server: Server) -> None:
+    script = f"{_MEET}\n    if most: raise ValueError('mine')\n"
+
+    texts = _all(server, "wide", script, ["3"] * 3)
+
+    prefix = "Failed to process the request(s) for model 'wide_0_0', message: ValueError: mine"
+    assert 3 == len(texts)
+    for [text] in texts:
+        assert text.startswith(f"{prefix}\n\nAt:\n  <script>(")
+    assert "on" == run(server, "wide", "return [reply(text_of(request))]", "on")
+
+
+@pytest.mark.row("A26")
+def test_a_wrong_return_of_one_among_several_is_told(server: Server) -> None:
+    text = run(server, "wide", "return 'x'")
+
+    assert text.endswith("Expected a list in the execute return, found type '<class 'str'>'.")
+
+
+@pytest.mark.row("A26")
+def test_decoupled_mode_begins_the_next_batch_at_once(server: Server) -> None:
+    texts = _all(server, "streams", f"{_MEET}\n    {_SEND}", ["12"] * 12)
+
+    assert [["12"]] * 12 == texts
+
+
+@pytest.mark.row("A26")
+def test_an_exception_in_the_background_is_logged_and_ends_the_stream(server: Server) -> None:
+    script = """
+        import asyncio
+        sender = request.get_response_sender()
+        sender.send(reply("one"))
+        await asyncio.sleep(0.01)
+        raise ValueError("background " + text_of(request))
+    """
+
+    assert ["one"] == stream(server, "streams", script, "trouble")
+
+    text = "Failed to process the request(s) for model 'streams_0_0', message: ValueError: "
+    eventually(lambda: f"{text}background trouble" in server.log_text(), 30, "it is logged")
+    assert ["on"] == stream(server, "streams", _SEND, "on")
+
+
+@pytest.mark.row("A26")
+def test_a_sender_that_outlives_its_failed_coroutine_goes_on(server: Server) -> None:
+    script = """
+        import threading, time
+        def later(sender=request.get_response_sender()):
+            time.sleep(0.2)
+            sender.send(reply("later"), FINAL)
+        threading.Thread(target=later).start()
+        raise ValueError("early")
+    """
+
+    assert ["later"] == stream(server, "streams", script)
+
+
+@pytest.mark.row("A26")
+def test_what_execute_leaves_behind_goes_on(server: Server) -> None:
+    script = """
+        import asyncio
+        async def later(sender=request.get_response_sender()):
+            await asyncio.sleep(0.2)
+            sender.send(reply("later"), FINAL)
+        asyncio.create_task(later())
+    """
+
+    assert ["later"] == stream(server, "plain", script)
+
+
+@pytest.mark.row("A57")
+@pytest.mark.parametrize("model", ["plain", "wide", "streams"])
+def test_coroutines_ask_other_models_many_times_at_once(server: Server, model: str) -> None:
+    script = """
+        import asyncio
+        echo = "return [reply(text_of(request))]"
+        answers = await asyncio.gather(*[ask("echo", echo, str(i)).async_exec() for i in range(50)])
+        text = ",".join(map(answer_of, answers))
+        request.get_response_sender().send(reply(text), FINAL)
+    """
+    expected = ",".join(map(str, range(50)))
+
+    assert [[expected]] * 4 == _all(server, model, script, [""] * 4)
+
+
+@pytest.mark.row("A54")
+@pytest.mark.parametrize("model", ["plain", "wide", "streams"])
+def test_a_cancellation_reaches_a_coroutine(server: Server, model: str) -> None:
+    script = """
+        import asyncio
+        print("begun " + text_of(request), flush=True)
+        while not request.is_cancelled():
+            await asyncio.sleep(0.02)
+        print("cancelled " + text_of(request), flush=True)
+        request.get_response_sender().send(reply("unread"), FINAL)
+    """
+    with asked(server, model, script, model):
+        eventually(lambda: f'begun {model}"' in server.log_text(), 30, "it is executed")
+
+    eventually(lambda: f'cancelled {model}"' in server.log_text(), 30, "it was seen")
+
+
+@pytest.mark.row("A54")
+def test_a_coroutine_that_never_looks_is_told_of_while_it_waits(server: Server) -> None:
+    script = """
+        import asyncio
+        print("begun " + text_of(request), flush=True)
+        pending = request._pending
+        while not pending.is_cancelled:
+            await asyncio.sleep(0.02)
+        print("noticed " + text_of(request), flush=True)
+        request.get_response_sender().send(reply("unread"), FINAL)
+    """
+    with asked(server, "plain", script, "blind"):
+        eventually(lambda: 'begun blind"' in server.log_text(), 30, "it is executed")
+
+    eventually(lambda: 'noticed blind"' in server.log_text(), 30, "its stub knows")
+
+
+@pytest.mark.row("A26", "A27")
+def test_the_event_loop_ends_before_finalize(tmp_path: Path) -> None:
+    script = """
+        import asyncio
+        async def background():
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                print("stopped", flush=True)
+        self.task = asyncio.create_task(background())
+        return [reply("on")]
+    """
+    server = Server(tmp_path / "s")
+    add(server, "scripted_async", "ending")
+    with server:
+        assert "on" == run(server, "ending", script)
+
+    log = server.log_text()
+    assert 0 < log.index('"stopped"') < log.index('"finalized ending"')
+
+
+def test_a_max_inflight_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    values = ["0", "many", "1025"]
+    server = Server(tmp_path / "s", options=["--exit-on-error=false"])
+    for value in values:
+        add(server, "scripted_async", f"wrong_{value}", parameter("MAX_INFLIGHT", value))
+    server.launch()
+    try:
+        for value in values:
+            text = f"parameter MAX_INFLIGHT must be a number from 1 to 1024, got '{value}'"
+            eventually(partial(_is_logged, server, text), 60, text)
+    finally:
+        server.stop()

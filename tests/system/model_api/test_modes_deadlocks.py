@@ -1,0 +1,91 @@
+"""Models that ask models that ask models, with real clients; and those that ask themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.scripted import add, run
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+#: ARGUMENT names the models that are asked in turn.
+_CHAIN = """
+    first, _, rest = text_of(request).partition(",")
+    if not first:
+        return [reply("end")]
+    script = text_of(request, "SCRIPT")
+    answer = answer_of({})
+    return [reply(self.args["model_name"] + " " + answer)]
+"""
+_EXEC = _CHAIN.format("ask(first, script, rest).exec()")
+
+
+def _circle(*names: str) -> str:
+    return (
+        f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls form a circle "
+        f"that can not finish: {' -> '.join(names)}"
+    )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("circles") / "s")
+    for name in ("a", "b", "c"):
+        add(server, "scripted", name)
+    add(server, "scripted", "two")
+    config = server.repository / "two" / "config.pbtxt"
+    config.write_text(config.read_text().replace("count: 1", "count: 2"))
+    with server:
+        yield server
+
+
+def test_three_deep(server: Server) -> None:
+    assert "a b c end" == run(server, "a", _EXEC, "b,c,two")
+
+
+def test_a_model_that_asks_itself(server: Server) -> None:
+    assert f"a {_circle('a', 'a')}" == run(server, "a", _EXEC, "a")
+
+
+def test_two_models_that_ask_each_other(server: Server) -> None:
+    assert f"a b {_circle('a', 'b', 'a')}" == run(server, "a", _EXEC, "b,a")
+
+
+def test_a_circle_of_three_behind_a_model_that_is_not_in_it(server: Server) -> None:
+    circle = _circle("a", "b", "c", "a")
+
+    assert f"two a b c {circle}" == run(server, "two", _EXEC, "a,b,c,a")
+
+
+def test_a_second_instance_opens_the_circle(server: Server) -> None:
+    assert "two two end" == run(server, "two", _EXEC, "two,a")
+    assert f"two a two {_circle('a', 'two', 'a')}" == run(server, "two", _EXEC, "a,two,a")
+    assert f"two two {_circle('two', 'two', 'two')}" == run(server, "two", _EXEC, "two,two")
+
+
+def test_two_chains_that_wait_for_each_other(server: Server) -> None:
+    script = """
+        import os, time
+        mark, other, rest = text_of(request).split(",")
+        if not rest:
+            return [reply("end")]
+        open(os.path.join(mark, self.args["model_name"]), "w").close()
+        while not os.path.exists(os.path.join(mark, other)):
+            time.sleep(0.01)
+        answer = answer_of(ask(rest, text_of(request, "SCRIPT"), "x,x,").exec())
+        return [reply(self.args["model_name"] + " " + answer)]
+    """
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(run, server, "a", script, f"{server.scratch},b,b")
+        second = threads.submit(run, server, "b", script, f"{server.scratch},a,a")
+        texts = sorted([first.result(60), second.result(60)])
+
+    # Whichever closed the circle is told; the other one gets through.
+    assert texts in (
+        [f"a {_circle('b', 'a', 'b')}", "b end"],
+        ["a end", f"b {_circle('a', 'b', 'a')}"],
+    )

@@ -1,0 +1,191 @@
+"""Requests that a model has executed step by step, with real clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted import DECOUPLED, ITERATIVE, add, asked, run, stream
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_REFUSED = (
+    "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
+    "configured to handle such a flag."
+)
+_AGAIN = "request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)"
+#: Sends one number a step, down from ARGUMENT; state is kept under the correlation id.
+_COUNT = f"""
+    key = request.correlation_id()
+    left = self.kept[key] = self.kept.get(key, int(text_of(request))) - 1
+    sender = request.get_response_sender()
+    if left:
+        sender.send(reply(left))
+        {_AGAIN}
+    else:
+        del self.kept[key]
+        sender.send(reply(left), FINAL)
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("steps") / "s")
+    oldest = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
+    add(server, "scripted", "steps", ITERATIVE)
+    add(server, "scripted", "streams", oldest + DECOUPLED)
+    add(server, "scripted_async", "background", oldest + DECOUPLED)
+    add(server, "scripted", "plain")
+    add(server, "scripted", "plain_streams", DECOUPLED)
+    with server:
+        yield server
+
+
+@pytest.mark.row("A55", "E76")
+@pytest.mark.parametrize("model", ["streams", "background"])
+def test_a_decoupled_model_answers_step_by_step(server: Server, model: str) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: stream(server, model, _COUNT, "20"), range(8)))
+
+    assert [[str(number) for number in range(19, -1, -1)]] * 8 == answers
+
+
+@pytest.mark.row("A55", "E76")
+def test_default_mode_answers_with_the_last_step(server: Server) -> None:
+    script = f"""
+        steps = self.kept.setdefault("steps", [])
+        steps.append([request.flags(), request.correlation_id() != 0])
+        if len(steps) < 4:
+            {_AGAIN}
+            return [None]
+        import json
+        return [reply(json.dumps(self.kept.pop("steps")))]
+    """
+
+    # START on the first one only; and with one slot sequences do not mix.
+    expected = [[1, True], [0, True], [0, True], [0, True]]
+    with ThreadPoolExecutor(4) as threads:
+        texts = list(threads.map(lambda _: run(server, "steps", script), range(4)))
+    assert [expected] * 4 == [json.loads(text) for text in texts]
+
+
+@pytest.mark.row("A55")
+def test_a_sender_of_an_earlier_step_may_be_kept(server: Server) -> None:
+    script = f"""
+        sender = self.kept.setdefault("sender", request.get_response_sender())
+        self.kept["n"] = self.kept.get("n", 0) + 1
+        if self.kept["n"] < 3:
+            {_AGAIN}
+            return
+        sender.send(reply(self.kept.pop("n")))
+        del self.kept["sender"], sender
+    """
+
+    # It is let go of without FINAL in the end, which ends the stream.
+    assert ["3"] == stream(server, "streams", script)
+
+
+@pytest.mark.row("A55")
+def test_a_response_for_a_rescheduled_request_is_refused(server: Server) -> None:
+    text = run(server, "steps", f"{_AGAIN}\nreturn [reply('x')]")
+
+    assert text.startswith(
+        "Failed to process the request(s) for model 'steps_0_0', message: Expected a None object "
+        "in the execute function return list for reschduled request, found type '<class '"
+    )
+
+
+@pytest.mark.row("A55")
+def test_other_models_may_not_reschedule(server: Server) -> None:
+    prefix = "Failed to process the request(s) for model 'plain_0_0', message: "
+
+    assert prefix + _REFUSED == run(server, "plain", f"{_AGAIN}\nreturn [None]")
+
+
+@pytest.mark.row("A55")
+def test_a_stream_that_may_not_be_rescheduled_goes_on(server: Server) -> None:
+    script = f"""
+        import threading, time
+        def later(sender=request.get_response_sender()):
+            time.sleep(0.2)
+            sender.send(reply("later"), FINAL)
+        threading.Thread(target=later).start()
+        {_AGAIN}
+    """
+
+    assert ["later"] == stream(server, "plain_streams", script)
+    eventually(lambda: f"message: {_REFUSED}" in server.log_text(), 30, "it is logged")
+
+
+@pytest.mark.row("A55")
+def test_an_exception_ends_what_asked_to_be_executed_again(server: Server) -> None:
+    [text] = stream(server, "streams", f"{_AGAIN}\nraise ValueError('amid')")
+
+    assert "message: ValueError: amid" in text
+    assert [] == stream(server, "background", f"{_AGAIN}\nraise ValueError('amid')")
+
+
+@pytest.mark.row("A55")
+def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> None:
+    script = f"""
+        import time
+        time.sleep(0.01)
+        print("step of " + text_of(request), flush=True)
+        {_AGAIN}
+    """
+    with asked(server, "steps", script + "\n        return [None]", "left"):
+        eventually(lambda: 'step of left"' in server.log_text(), 30, "its first step")
+
+    # Its slot is free: another one gets through.
+    assert "on" == run(server, "steps", "return [reply('on')]")
+    assert ["1", "0"] == stream(server, "streams", _COUNT, "2")
+
+
+def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s")
+    add(server, "scripted", "steps", ITERATIVE)
+    script = f"""
+        import os, signal
+        if not request.flags():
+            os.kill(os.getpid(), signal.SIGKILL)
+        print("first step", flush=True)
+        {_AGAIN}
+        return [None]
+    """
+    with server:
+        text = run(server, "steps", script)
+
+        assert text.endswith("(killed by SIGKILL)")
+        assert 1 == server.log_text().count('"first step"')
+
+
+def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s")
+    add(server, "scripted", "steps", ITERATIVE)
+    script = f"""
+        import time
+        if request.flags():
+            print("first step", flush=True)
+        time.sleep(0.05)
+        {_AGAIN}
+        return [None]
+    """
+    with server, ThreadPoolExecutor(1) as threads:
+        future = threads.submit(run, server, "steps", script)
+        eventually(lambda: '"first step"' in server.log_text(), 30, "it has begun")
+        [broker] = server.pids()["broker"]
+        os.kill(broker, signal.SIGKILL)
+
+        text = future.result(60)
+
+        assert "lost with the broker" in text
+        assert 1 == server.log_text().count('"first step"')
+        assert "on" == run(server, "steps", "return [reply('on')]")

@@ -1,0 +1,142 @@
+"""Large tensors that models pass on: not copied, and nobody's to write to while they are read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+ONES = np.ones(150_000, np.float32)
+_LONG_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("passing") / "s"
+    with Server(directory, models=["passer", "reader", "identity_fp32"]) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Any]:
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        yield client
+
+
+def _infer(client: Any, array: Any, model: str = "passer", **parameters: str) -> Any:
+    entry = grpc_client.InferInput("INPUT0", list(array.shape), "FP32")
+    entry.set_data_from_numpy(array)
+    result = client.infer(model, [entry], parameters=parameters or None, client_timeout=_LONG_S)
+    return result.as_numpy("OUTPUT0")
+
+
+def _overwrite(client: Any) -> None:
+    """Uses the memory of the gRPC process, whatever of it is free."""
+    for _ in range(8):
+        assert not _infer(client, np.zeros_like(ONES), "identity_fp32").any()
+
+
+def _owns_memory(pid: int) -> bool:
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        start, _, end = line.split()[0].partition("-")
+        is_large = int(end, 16) - int(start, 16) >= ONES.nbytes
+        if is_large and "memfd:zmqtriton" in line and "rw-s" in line:
+            return True
+    return False
+
+
+def _read(path: Path) -> float:
+    """What the reader sees once it may read."""
+    path.with_suffix(".go").touch()
+    found = path.with_suffix(".sum")
+    eventually(found.exists, _LONG_S, "a sum")
+    return float(found.read_text())
+
+
+def test_what_a_model_passes_on_is_not_copied(server: Server, client: Any) -> None:
+    array = np.arange(150_000, dtype=np.float32)
+
+    for _ in range(2):
+        assert np.array_equal(array, _infer(client, array, way="back"))
+    [passer], [identity] = server.stubs("passer"), server.stubs("identity_fp32")
+    assert not _owns_memory(passer)
+
+    for _ in range(4):
+        assert np.array_equal(array, _infer(client, array, way="kept"))
+    assert np.array_equal(array, _infer(client, array, way="through"))
+    for _ in range(8):
+        assert np.array_equal(2 * array, _infer(client, array, way="made"))
+    assert not _owns_memory(identity)
+
+
+def test_what_a_model_has_written_is_what_the_other_one_gets(client: Any) -> None:
+    expected = ONES.copy()
+    expected[-1] = 5
+
+    assert np.array_equal(expected, _infer(client, ONES, way="written"))
+
+
+def test_a_question_that_outlives_its_asker_s_request_keeps_the_tensor(
+    client: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "unawaited"
+    _infer(client, ONES, way="unawaited", path=str(path))
+
+    _overwrite(client)
+
+    assert float(ONES.sum()) == _read(path)
+
+
+def test_a_dead_asker_s_question_keeps_the_tensor(
+    server: Server, client: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "awaited"
+    errors: list[InferenceServerException] = []
+    thread = threading.Thread(target=_fail, args=(server, path, errors))
+    thread.start()
+    eventually(path.with_suffix(".begun").exists, _LONG_S, "the reader has begun")
+
+    [passer] = server.stubs("passer")
+    os.kill(passer, signal.SIGKILL)
+    thread.join()
+    _overwrite(client)
+
+    assert "is not healthy" in str(errors[0])
+    assert float(ONES.sum()) == _read(path)
+    eventually(lambda: server.stubs("passer"), _LONG_S, "a new stub")
+
+
+def test_who_reads_does_not_notice_the_death_of_the_owner(server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "orphan"
+    errors: list[InferenceServerException] = []
+    thread = threading.Thread(target=_fail, args=(server, path, errors))
+    thread.start()
+    eventually(path.with_suffix(".begun").exists, _LONG_S, "the reader has begun")
+
+    [owner] = server.pids()["grpc"]
+    os.kill(owner, signal.SIGKILL)
+    thread.join()
+
+    assert float(ONES.sum()) == _read(path)
+    eventually(server.is_ready, _LONG_S, "ready again")
+
+
+def _fail(server: Server, path: Path, errors: list[InferenceServerException]) -> None:
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        eventually(lambda: client.is_model_ready("passer"), _LONG_S, "the passer")
+        with pytest.raises(InferenceServerException) as caught:
+            _infer(client, ONES, way="awaited", path=str(path))
+        errors.append(caught.value)

@@ -1,0 +1,328 @@
+"""Stubs that the nursery bears: what tells them from spawned ones (nothing), and its own death."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.http as http_client
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import ROOT, Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Instances of the model that is born; more than one, so that births overlap.
+INSTANCES = 2
+#: The same program under another name, so that the nursery has no part in it.
+ANOTHER_PYTHON = f"{os.path.dirname(sys.executable)}/./{os.path.basename(sys.executable)}"
+
+LOOKS = {
+    # Of an active environment, which is not that of another interpreter.
+    "environment": (
+        "{name: value for name, value in __import__('os').environ.items()"
+        " if not name.startswith(('VIRTUAL_ENV', 'CONDA_'))}"
+    ),
+    "path": "__import__('sys').path",
+    "argv": "__import__('sys').argv",
+    "name": "open('/proc/self/comm').read()[:5]",
+    "flags": "list(__import__('sys').flags)",
+    "directory": "__import__('os').getcwd()",
+    "session": "__import__('os').getsid(0)",
+    "is leader of a group": "__import__('os').getpgid(0) == __import__('os').getpid()",
+    "parent": "__import__('os').getppid()",
+    "signals": (
+        "[str(__import__('signal').getsignal(n)).split(' at ')[0]"
+        " for n in __import__('signal').valid_signals()]"
+    ),
+    "masks": (
+        "[line for line in open('/proc/self/status')"
+        " if line.startswith(('SigBlk', 'SigIgn', 'SigCgt', 'Umask', 'NoNewPrivs'))]"
+    ),
+    "limits": "open('/proc/self/limits').read()",
+    "dies with": (
+        "(lambda c, n: (c.CDLL(None).prctl(2, c.byref(n), 0, 0, 0), n.value))"
+        "(__import__('ctypes'), __import__('ctypes').c_int())"
+    ),
+    "oom": "open('/proc/self/oom_score_adj').read()",
+    "streams": (
+        "[(s.encoding, s.errors, s.line_buffering, s.fileno())"
+        " for s in (__import__('sys').stdin, __import__('sys').stdout, __import__('sys').stderr)]"
+    ),
+    "main thread": ("__import__('threading').main_thread().native_id == __import__('os').getpid()"),
+    "collector": "[__import__('gc').isenabled(), __import__('gc').get_threshold()]",
+    "main module": "__import__('sys').modules['__main__'].__file__",
+    "name of the main module": "__import__('sys').modules['__main__'].__name__",
+}
+
+
+def add_oracle(server: Server, name: str, more: str = "") -> None:
+    config = server.add_model("oracle", name) / "config.pbtxt"
+    config.write_text(config.read_text("utf-8") + more, "utf-8")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("nursery")
+    options = [
+        f"--runtime-directory={directory / 'run'}",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+    ]
+    server = Server(directory / "s", ["add_sub"], options=options)
+    add_oracle(server, "born")
+    add_oracle(
+        server,
+        "spawned",
+        f'parameters {{ key: "PYTHON_EXECUTABLE" value {{ string_value: "{ANOTHER_PYTHON}" }} }}',
+    )
+    config = server.repository / "add_sub" / "config.pbtxt"
+    text = config.read_text("utf-8").replace("count: 1", f"count: {INSTANCES}")
+    config.write_text(text, "utf-8")
+    with server:
+        yield server
+
+
+def ask(server: Server, model: str, question: str) -> Any:
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        tensor = http_client.InferInput("QUESTION", [1], "BYTES")
+        tensor.set_data_from_numpy(np.array([question.encode()], dtype=np.object_))
+        return json.loads(client.infer(model, [tensor]).as_numpy("ANSWER")[0])
+
+
+def nursery_of(server: Server) -> int:
+    """The only one; not what it has just forked, which for a moment looks the same."""
+
+    def found() -> int | None:
+        pids = server.pids().get("nursery", [])
+        return pids[0] if len(pids) == 1 else None
+
+    return eventually(found, 30, "a nursery")
+
+
+def is_born(pid: int) -> bool:
+    """It shares with others what no file backs; nobody does who has ended."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return False
+    return int(re.findall(r"^Shared_Dirty:\s+(\d+)", rollup, re.MULTILINE)[0]) > 4096
+
+
+def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Server) -> None:
+    born = [*server.stubs("born"), *server.stubs("add_sub")]
+
+    assert 1 + INSTANCES == len(born)
+    assert all(is_born(pid) for pid in born)
+    assert not any(is_born(pid) for pid in server.stubs("spawned"))
+
+
+@pytest.mark.parametrize("what", LOOKS)
+def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server, what: str) -> None:
+    answers = [
+        json.loads(json.dumps(ask(server, model, LOOKS[what])).replace(model, "MODEL"))
+        for model in ("born", "spawned")
+    ]
+
+    assert answers[1] == answers[0]
+
+
+def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
+    def kinds(model: str) -> list[str]:
+        (pid,) = server.stubs(model)
+        found = []
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed meanwhile
+                found.append(os.readlink(link).replace(str(pid), "PID"))
+        return sorted(re.sub(r"\[\d+\]", "", link) for link in found)
+
+    with suppress(AssertionError):
+        eventually(lambda: kinds("spawned") == kinds("born"), 20)
+    assert kinds("spawned") == kinds("born")
+
+
+def test_the_modules_are_those_of_a_spawned_one(server: Server) -> None:
+    born, spawned = (
+        set(ask(server, model, "sorted(__import__('sys').modules)"))
+        for model in ("born", "spawned")
+    )
+
+    assert {"zmqtriton_stub.fork_server"} == born - spawned
+    assert set() == spawned - born
+
+
+def test_nothing_of_ours_is_loaded_after_the_birth(server: Server) -> None:
+    """Or each stub would have it for itself."""
+    code = "import sys, zmqtriton_stub.fork_server; print(*sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "stub")}
+    command = [sys.executable, "-c", code]
+    before = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    after = ask(server, "born", "sorted(__import__('sys').modules)")
+
+    ours = ("zmqtriton_floor", "zmqtriton_stub", "numpy", "zmq", "msgpack")
+    later = [name for name in after if name.startswith(ours) and name not in before.stdout.split()]
+    assert [] == later
+
+
+def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
+    seen = []
+    for model, python in (("born", sys.executable), ("spawned", ANOTHER_PYTHON)):
+        own = ask(server, model, "__import__('sys').orig_argv")
+        (pid,) = server.stubs(model)
+        kernels = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        # Where the kernel does not let us shorten it, nothing stands behind.
+        assert own == [word for word in kernels if word]
+        assert python == own[0]
+        seen.append([re.sub(r"^\d+$", "N", word.replace(model, "MODEL")) for word in own[1:]])
+
+    assert seen[1] == seen[0]
+
+
+def test_copies_of_one_nursery_draw_different_numbers(server: Server) -> None:
+    question = "[__import__('random').random(), __import__('numpy').random.random()]"
+
+    draws = [ask(server, "born", question)]
+    (pid,) = server.stubs("born")
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: server.stubs("born") not in ([], [pid]), 30)
+    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
+    draws.append(ask(server, "born", question))
+
+    assert is_born(server.stubs("born")[0])
+    assert draws[0][0] != draws[1][0]
+    assert draws[0][1] != draws[1][1]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("__import__('os')._exit(3)", "exited with status 3"),
+        ("__import__('os').kill(__import__('os').getpid(), 11)", "killed by SIGSEGV"),
+    ],
+)
+def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
+    (before,) = server.stubs("born")
+
+    with pytest.raises(InferenceServerException, match=re.escape(f"({reason})")):
+        ask(server, "born", end)
+
+    eventually(lambda: server.stubs("born") not in ([], [before]), 30)
+    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
+
+
+def test_what_a_born_stub_leaves_in_its_group_dies_and_strays_are_reaped(server: Server) -> None:
+    program = "[__import__('sys').executable, '-c', 'import time; time.sleep(600)']"
+    start = "__import__('subprocess').Popen({}, start_new_session={}).pid"
+    in_group = ask(server, "born", start.format(program, False))
+    stray = ask(server, "born", start.format(program, True))
+    (pid,) = server.stubs("born")
+
+    os.kill(pid, signal.SIGKILL)
+
+    eventually(lambda: not psutil.pid_exists(in_group), 30)
+    assert psutil.Process(stray).ppid() == server.pids()["supervisor"][0]
+    os.kill(stray, signal.SIGTERM)
+    eventually(lambda: not psutil.pid_exists(stray), 30)
+    eventually(lambda: server.stubs("born") not in ([], [pid]), 30)
+    eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
+
+
+def test_a_dead_nursery_harms_no_stub_and_is_replaced(server: Server) -> None:
+    before = sorted(server.pids()["stub"])
+    nursery = nursery_of(server)
+
+    os.kill(nursery, signal.SIGKILL)
+
+    eventually(lambda: server.pids().get("nursery") not in (None, [], [nursery]), 30)
+    assert before == sorted(server.pids()["stub"])
+    assert ask(server, "born", "1 + 1") == 2
+    described = json.loads(
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "zmqtriton.ctl.main"),
+                *("--runtime-directory", str(server.directory.parent / "run")),
+                *("status", "--json"),
+            ],
+            capture_output=True,
+            check=True,
+        ).stdout
+    )
+    (row,) = [p for p in described["processes"] if p["role"] == "nursery"]
+    assert (nursery_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
+
+
+def test_a_nursery_killed_amid_births_costs_none_of_them(server: Server) -> None:
+    """Loads and unloads follow each other while nurseries are killed as they come."""
+    over = threading.Event()
+    killed = []
+
+    def kill() -> None:
+        while not over.wait(0.05):
+            for pid in server.pids().get("nursery", []):
+                # It may be gone already, or be a stub that is just becoming one: that cannot
+                # change while it is stopped.
+                with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+                    is_nursery = "--nursery" in psutil.Process(pid).cmdline()
+                    os.kill(pid, signal.SIGKILL if is_nursery else signal.SIGCONT)
+                    killed.append(pid)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            for _ in range(6):
+                client.unload_model("add_sub")
+                client.load_model("add_sub")
+                assert client.is_model_ready("add_sub")
+    finally:
+        over.set()
+        killing.join()
+
+    assert killed
+    eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30)
+
+
+def test_a_nursery_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
+
+    def reload_is_born() -> bool:
+        with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            client.unload_model("add_sub")
+            client.load_model("add_sub")
+        eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30, "the old ones' end")
+        return all(is_born(pid) for pid in server.stubs("add_sub"))
+
+    # Until the last of those that the tests before have killed is replaced.
+    eventually(reload_is_born, 60)
+    nursery = nursery_of(server)
+    os.kill(nursery, signal.SIGSTOP)
+
+    assert not reload_is_born()
+    assert nursery not in server.pids().get("nursery", [])
+    eventually(reload_is_born, 60)
+
+
+def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\nmark = os.getpid()\n")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    server = Server(tmp_path / "s", environment={"PYTHONPATH": path})
+    add_oracle(server, "born")
+
+    with server:
+        question = "__import__('sitecustomize').mark == __import__('os').getpid()"
+        assert ask(server, "born", question) is True
+        assert "nursery" not in server.pids()

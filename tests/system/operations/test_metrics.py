@@ -1,0 +1,148 @@
+"""The metrics page of a real server: latencies as histogram and summary, and what is our own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_BUCKETS = """
+model_metrics { metric_control {
+  metric_identifier { family: "nv_inference_first_response_histogram_ms" }
+  histogram_options { buckets: [ 30, 60000 ] }
+} }
+"""
+_FIRST = "nv_inference_first_response_histogram_ms"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(
+        tmp_path_factory.mktemp("metrics"),
+        models=["tokens", "add_sub"],
+        options=[
+            "--metrics-config=histogram_latencies=true",
+            "--metrics-config=summary_latencies=true",
+            "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
+        ],
+    )
+    config = server.repository / "tokens" / "config.pbtxt"
+    config.write_text(config.read_text() + _BUCKETS)
+    with server:
+        yield server
+
+
+def page(server: Server) -> dict[str, float]:
+    """Values by name and labels."""
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
+
+
+def stream(server: Server, count: int, delay_us: int) -> int:
+    """How many responses there were."""
+    document = json.dumps({"COUNT": count, "DELAY_US": delay_us}).encode()
+    url = f"{server.url}/v2/models/tokens/generate_stream"
+    with urllib.request.urlopen(url, document, timeout=60) as answer:
+        return answer.read().decode().count("data: ")
+
+
+@pytest.mark.row("E47", "nv_inference_first_response_histogram_ms", "--metrics-config")
+def test_first_responses_are_timed_in_the_buckets_that_the_model_wants(server: Server) -> None:
+    of = 'model="tokens",version="1"'
+    stream(server, 0, 0)  # without a response there is no first one
+    before = page(server)
+
+    assert stream(server, 20, 40_000) == 20
+
+    after = page(server)
+    name = f"{_FIRST}_count{{{of}}}"
+    assert (before[name], after[name]) == (0, 1)
+    buckets = {k: v for k, v in after.items() if k.startswith(f"{_FIRST}_bucket{{{of}")}
+    assert buckets == {
+        f'{_FIRST}_bucket{{{of},le="30"}}': 0,
+        f'{_FIRST}_bucket{{{of},le="60000"}}': 1,
+        f'{_FIRST}_bucket{{{of},le="+Inf"}}': 1,
+    }
+    # Nineteen others came behind the first one, none sooner than 40 ms after the one before.
+    duration = f"nv_inference_request_duration_us{{{of}}}"
+    took_ms = (after[duration] - before[duration]) / 1000
+    assert 40 <= after[f"{_FIRST}_sum{{{of}}}"] < took_ms - 18 * 40
+    others = [k for k in after if k.startswith(f'{_FIRST}_bucket{{model="add_sub"')]
+    assert [k.rpartition('le="')[2] for k in others] == [
+        f'{bound}"}}' for bound in ("100", "500", "2000", "5000", "+Inf")
+    ]
+
+
+@pytest.mark.row(
+    "nv_inference_request_summary_us", "nv_inference_compute_infer_summary_us", "--metrics-config"
+)
+def test_summaries_have_the_quantiles_that_were_asked_for(server: Server) -> None:
+    of = 'model="tokens",version="1"'
+    before = page(server)
+
+    assert stream(server, 2, 50_000) == 2
+
+    after = page(server)
+    for part in ("request", "queue", "compute_input", "compute_infer", "compute_output"):
+        name = f"nv_inference_{part}_summary_us"
+        assert after[f"{name}_count{{{of}}}"] == before[f"{name}_count{{{of}}}"] + 1
+        quantiles = [k.rpartition(",")[2] for k in after if k.startswith(f"{name}{{{of},")]
+        assert quantiles == ['quantile="0.25"}', 'quantile="0.75"}']
+    whole = "nv_inference_request_summary_us"
+    assert after[f"{whole}_sum{{{of}}}"] >= 100_000
+    assert after[f'{whole}{{{of},quantile="0.75"}}'] >= 99_000
+
+
+def test_it_tells_how_busy_the_instances_of_a_model_are(server: Server) -> None:
+    of = '{model="add_sub",version="1"}'
+    before = page(server)
+    values = [[float(n) for n in range(16)]]
+    inputs = [
+        {"name": f"INPUT{i}", "datatype": "FP32", "shape": [1, 16], "data": values} for i in (0, 1)
+    ]
+    document = json.dumps({"inputs": inputs}).encode()
+    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/infer", document) as answer:
+        assert answer.status == 200
+
+    after = page(server)
+
+    busy = f"zmqtriton_instance_busy_seconds_total{of}"
+    assert before[busy] < after[busy]
+    assert after[f"zmqtriton_instances{of}"] >= 1
+    assert 0 <= after[f"zmqtriton_instance_busy_ratio{of}"] <= 1
+    assert after[f"zmqtriton_executing_count{of}"] == 0
+
+
+def test_a_stream_is_executing_until_it_has_ended(server: Server) -> None:
+    executing = 'zmqtriton_executing_count{model="tokens",version="1"}'
+    endless = json.dumps({"COUNT": 1_000_000, "DELAY_US": 1000}).encode()
+    url = f"{server.url}/v2/models/tokens/generate_stream"
+
+    with urllib.request.urlopen(url, endless, timeout=60) as answer:
+        answer.readline()
+        assert page(server)[executing] == 1
+    eventually(lambda: page(server)[executing] == 0, 30, "its client has left")
+
+    assert stream(server, 3, 0) == 3
+    assert page(server)[executing] == 0
+
+
+def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
+    restarts = 'zmqtriton_instance_restarts_total{model="add_sub",version="1"}'
+    before = page(server)
+    assert before['zmqtriton_process_restarts_total{role="broker"}'] == 0
+
+    os.kill(server.stubs("add_sub")[0], signal.SIGKILL)
+
+    eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)

@@ -1,0 +1,148 @@
+"""A service manager that the test plays hears of a real server what systemd would."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Systemd would kill after this; the server speaks three times as often.
+WATCHDOG_S = 0.6
+
+
+class Manager:
+    """The receiving end of a notify socket; it reads all the time, as the kernel keeps only a few
+    messages for it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(0.1)
+        self._messages: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+        self._is_over = threading.Event()
+        self._reading = threading.Thread(target=self._read)
+        self._reading.start()
+
+    def _read(self) -> None:
+        while not self._is_over.is_set():
+            with suppress(TimeoutError):
+                self._messages.put(self._socket.recv(4096).decode().splitlines())
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"NOTIFY_SOCKET": str(self.path), "WATCHDOG_USEC": str(int(WATCHDOG_S * 1e6))}
+
+    def hear(self, within_s: float) -> list[str]:
+        """The lines of the next message; none if there is none in that time."""
+        try:
+            return self._messages.get(timeout=max(0.001, within_s))
+        except queue.Empty:
+            return []
+
+    def hear_until(self, line: str, within_s: float = 30.0) -> list[str]:
+        """All lines up to that one, which must come."""
+        heard: list[str] = []
+        deadline = time.monotonic() + within_s
+        while line not in heard:
+            assert time.monotonic() < deadline, f"no {line} in {heard}"
+            heard += self.hear(deadline - time.monotonic())
+        return heard
+
+    def hear_for(self, seconds: float) -> list[str]:
+        deadline = time.monotonic() + seconds
+        heard: list[str] = []
+        while time.monotonic() < deadline:
+            heard += self.hear(deadline - time.monotonic())
+        return heard
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._reading.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(tmp_path / "notify")
+    yield manager
+    manager.close()
+
+
+def test_a_server_says_when_it_is_ready_that_it_lives_and_when_it_stops(
+    tmp_path: Path, manager: Manager
+) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"], environment=manager.environment)
+    server.launch()
+    try:
+        before = manager.hear_until("READY=1")
+        assert "WATCHDOG=1" not in before
+        assert server.is_ready()
+        assert 200 == server.status("/v2/models/add_sub/ready")
+        with socket.create_connection(("127.0.0.1", server.grpc_port), timeout=5):
+            pass
+        assert "STATUS=1 of 1 model versions are ready" in before + manager.hear_until("WATCHDOG=1")
+
+        # Who could speak for the service must be nobody else, above all not gunicorn, which tries.
+        for role, pids in server.pids().items():
+            for pid in pids:
+                has_socket = b"NOTIFY_SOCKET" in Path(f"/proc/{pid}/environ").read_bytes()
+                assert (role == "supervisor") == has_socket, role
+
+        assert 0 == server.stop()
+        heard = manager.hear_until("STOPPING=1") + manager.hear_for(0.1)
+        assert 1 == heard.count("STOPPING=1")
+        assert "READY=1" not in heard
+    finally:
+        server.kill()
+
+
+def test_a_server_whose_broker_does_not_answer_does_not_say_that_it_lives(
+    tmp_path: Path, manager: Manager
+) -> None:
+    models = ["add_sub"]
+    with Server(tmp_path / "s", models=models, environment=manager.environment) as server:
+
+        def falls_silent() -> bool:
+            """Until it takes another broker, which it does sooner or later."""
+            manager.hear_until("WATCHDOG=1")
+            (broker,) = eventually(lambda: server.pids().get("broker"), 30, "a broker")
+            os.kill(broker, signal.SIGSTOP)
+            try:
+                # An answer may have been on its way.
+                manager.hear_for(WATCHDOG_S / 3)
+                return [] == manager.hear_for(WATCHDOG_S)
+            finally:
+                with suppress(ProcessLookupError):
+                    os.kill(broker, signal.SIGCONT)
+
+        # On a machine that keeps us waiting we may hear of it too late once.
+        assert any(falls_silent() for _ in range(5))
+        manager.hear_until("WATCHDOG=1")
+
+
+def test_a_start_that_takes_long_asks_for_time(tmp_path: Path, manager: Manager) -> None:
+    server = Server(tmp_path / "s", models=["add_sub"], environment=manager.environment)
+    model = server.repository / "add_sub" / "1" / "model.py"
+    model.write_text(f"import time\ntime.sleep(2)\n{model.read_text()}")
+    server.launch()
+    try:
+        heard = manager.hear_until("READY=1")
+        assert heard.count("EXTEND_TIMEOUT_USEC=1200000") > 1
+        assert "STATUS=0 of 1 model versions are ready" in heard
+        assert 0 == server.stop()
+    finally:
+        server.kill()

@@ -1,0 +1,154 @@
+"""When a server opens, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.load import Load
+from tests.support.journal import HELD, let_go, read_journal
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+#: Waits in its initialize until the test has looked.
+_WAITING = """
+import json, pathlib, time
+
+class TritonPythonModel:
+    def initialize(self, args):
+        folder = json.loads(args["model_config"])["parameters"]["FOLDER"]["string_value"]
+        (pathlib.Path(folder) / "begun").touch()
+        while not (pathlib.Path(folder) / "go").exists():
+            time.sleep(0.01)
+
+    def execute(self, requests): return []
+"""
+
+
+def _waiting_server(directory: Path, *options: str) -> Server:
+    server = Server(directory, options=options)
+    folder = server.repository / "slow" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(_WAITING)
+    (folder.parent / "config.pbtxt").write_text(
+        'backend: "python"\n'
+        'input [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+        'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+        f'parameters {{ key: "FOLDER" value {{ string_value: "{server.scratch}" }} }}\n'
+    )
+    return server
+
+
+@pytest.mark.row("F06")
+def test_without_a_repository_there_is_no_server() -> None:
+    command = [sys.executable, "-m", "zmqtriton", "--http-port=0"]
+
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert 1 == ended.returncode
+    assert "--model-repository must be specified" in ended.stderr
+
+
+@pytest.mark.row("F18")
+def test_nobody_can_connect_before_the_models_are_loaded(tmp_path: Path) -> None:
+    server = _waiting_server(tmp_path / "s")
+    server.launch()
+    try:
+        eventually(lambda: (server.scratch / "begun").exists(), 60, "initialize")
+        assert 0 == server.status("/v2/health/live"), "refused"
+
+        (server.scratch / "go").touch()
+        eventually(server.is_ready, 60, server.log_text())
+        log = server.log_text()
+        assert log.index("successfully loaded 'slow'") < log.index("Started HTTPService")
+    finally:
+        (server.scratch / "go").touch()
+        assert 0 == server.stop()
+
+
+@pytest.mark.row("F18", "F42")
+def test_with_early_liveness_a_slow_model_holds_up_no_other(tmp_path: Path) -> None:
+    server = _waiting_server(tmp_path / "s", "--early-liveness")
+    server.add_model("add_sub")
+    server.launch()
+    try:
+        eventually(lambda: server.status("/v2/health/live") == 200, 60, "live")
+        eventually(lambda: server.status("/v2/models/add_sub/ready") == 200, 60, "it serves")
+        assert 400 == server.status("/v2/models/slow/ready")
+        assert 400 == server.status("/v2/health/ready")
+
+        (server.scratch / "go").touch()
+        eventually(server.is_ready, 60, server.log_text())
+    finally:
+        (server.scratch / "go").touch()
+        assert 0 == server.stop()
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.row("F17")
+def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", models=["journal"]).start()
+    assert server.process is not None
+    with Load(server.http_port, clients=1, milliseconds=HELD) as load:
+        (begun,) = eventually(lambda: read_journal(server.journal), 30, "an execution")
+
+        server.process.send_signal(signal.SIGTERM)
+        eventually(lambda: "Timeout 29: Found" in server.log_text(), 30, "a second of waiting")
+        # Who comes now is not kept waiting until the end.
+        ports = (server.http_port, server.grpc_port)
+        eventually(lambda: all(map(is_refused, ports)), 30, "the ports are closed")
+        let_go(server.journal, begun.id)
+        assert 0 == server.process.wait(60)
+
+    assert load.outcomes[0].is_right
+    log = server.log_text()
+    lines = (
+        "Waiting for in-flight requests to complete.",
+        "Timeout 30: Found 1 model versions that have in-flight inferences",
+        "Model 'journal' (version 1) has 1 in-flight inferences",
+        "Timeout 29: Found 1 model versions that have in-flight inferences",
+        "All models are stopped, unloading models",
+        "live models and 0 in-flight non-inference requests",
+        "successfully unloaded 'journal' version 1",
+    )
+    places = [log.find(line) for line in lines]
+    assert -1 not in places, lines[places.index(-1)]
+    assert sorted(places) == places
+
+
+@pytest.mark.row("F17", "--exit-timeout-secs")
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_end_is_forced_by_time_or_by_a_second_signal(tmp_path: Path, signals: int) -> None:
+    limit = 1 if signals == 1 else 60
+    options = [f"--exit-timeout-secs={limit}"]
+    server = Server(tmp_path / "s", models=["journal"], options=options).start()
+    assert server.process is not None
+    with Load(server.http_port, clients=1, milliseconds=600_000):
+        eventually(lambda: read_journal(server.journal), 30, "an execution")
+        began_s = time.monotonic()
+        for _ in range(signals):
+            os.kill(server.process.pid, signal.SIGINT)
+            eventually(lambda: "Waiting for in-flight" in server.log_text(), 30, "the stop")
+
+        assert 1 == server.process.wait(50)
+
+    assert (signals == 2) == ("The second signal ends the server at once" in server.log_text())
+    is_expired = "Exit timeout expired. Exiting immediately." in server.log_text()
+    assert (signals == 1) == is_expired
+    assert time.monotonic() - began_s < 50

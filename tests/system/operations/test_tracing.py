@@ -1,0 +1,209 @@
+"""Traces of a real server, written as Triton writes them."""
+
+from __future__ import annotations
+
+import json
+import queue
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_OFF = {"trace_level": ["OFF"], "trace_rate": "1", "trace_count": "-1", "log_frequency": "0"}
+_IDENTITY, _TRACED = "identity_fp32", "traced"
+_INSIDE = (
+    *("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END"),
+    *("COMPUTE_OUTPUT_START", "COMPUTE_END", "REQUEST_END"),
+)
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("tracing") / "s"
+    options = ["--http-workers=2", f"--trace-config=triton,file={directory / 'trace.json'}"]
+    with Server(directory, models=[_IDENTITY, _TRACED], options=options) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Server) -> Iterator[Server]:
+    """With nothing traced, before and after."""
+    settings(running, _OFF)
+    yield running
+    settings(running, _OFF)
+    for model in (_IDENTITY, _TRACED):
+        settings(running, dict.fromkeys(_OFF), model)
+
+
+def settings(server: Server, changes: dict[str, Any], model: str = "") -> None:
+    post(server, f"/v2/models/{model}/trace/setting" if model else "/v2/trace/setting", changes)
+
+
+def post(server: Server, path: str, document: dict[str, Any]) -> Any:
+    data = json.dumps(document).encode()
+    with urllib.request.urlopen(urllib.request.Request(server.url + path, data)) as answer:
+        return json.load(answer)
+
+
+def infer(server: Server, model: str, request_id: str) -> Any:
+    tensor = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [1, 2.5]}
+    asked = {"id": request_id, "inputs": [tensor]}
+    return post(server, f"/v2/models/{model}/infer", asked)
+
+
+class Found:
+    """One span of a file, put together from its objects."""
+
+    def __init__(self) -> None:
+        self.header: dict[str, Any] = {}
+        self.marks: dict[str, int] = {}
+        self.tensors: dict[tuple[str, str], dict[str, str]] = {}
+
+
+def spans(path: Path) -> dict[int, Found]:
+    """All of a file, which is a whole document at any time; none where there is none."""
+    found: dict[int, Found] = {}
+    for each in json.loads(path.read_text()) if path.exists() else []:
+        span = found.setdefault(each["id"], Found())
+        if "model_name" in each:
+            span.header = each
+        for mark in each.get("timestamps", []):
+            span.marks[mark["name"]] = mark["ns"]
+        if "activity" in each:
+            span.tensors[each["activity"], each["tensor"]["name"]] = each["tensor"]
+    return found
+
+
+def asked_as(server: Server, request_id: str) -> dict[int, Found]:
+    """The spans of the file that has the trace of this request, when it is there."""
+
+    def look() -> dict[int, Found]:
+        for path in server.directory.glob("trace.json*"):
+            found = spans(path)
+            if any(s.header.get("request_id") == request_id for s in found.values()):
+                return found
+        return {}
+
+    return eventually(look, 30, f"a trace of {request_id}")
+
+
+def of_request(found: dict[int, Found], request_id: str) -> list[Found]:
+    return [s for s in found.values() if s.header.get("request_id") == request_id]
+
+
+@pytest.mark.row("I20")
+def test_a_request_over_http_leaves_its_marks_in_order(server: Server) -> None:
+    settings(server, {"trace_level": ["TIMESTAMPS"]})
+
+    infer(server, _IDENTITY, "plain")
+
+    (span,) = of_request(asked_as(server, "plain"), "plain")
+    assert (_IDENTITY, 1) == (span.header["model_name"], span.header["model_version"])
+    assert "parent_id" not in span.header
+    expected = ["HTTP_RECV_START", "HTTP_RECV_END", *_INSIDE]
+    expected += ["INFER_RESPONSE_COMPLETE", "HTTP_SEND_START", "HTTP_SEND_END"]
+    assert expected == sorted(span.marks, key=lambda name: (span.marks[name], expected.index(name)))
+    assert {} == span.tensors
+
+
+def test_a_request_over_grpc_has_marks_of_its_own(server: Server) -> None:
+    settings(server, {"trace_level": ["TIMESTAMPS"]})
+
+    tensor = grpc_client.InferInput("INPUT0", [2], "FP32")
+    tensor.set_data_from_numpy(np.array([1, 2], np.float32))
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        client.infer(_IDENTITY, [tensor], request_id="over grpc")
+
+    (span,) = of_request(asked_as(server, "over grpc"), "over grpc")
+    around = {"GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "GRPC_SEND_START", "GRPC_SEND_END"}
+    assert {*_INSIDE, *around, "INFER_RESPONSE_COMPLETE"} == set(span.marks)
+
+
+@pytest.mark.row("A64")
+def test_what_a_model_asks_with_its_trace_is_below_it(server: Server) -> None:
+    settings(server, {"trace_level": ["TENSORS"]})
+
+    answer = infer(server, _TRACED, "asking")
+
+    found = asked_as(server, "asking")
+    (parent,) = of_request(found, "asking")
+    below = [s for s in found.values() if s.header.get("parent_id") == parent.header["id"]]
+    assert [_IDENTITY] == [s.header["model_name"] for s in below]
+    assert [set(_INSIDE)] == [set(s.marks) for s in below]
+    shown = {"data": "1,2.5", "shape": "2", "dtype": "FP32"}
+    assert {
+        ("TENSOR_QUEUE_INPUT", "INPUT0"): {"name": "INPUT0", **shown},
+        ("TENSOR_BACKEND_OUTPUT", "OUTPUT0"): {"name": "OUTPUT0", **shown},
+        ("TENSOR_BACKEND_OUTPUT", "CONTEXT"): {
+            **{"name": "CONTEXT", "data": "None", "shape": "1", "dtype": "BYTES"}
+        },
+    } == parent.tensors
+    assert ["None"] == answer["outputs"][1]["data"]
+
+
+@pytest.mark.row("C96", "--trace-config")
+def test_every_second_request_is_traced_and_no_more_than_are_wanted(server: Server) -> None:
+    settings(server, {"trace_level": ["TIMESTAMPS"], "trace_count": "2"}, _IDENTITY)
+    for number in range(8):
+        infer(server, _IDENTITY, f"counted {number}")
+    settings(server, {"trace_level": ["TIMESTAMPS"], "trace_rate": "2", "trace_count": "-1"})
+    settings(server, dict.fromkeys(_OFF), _IDENTITY)
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        tensor = grpc_client.InferInput("INPUT0", [1], "FP32")
+        tensor.set_data_from_numpy(np.array([1], np.float32))
+        for number in range(4):
+            client.infer(_IDENTITY, [tensor], request_id=f"rated {number}")
+
+    def ids(of: str) -> list[str]:
+        found = [s.header.get("request_id", "") for s in asked_as(server, "rated 3").values()]
+        return sorted(name for name in found if name.startswith(of))
+
+    # Traces are written as they become complete, and processes tell of theirs when they like.
+    eventually(lambda: ids("rated") == ["rated 1", "rated 3"], 30, "every second one")
+    eventually(lambda: len(ids("counted")) == 2, 30, "as many as were wanted")
+
+
+@pytest.mark.row("I20")
+def test_with_a_frequency_each_file_has_so_many_traces(server: Server) -> None:
+    settings(server, {"trace_level": ["TIMESTAMPS"], "log_frequency": "2"})
+
+    for number in range(3):
+        infer(server, _IDENTITY, f"filed {number}")
+
+    def counts() -> list[int]:
+        return [len(spans(server.directory / f"trace.json.{i}")) for i in range(2)]
+
+    eventually(lambda: counts() == [2, 1], 30, "two in the first file, one in the second")
+
+
+@pytest.mark.row("I20")
+def test_requests_of_a_stream_and_of_generate_are_traced(server: Server) -> None:
+    settings(server, {"trace_level": ["TIMESTAMPS"]})
+    answers: queue.Queue[Any] = queue.Queue()
+
+    tensor = grpc_client.InferInput("INPUT0", [1], "FP32")
+    tensor.set_data_from_numpy(np.array([1], np.float32))
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: answers.put(error))
+        client.async_stream_infer(_IDENTITY, [tensor], request_id="streamed")
+        assert answers.get(timeout=30) is None
+    for way in ("generate", "generate_stream"):
+        path = f"{server.url}/v2/models/{_IDENTITY}/{way}"
+        document = json.dumps({"id": way, "INPUT0": [1.0]}).encode()
+        with urllib.request.urlopen(urllib.request.Request(path, document)) as answer:
+            answer.read()
+
+    for request_id, protocol in (
+        *(("streamed", "GRPC"), ("generate", "HTTP"), ("generate_stream", "HTTP")),
+    ):
+        (span,) = of_request(asked_as(server, request_id), request_id)
+        assert {*_INSIDE, "INFER_RESPONSE_COMPLETE", f"{protocol}_SEND_END"} <= set(span.marks)

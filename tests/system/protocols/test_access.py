@@ -1,0 +1,336 @@
+"""Keys of restricted APIs, tried at every route and RPC of a real server, and web pages."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.frontends.http_api.fakes import FakeGateway
+from tests.support.server import Server
+from zmqtriton_frontends.http_api.app import routes
+from zmqtriton_protos import SERVICES
+
+pytestmark = pytest.mark.system
+
+ADMIN, INFER = "Open-Sesame=7c1f", "infer-5d0b-from-a-file"
+_ADMIN_CATEGORIES = "shared-memory,model-config,model-repository,statistics,trace,logging"
+_OPEN = ("health", "metadata", "")
+_METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("access")
+    (directory / "key").write_text(INFER + "\n")
+    options = [
+        f"--http-restricted-api={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
+        f"--http-restricted-api=inference:Infer-Key=@{directory}/key",
+        f"--grpc-restricted-protocol={_ADMIN_CATEGORIES}:admin-key={ADMIN}",
+        *("--grpc-restricted-protocol", f"inference:infer-key=@{directory}/key"),
+        *("--model-control-mode=explicit", "--load-model=*"),
+        "--http-allowed-origin=https://desk.example",
+        f"--runtime-directory={directory}/run",
+    ]
+    with Server(directory / "s", models=["add_sub"], options=options) as running:
+        yield running
+
+
+class Client:
+    """One connection, on which paths and headers go out as they are given."""
+
+    def __init__(self, server: Server) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=20)
+
+    def ask(
+        self, method: str, path: str, *headers: tuple[str, str], body: bytes = b""
+    ) -> tuple[int, str]:
+        named = {name for name, _ in headers}
+        self._connection.putrequest(
+            method, path, skip_accept_encoding=True, skip_host="Host" in named
+        )
+        for name, value in headers:
+            self._connection.putheader(name, value)
+        self._connection.putheader("Content-Length", str(len(body)))
+        self._connection.endheaders(body)
+        answer = self._connection.getresponse()
+        text = answer.read().decode()
+        assert not [name for name, _ in answer.getheaders() if name.lower().startswith("access-")]
+        return answer.status, json.loads(text).get("error", "") if text[:1] == "{" else text
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Client]:
+    client = Client(server)
+    yield client
+    client.close()
+
+
+def _path(template: str) -> str:
+    for name, value in (
+        ("{model:name}", "add_sub"),
+        ("{version:number}", "1"),
+        ("{region:name}", "r"),
+        ("{repository}", "main"),
+    ):
+        template = template.replace(name, value)
+    return template
+
+
+def _restricted() -> list[tuple[str, str, str]]:
+    """(method, path, the key's header) of each route that is not open."""
+    return [
+        (row.method, _path(row.path), "Infer-Key" if row.category == "inference" else "admin-key")
+        for row in routes(FakeGateway())  # type: ignore[arg-type]
+        if row.category not in _OPEN
+    ]
+
+
+def _refusal(header: str) -> tuple[int, str]:
+    return 403, f"This API is restricted, expecting header '{header}'"
+
+
+@pytest.mark.row("C36", "--http-restricted-api")
+def test_no_restricted_route_answers_to_any_method_without_its_key(client: Client) -> None:
+    table = _restricted()
+    assert len(table) > 20
+
+    for _, path, header in table:
+        for method in _METHODS:
+            status, text = client.ask(method, path)
+            assert (403, path) == (status, path)
+            assert method == "HEAD" or _refusal(header)[1] == text
+
+
+def test_no_other_spelling_of_a_restricted_route_opens_it(client: Client, server: Server) -> None:
+    for method, path, _ in _restricted():
+        parts = path.split("/")
+        spelled = [
+            path + "/",
+            "/" + path,
+            path.replace("/v2", "/v2/.", 1),
+            path.replace("/v2", "/v2/x/..", 1),
+            path.replace("/", "%2f"),
+            path.replace("/v2/", "/v2%2F", 1),
+            "/".join(parts[:-1]) + "/%" + parts[-1][:1].encode().hex() + parts[-1][1:],
+            path.upper(),
+            path + ";x",
+            path + "?admin-key=" + ADMIN,
+            path + "%00",
+            f"http://127.0.0.1:{server.http_port}{path}",
+        ]
+        for other in spelled:
+            status, _ = client.ask(method, other)
+            assert status in (400, 403, 404), (method, other)
+        for header in ("X-HTTP-Method-Override", "X-Original-URL", "X-Rewrite-URL"):
+            status, _ = client.ask("GET", path, (header, "/v2/health/live"))
+            assert 403 == status
+
+
+@pytest.mark.row("C36")
+def test_only_the_very_key_opens_a_route(client: Client) -> None:
+    path = "/v2/systemsharedmemory/status"
+    right = ("admin-key", ADMIN)
+
+    for headers in (
+        [("admin-key", "")],
+        [("admin-key", ADMIN.lower())],
+        [("admin-key", ADMIN[:-1])],
+        [("admin-key", ADMIN + "x")],
+        [("admin-key", INFER)],
+        [("Infer-Key", ADMIN)],
+        [right, ("admin-key", "x")],
+        [("admin-key", "x"), right],
+        [right, right],
+        [("admin_key", ADMIN)],
+        [("triton-grpc-protocol-admin-key", ADMIN)],
+    ):
+        assert _refusal("admin-key") == client.ask("GET", path, *headers)
+
+    assert (200, "[]") == client.ask("GET", path, right)
+    assert (200, "[]") == client.ask("GET", path, ("ADMIN-Key", ADMIN))
+
+
+@pytest.mark.row("--http-restricted-api")
+def test_the_key_opens_every_route(client: Client) -> None:
+    for method, path, header in _restricted():
+        if "load" not in path:
+            key = ADMIN if header == "admin-key" else INFER
+            status, _ = client.ask(method, path, (header, key))
+            assert status not in (403, 405), path
+
+
+def test_what_is_not_restricted_is_open(client: Client) -> None:
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/add_sub/ready", "/v2"):
+        assert 200 == client.ask("GET", path)[0]
+
+
+def test_a_refused_body_does_not_disturb_what_follows_it(server: Server, client: Client) -> None:
+    large = bytes(3 << 20)
+
+    assert _refusal("admin-key") == client.ask("POST", "/v2/logging", body=large)
+    header = ("Inference-Header-Content-Length", "10")
+    refused = client.ask("POST", "/v2/models/add_sub/infer", header, body=large)
+
+    assert _refusal("Infer-Key") == refused
+    assert 200 == client.ask("GET", "/v2/health/live")[0]
+
+
+# ------------------------------------------------------------------------- gRPC
+
+
+def _call(server: Server, service: str, method: str, *metadata: tuple[str, str]) -> Any:
+    """(status, details); None where the call went well."""
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        rpc = next((r for r in SERVICES.get(service, ()) if r.name == method), None)
+        path = f"/{service}/{method}"
+        try:
+            if method == "ModelStreamInfer":
+                list(channel.stream_stream(path)(iter([b""]), timeout=20, metadata=metadata))
+            elif method == "Watch":
+                call = channel.unary_stream(path)(b"", timeout=20, metadata=metadata)
+                next(call)
+                call.cancel()
+            else:
+                channel.unary_unary(path)(b"", timeout=20, metadata=metadata)
+        except grpc.RpcError as error:
+            return error.code().name, error.details()
+        assert rpc is not None
+        return None
+
+
+_OF_INFERENCE = ("ModelInfer", "ModelStreamInfer")
+_OPEN_RPCS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata")
+
+
+@pytest.mark.row("D41", "D39", "--grpc-restricted-protocol")
+def test_no_restricted_rpc_answers_without_its_key(server: Server) -> None:
+    service = "inference.GRPCInferenceService"
+    restricted = [rpc.name for rpc in SERVICES[service] if rpc.name not in _OPEN_RPCS]
+    assert len(restricted) > 12
+
+    for method in restricted:
+        name = "infer-key" if method in _OF_INFERENCE else "admin-key"
+        header = f"triton-grpc-protocol-{name}"
+        text = f"This protocol is restricted, expecting header '{header}'"
+        right = INFER if name == "infer-key" else ADMIN
+        for metadata in (
+            [],
+            [(header, right.swapcase())],
+            [(name, right)],
+            [(header, right), (header, right)],
+        ):
+            assert ("UNAVAILABLE", text) == _call(server, service, method, *metadata), method
+        answer = _call(server, service, method, (header, right))
+        assert answer is None or answer[1] != text, method
+
+
+@pytest.mark.row("D41")
+def test_open_rpcs_stay_open_and_reflection_is_not_there(server: Server) -> None:
+    for method in ("ServerLive", "ServerReady", "ServerMetadata"):
+        assert _call(server, "inference.GRPCInferenceService", method) is None
+    for method in ("Check", "Watch"):
+        assert _call(server, "grpc.health.v1.Health", method) is None
+    status, _ = _call(server, "grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo")
+    assert "UNIMPLEMENTED" == status
+
+
+# ------------------------------------------------------------------------- keys
+
+
+def _holds(pid: int, keys: list[bytes]) -> bool:
+    """Whether a process has one of them in memory that it could write."""
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in maps:
+            where, rights = line.split()[:2]
+            start, end = (int(n, 16) for n in where.split("-"))
+            if rights.startswith("rw") and "[v" not in line:
+                memory.seek(start)
+                with suppress(OSError):
+                    data = memory.read(end - start)
+                    if any(key in data for key in keys):
+                        return True
+    return False
+
+
+def test_keys_stand_nowhere_but_where_they_are_checked(server: Server, client: Client) -> None:
+    client.ask("GET", "/v2/logging", ("admin-key", ADMIN + "x"))
+    keys = [ADMIN.encode(), INFER.encode()]
+    pids = server.pids()
+
+    for pid in (pid for found in pids.values() for pid in found):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert not any(key in command for key in keys), command
+    ctl = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory"]
+    ctl += [str(server.directory.parent / "run"), "status", "--json"]
+    status = subprocess.run(ctl, capture_output=True, check=True, timeout=60).stdout
+    assert not any(key in text for key in keys for text in (status, server.log.read_bytes()))
+    holders = {role for role, found in pids.items() for pid in found if _holds(pid, keys)}
+    assert {"supervisor", "http", "grpc"} == holders
+
+
+# -------------------------------------------------------------------- web pages
+
+
+def test_web_pages_cannot_change_the_server(client: Client, server: Server) -> None:
+    key, plain = ("admin-key", ADMIN), ("Content-Type", "text/plain")
+    changing = ["/v2/repository/models/add_sub/load", "/v2/logging", "/v2/trace/setting"]
+    changing += ["/v2/systemsharedmemory/region/r/register", "/v2/cudasharedmemory/unregister"]
+
+    for path in changing:
+        for origin in ("http://evil.example", "http://127.0.0.1:8000", "null", ""):
+            status, text = client.ask("POST", path, key, plain, ("Origin", origin), body=b"{}")
+            assert (403, True) == (status, text.startswith("This API is not open to web pages"))
+
+    for host in (f"evil.example:{server.http_port}", "evil.example", "1.2.3.4.evil.example"):
+        headers = [("Host", host), ("Origin", f"http://{host}")]
+        assert 403 == client.ask("POST", "/v2/logging", key, *headers, body=b"{}")[0]
+
+    own = ("Origin", f"http://127.0.0.1:{server.http_port}")
+    assert 200 == client.ask("POST", "/v2/logging", key, own, body=b"{}")[0]
+    index = client.ask("POST", "/v2/repository/index", key, ("Origin", "http://evil.example"))
+    assert 200 == index[0]
+    allowed = ("Origin", "https://desk.example")
+    assert 200 == client.ask("POST", "/v2/logging", key, allowed, body=b"{}")[0]
+    assert 200 == client.ask("GET", "/v2/logging", key, ("Origin", "http://evil.example"))[0]
+    assert 200 == client.ask("GET", "/v2/health/live", ("Origin", "http://evil.example"))[0]
+
+
+def test_no_internal_endpoint_listens_on_the_network(server: Server) -> None:
+    listening = {server.http_port, server.grpc_port, server.metrics_port}
+    pids = {pid for found in server.pids().values() for pid in found}
+
+    assert listening == _listening_ports(pids)
+
+
+def _listening_ports(pids: set[int]) -> set[int]:
+    import psutil
+
+    return {
+        connection.laddr.port
+        for connection in psutil.net_connections("tcp")
+        if connection.pid in pids and connection.status == psutil.CONN_LISTEN
+    }
+
+
+def test_a_key_that_cannot_be_read_keeps_the_server_from_starting(tmp_path: Path) -> None:
+    server = Server(tmp_path / "s", options=[f"--http-restricted-api=health:k=@{tmp_path}/missing"])
+    server.launch()
+    assert server.process is not None
+
+    assert 1 == server.process.wait(30)
+    assert f"error: --http-restricted-api: {tmp_path}/missing: No such file" in server.log_text()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.http_port), 5)

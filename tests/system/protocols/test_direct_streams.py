@@ -1,0 +1,147 @@
+"""Streams through a real broker and a real stub to a gateway in the test: which way they come."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.chain import PATIENCE_S, STUB, Chain, chain
+from tests.support.server import Server
+from tests.support.waiting import eventually
+from zmqtriton_floor import endpoints
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_frontends.gateway.streams import StreamItem
+
+pytestmark = pytest.mark.system
+
+#: Sends `count` responses, each by a thread of its request's own; logs when it is cancelled.
+COUNTING = """
+    import json, threading, time
+    class TritonPythonModel:
+        def execute(self, requests):
+            for request in requests:
+                asked = json.loads(request.parameters())
+                sender = request.get_response_sender()
+                threading.Thread(target=self.answer, args=(sender, asked), daemon=True).start()
+        def answer(self, sender, asked):
+            for number in range(asked["count"]):
+                if sender.is_cancelled():
+                    pb_utils.Logger.log_info("cancelled")
+                    break
+                sender.send(pb_utils.InferenceResponse(parameters={"n": number}))
+                time.sleep(asked.get("pause_ms", 0) / 1000)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+async def read(it: Chain, count: int) -> list[StreamItem]:
+    return [item async for item in it.gateway.stream(it.request(count=count))]
+
+
+def numbers(items: list[StreamItem]) -> list[int]:
+    return [item.body.parameters["n"] for item in items if item.body is not None]
+
+
+def test_all_but_the_first_stream_and_the_ends_come_past_the_broker(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with chain(tmp_path, COUNTING) as it:
+            first = await read(it, 500)
+            streams = it.gateway.streams
+            assert 500 == streams.direct + streams.brokered
+            while not streams.direct:  # until the stub has heard of the gateway
+                await read(it, 1)
+            before = streams.brokered
+
+            many = await asyncio.gather(*[read(it, 1000) for _ in range(8)])
+
+            assert [*range(500)] == numbers(first)
+            assert [[*range(1000)]] * 8 == [numbers(items) for items in many]
+            assert [StreamItem(None, None, True)] * 8 == [items[-1] for items in many]
+            assert before == streams.brokered
+            assert (0, 0) == (streams.malformed, it.gateway.malformed)
+            assert 0 == it.gateway.in_flight
+
+    asyncio.run(check())
+
+
+def test_a_reader_that_pauses_for_too_long_is_told(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with chain(tmp_path, COUNTING) as it:
+            got: list[StreamItem] = []
+            async for item in it.gateway.stream(it.request(count=100_000)):
+                got.append(item)
+                if len(got) == 300:
+                    await it.until(lambda: not it.gateway.in_flight)  # it was given up
+
+            *some, last = got
+            assert [*range(len(some))] == numbers(some)
+            assert "the reader of this stream did not keep up" == str(last.error)
+            assert last.is_final
+
+    asyncio.run(check())
+
+
+def test_closing_the_iterator_cancels_the_model(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with chain(tmp_path, COUNTING) as it:
+            stream = it.gateway.stream(it.request(count=10_000, pause_ms=1))
+            async for item in stream:
+                if numbers([item]) == [20]:
+                    break
+            await stream.aclose()
+
+            await it.until(lambda: "cancelled" in [said.text for said in it.stub.said()])
+            await it.until(lambda: not it.gateway.in_flight)
+
+    asyncio.run(check())
+
+
+def test_a_killed_stub_ends_its_streams_with_an_error(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with chain(tmp_path, COUNTING) as it:
+            got: list[StreamItem] = []
+            async for item in it.gateway.stream(it.request(count=10_000, pause_ms=1)):
+                got.append(item)
+                if len(got) == 50:
+                    it.kill_stub()
+
+            *some, last = got
+            assert [*range(len(some))] == numbers(some)
+            assert isinstance(last.error, Unavailable)
+            assert "is not healthy. (killed by SIGKILL)" in last.error.text
+
+    asyncio.run(check())
+
+
+def test_the_sockets_of_dead_stubs_are_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "r"
+    options = [f"--runtime-directory={directory}"]
+    with Server(tmp_path / "s", models=["tokens"], options=options) as server:
+        [first] = directory.glob("stream-*")
+        os.kill(server.stubs("tokens")[0], signal.SIGKILL)
+
+        eventually(lambda: [*directory.glob("stream-*")] not in ([], [first]), 30)
+
+        eventually(lambda: not first.exists(), 30, "that of the dead one is gone")
+
+
+def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> None:
+    code = """
+        class TritonPythonModel:
+            def execute(self, requests):
+                return [pb_utils.InferenceResponse(parameters={"n": 0}) for _ in requests]
+    """
+
+    async def check() -> None:
+        async with chain(tmp_path, code, is_decoupled=False) as it:
+            [item] = await asyncio.wait_for(read(it, 1), PATIENCE_S)
+
+            assert [0] == numbers([item])
+            assert item.is_final
+            assert not os.path.exists(endpoints.stream_path(str(tmp_path / "r"), STUB))
+
+    asyncio.run(check())

@@ -1,0 +1,70 @@
+"""Options of gRPC reach its processes: what a client can see of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from tests.support.server import Server
+from zmqtriton_protos import message
+
+pytestmark = pytest.mark.system
+
+_OPTIONS = (
+    "--grpc-reflection=true",
+    "--grpc-infer-response-compression-level=low",
+    "--grpc-max-connection-age=600000",
+    "--grpc-max-input-size=100000",
+)
+_COUNT = 1000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("grpc_options")
+    with Server(directory, models=["identity_fp32"], options=_OPTIONS) as running:
+        yield running
+
+
+@pytest.mark.row("D14")
+def test_the_services_of_a_server_can_be_listed(server: Server) -> None:
+    asked = message("grpc.reflection.v1.ServerReflectionRequest")(list_services="")
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+        answers = channel.stream_stream(path)(iter([asked.SerializeToString()]), timeout=30)
+        answer = message("grpc.reflection.v1.ServerReflectionResponse").FromString(next(answers))
+
+    names = [service.name for service in answer.list_services_response.service]
+    assert "inference.GRPCInferenceService" in names
+
+
+@pytest.mark.row("D44", "--grpc-infer-response-compression-level")
+def test_the_answers_of_a_server_are_compressed(server: Server) -> None:
+    tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [_COUNT]}
+    asked = message("inference.ModelInferRequest")(
+        model_name="identity_fp32", inputs=[tensor], raw_input_contents=[bytes(4 * _COUNT)]
+    )
+    # The client hands over what travelled.
+    options = [("grpc.per_message_decompression", 0)]
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options=options) as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+        answer = infer(asked.SerializeToString(), timeout=30)
+
+    gzip_magic = b"\x1f\x8b"
+    assert answer.startswith(gzip_magic)
+    assert len(answer) < 4 * _COUNT
+
+
+def test_a_larger_message_than_the_option_allows_is_refused(server: Server) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        ready = channel.unary_unary("/inference.GRPCInferenceService/ModelReady")
+        asked = message("inference.ModelReadyRequest")(name="x" * 100_000).SerializeToString()
+
+        with pytest.raises(grpc.RpcError) as caught:
+            ready(asked, timeout=30)
+
+        assert grpc.StatusCode.RESOURCE_EXHAUSTED is caught.value.code()
+        assert f"({len(asked)} vs. 100000)" in caught.value.details()

@@ -1,0 +1,261 @@
+"""Inference over HTTP as clients of all kinds ask for it, over real sockets."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import gzip
+import json
+import os
+import signal
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+from tritonclient.utils import InferenceServerException
+
+from tests.faults import frontend_death
+from tests.support import scripted
+from tests.support.journal import HELD, executions, let_go, read_journal
+from tests.support.raw_http import request, talk
+from tests.support.scraping import cancelled, pending
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+INFER = "/v2/models/identity_fp32/infer"
+ONE = json.dumps(
+    {"inputs": [{"name": "INPUT0", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
+).encode()
+ROWS = """
+backend: "python"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 5 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 5 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+dynamic_batching { max_queue_delay_microseconds: 50000 }
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("inference") / "s", ["identity_fp32", "journal"])
+    scripted.add(server, "scripted", "plain")
+    scripted.add(server, "scripted", "decoupled", scripted.DECOUPLED)
+    rows = server.add_model("identity_fp32", "rows")
+    (rows / "config.pbtxt").write_text(ROWS)
+    with server:
+        yield server
+
+
+def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    asked = urllib.request.Request(f"{server.url}{path}", body, named)
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+@pytest.mark.row("C08", "C09", "C65")
+def test_infer_and_generate_answer_with_and_without_a_version(server: Server) -> None:
+    for path in (INFER, INFER.replace("/infer", "/versions/1/infer")):
+        status, body = _post(server, path, ONE)
+        assert (200, "1", [1.0]) == (
+            status,
+            json.loads(body)["model_version"],
+            json.loads(body)["outputs"][0]["data"],
+        )
+    once = {"SCRIPT": 'return [reply("a")]'}
+    sent = {"SCRIPT": 'request.get_response_sender().send(reply("a"), flags=FINAL)'}
+    for model, document in (("plain", once), ("decoupled", sent)):
+        for prefix in (f"/v2/models/{model}", f"/v2/models/{model}/versions/1"):
+            status, body = _post(server, f"{prefix}/generate", json.dumps(document).encode())
+            assert (200, "a") == (status, json.loads(body)["TEXT"])
+            status, body = _post(server, f"{prefix}/generate_stream", json.dumps(document).encode())
+            assert (200, True) == (status, body.startswith(b'data: {"TEXT":"a"'))
+
+
+@pytest.mark.row("C34")
+def test_one_connection_carries_requests_of_all_framings(server: Server) -> None:
+    chunked = b"".join(b"%x\r\n%b\r\n" % (1, ONE[i : i + 1]) for i in range(len(ONE)))
+    stream = b"".join(
+        (
+            request("POST", INFER, ONE),
+            request("POST", INFER, chunked + b"0\r\n\r\n", Transfer_Encoding="chunked"),
+            request("GET", "/v2/health/live"),
+            request("POST", INFER, ONE, Connection="close"),
+        )
+    )
+
+    got = talk(server.http_port, stream)
+
+    assert ([200] * 4, True) == (got.statuses, got.is_closed)
+    assert 3 == got.data.count(b'"data":[1.0]')
+
+
+@pytest.mark.row("C34")
+def test_a_client_may_ask_whether_its_body_is_wanted(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.http_port)) as connection:
+        connection.settimeout(20)
+        length = str(len(ONE))
+        connection.sendall(
+            request("POST", INFER, Expect="100-continue", Content_Length=length, Connection="close")
+        )
+        assert b"HTTP/1.1 100 Continue\r\n\r\n" == connection.recv(1000)
+
+        connection.sendall(ONE)
+
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.row("C30", "C35")
+def test_a_form_that_is_json_and_compressed_is_answered_in_kind(server: Server) -> None:
+    status, body = _post(
+        server,
+        INFER,
+        gzip.compress(ONE, mtime=0),
+        Content_Type="application/x-www-form-urlencoded",
+        Content_Encoding="gzip",
+        Accept_Encoding="deflate;q=0.5, gzip;q=0.9, br",
+    )
+
+    assert 200 == status
+    assert [1.0] == json.loads(gzip.decompress(body))["outputs"][0]["data"]
+
+
+def _journal(name: str, milliseconds: int) -> bytes:
+    inputs = [
+        {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": [name]},
+        {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [milliseconds]},
+    ]
+    return json.dumps({"inputs": inputs}).encode()
+
+
+@pytest.mark.row("C33")
+def test_what_waits_for_a_client_that_left_is_never_executed(server: Server) -> None:
+    path, port = "/v2/models/journal/infer", server.http_port
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        first = pool.submit(_post, server, path, _journal("first", HELD))
+        eventually(lambda: "first" in executions(server.journal), 20, "the first is executed")
+        with socket.create_connection(("127.0.0.1", port)) as leaving:
+            leaving.sendall(request("POST", path, _journal("left", 0)))
+            eventually(lambda: pending(server, "journal") == 1, 20, "it waits")
+        eventually(lambda: cancelled(server, "journal") == 1, 20, "it is counted as cancelled")
+        last = pool.submit(_post, server, path, _journal("last", 0))
+        let_go(server.journal, "first")
+
+        assert [200, 200] == [first.result()[0], last.result()[0]]
+    assert ["first", "last"] == [r.id for r in read_journal(server.journal) if r.event == "start"]
+
+
+@pytest.mark.row("C33")
+def test_a_model_learns_that_its_client_has_left(server: Server) -> None:
+    script = f"""
+import time
+open({str(server.scratch / "begun")!r}, "w").close()
+while not request.is_cancelled():
+    time.sleep(0.005)
+open({str(server.scratch / "told")!r}, "w").close()
+return [reply("late")]
+"""
+    inputs = [{"name": "SCRIPT", "shape": [1], "datatype": "BYTES", "data": [script]}]
+    body = json.dumps({"inputs": inputs}).encode()
+
+    with socket.create_connection(("127.0.0.1", server.http_port)) as leaving:
+        leaving.sendall(request("POST", "/v2/models/plain/infer", body))
+        eventually((server.scratch / "begun").exists, 20, "it is executed")
+
+    eventually((server.scratch / "told").exists, 20, "the model is told")
+
+
+def _ask_rows(server: Server, protocol: str, values: list[float]) -> str | list[float]:
+    """The answer to one row of these values, said to be five; or the error."""
+    data = np.array(values, np.float32).tobytes()
+    if protocol == "grpc":
+        given = grpc_client.InferInput("INPUT0", [1, 5], "FP32")
+        given._raw_content = data  # set_data_from_numpy would see that it does not fit
+        with grpc_client.InferenceServerClient(server.grpc_address) as client:
+            try:
+                result = client.infer("rows", [given]).as_numpy("OUTPUT0")
+            except InferenceServerException as error:
+                return str(error.message())
+        return [float(value) for value in result.ravel()]
+    document: dict[str, Any] = {"name": "INPUT0", "shape": [1, 5], "datatype": "FP32"}
+    document["parameters"] = {"binary_data_size": len(data)}
+    text = json.dumps({"inputs": [document]}).encode()
+    length = str(len(text))
+    path = "/v2/models/rows/infer"
+    _, body = _post(server, path, text + data, Inference_Header_Content_Length=length)
+    answer = json.loads(body)
+    return str(answer["error"]) if "error" in answer else list(answer["outputs"][0]["data"])
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("count", [3, 7])
+@pytest.mark.row("C47")
+def test_who_sends_too_little_or_too_much_never_shares_a_batch(
+    server: Server, protocol: str, count: int
+) -> None:
+    stopping = threading.Event()
+    wrong: list[Any] = []
+
+    def ask_wrongly() -> None:
+        while not stopping.is_set():
+            wrong.append(_ask_rows(server, protocol, [7.0] * count))
+
+    thread = threading.Thread(target=ask_wrongly)
+    thread.start()
+    try:
+        eventually(lambda: wrong, 30, "it is refused")
+        for start in range(10):
+            values = [float(start * 100 + n) for n in range(5)]
+            assert values == _ask_rows(server, protocol, values)
+    finally:
+        stopping.set()
+        thread.join()
+
+    assert wrong
+    text = "input byte size mismatch for input 'INPUT0' for model 'rows'. Expected 20, got "
+    assert {f"[request id: <id_unknown>] {text}{4 * count}"} == set(wrong)
+
+
+def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -> None:
+    before = cancelled(server, "journal")
+    with (
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        grpc_client.InferenceServerClient(server.grpc_address) as client,
+    ):
+        client.async_infer("journal", _journal_inputs("other"), lambda result, error: None)
+        eventually(lambda: "other" in executions(server.journal), 20, "another's is executed")
+        lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
+        eventually(lambda: pending(server, "journal") == 1, 20, "it waits")
+
+        os.kill(frontend_death.http_process(server), signal.SIGKILL)
+        with pytest.raises(OSError, match=r"closed|reset"):
+            lost.result()
+        eventually(lambda: cancelled(server, "journal") == before + 1, 20, "nobody waits for it")
+        let_go(server.journal, "other")
+
+        eventually(server.is_ready, 30, "another process for HTTP")
+        assert 200 == _post(server, "/v2/models/journal/infer", _journal("next", 0))[0]
+    assert "lost" not in executions(server.journal)
+
+
+def _journal_inputs(name: str) -> list[grpc_client.InferInput]:
+    """Of an execution that is held."""
+    inputs = [
+        grpc_client.InferInput("ID", [1, 1], "BYTES"),
+        grpc_client.InferInput("MS", [1, 1], "INT32"),
+    ]
+    inputs[0].set_data_from_numpy(np.array([[name.encode()]], np.object_))
+    inputs[1].set_data_from_numpy(np.array([[HELD]], np.int32))
+    return inputs

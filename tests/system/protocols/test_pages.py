@@ -1,0 +1,508 @@
+"""The pages in a real browser, over a real server: what people see, and what must not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.browser import Browser
+from tests.support.server import ROOT, Server
+from zmqtriton_floor.restrictions import CATEGORIES
+
+pytestmark = pytest.mark.system
+
+#: Runs where text becomes HTML.
+HTML = "<img src=x onerror=document.title='hacked'>"
+NAMED = "a<b onmouseover=alert(1)>&amp;"
+
+CONFIG = """
+backend: "python"
+input [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "ECHO" data_type: TYPE_STRING dims: [ 1 ] } ]
+"""
+REFUSING = f"""
+class TritonPythonModel:
+    def initialize(self, args):
+        raise RuntimeError({HTML!r} + " needs weights" + " that are not there" * 20)
+"""
+#: Starts as long as its file is there, so that a test decides whether it comes back.
+BOUND = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        open({file!r}).close()
+
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "TEXT") for request in requests]
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("ECHO", tensor.as_numpy())])
+            for tensor in tensors
+        ]
+"""
+
+
+def write_model(directory: Path, name: str, code: str, datatype: str = "TYPE_STRING") -> Path:
+    model = directory / name
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(code, "utf-8")
+    (model / "config.pbtxt").write_text(CONFIG.replace("TYPE_STRING", datatype), "utf-8")
+    return model
+
+
+@pytest.fixture(scope="module")
+def bond(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("bond") / "file"
+    file.touch()
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, bond: Path) -> Iterator[Server]:
+    source = tmp_path_factory.mktemp("models")
+    models: list[str | Path] = [
+        *("add_sub", "string_upper", ROOT / "zmqtriton" / "demo" / "models" / "tokens"),
+        write_model(source, "integers", BOUND.format(file=str(bond)), "TYPE_INT64"),
+        write_model(source, "refusing", REFUSING),
+        write_model(source, "bound", BOUND.format(file=str(bond))),
+        write_model(source, NAMED, BOUND.format(file=str(bond))),
+        # From nine models on there is a filter.
+        write_model(source, "team1_customer_churn_predictor_v1", "import nothing_of_this_name"),
+        write_model(source, "team2_customer_churn_predictor_v2", "import nothing_of_this_name"),
+    ]
+    options = [
+        *("--model-control-mode=explicit", "--load-model=*"),
+        *("--exit-on-error=false", "--strict-readiness=false"),
+    ]
+    with Server(tmp_path_factory.mktemp("server"), models, options=options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("browser")) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
+    """At the front page, with its models shown; nothing may go wrong in it unseen."""
+    chromium.complaints.clear()
+    chromium.look(1280, 900)
+    chromium.open("about:blank")
+    chromium.open(f"{server.url}/")
+    chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 9")
+
+    yield chromium
+
+    assert [] == chromium.complaints
+
+
+def post(server: Server, path: str) -> None:
+    with urllib.request.urlopen(f"{server.url}{path}", data=b"{}", timeout=60) as answer:
+        assert 200 == answer.status
+
+
+def row(model: str) -> str:
+    """JavaScript for the row of a model."""
+    return (
+        "[...document.querySelectorAll('#rows tr:not(.reason)')]"
+        f".find((tr) => tr.querySelector('a').textContent === {json.dumps(model)})"
+    )
+
+
+def state(model: str) -> str:
+    return f"{row(model)}.querySelector('.state').textContent"
+
+
+def reason(model: str) -> str:
+    return f"{row(model)}.nextSibling.innerText"
+
+
+def shown(browser: Browser) -> list[str]:
+    """Names of the models that a person sees."""
+    names: list[str] = browser.value(
+        "[...document.querySelectorAll('#rows tr:not(.reason)')].filter((tr) => !tr.hidden)"
+        ".map((tr) => tr.querySelector('a').textContent)"
+    )
+    return names
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Churn", ["team1_customer_churn_predictor_v1", "team2_customer_churn_predictor_v2"]),
+        (
+            "unavail",
+            [
+                "refusing",
+                "team1_customer_churn_predictor_v1",
+                "team2_customer_churn_predictor_v2",
+            ],
+        ),
+        ("add_", ["add_sub"]),
+        ("nobody", []),
+    ],
+)
+def test_models_are_found_by_name_and_by_state(
+    browser: Browser, text: str, expected: list[str]
+) -> None:
+    browser.fill("#filter", text)
+
+    assert expected == shown(browser)
+
+
+def test_a_long_name_is_broken_between_its_words(browser: Browser) -> None:
+    name = f"{row('team1_customer_churn_predictor_v1')}.querySelector('a')"
+
+    assert "team1_<wbr>customer_<wbr>churn_<wbr>predictor_<wbr>v1" == browser.value(
+        f"{name}.innerHTML"
+    )
+
+
+def choose(browser: Browser, model: str) -> None:
+    browser.value(f"{row(model)}.querySelector('a').click()")
+    browser.wait_for(f"document.querySelector('#try-title').innerText === {'Try ' + model!r}")
+    browser.wait_for("document.querySelector('#try textarea') !== null")
+
+
+def run(browser: Browser, expected: str = "200 OK") -> list[str]:
+    """Sends what the form holds; the boxes of the answer."""
+    browser.click("#try button.main")
+    browser.wait_for(
+        "!document.querySelector('#try button.main').disabled && "
+        f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
+    )
+    boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
+    found: list[str] = browser.value(boxes)
+    return found
+
+
+def test_models_are_shown_with_their_states_and_instances(browser: Browser) -> None:
+    browser.wait_for(f"{row('add_sub')}.innerText.includes('1 × CPU')")
+
+    assert "READY" == browser.value(state("add_sub"))
+    assert "v1" in browser.value(f"{row('add_sub')}.innerText")
+    assert "UNAVAILABLE" == browser.value(state("refusing"))
+    assert "6 ready · 3 failed" == browser.text("#summary")
+    assert "ready" == browser.text("#ready")
+
+
+def test_what_is_not_ours_is_text_and_readable_in_full(browser: Browser) -> None:
+    # A reason, a name, and below an output.
+    shown = browser.value(reason("refusing"))
+    choose(browser, NAMED)
+    browser.fill("#try textarea", HTML)
+
+    assert HTML + " needs weights" + " that are not there" * 20 in " ".join(shown.split())
+    assert [HTML] == run(browser)
+    assert f"Try {NAMED}" == browser.text("#try-title")
+    assert "triton" == browser.value("document.title")
+    assert 0 == browser.value("document.querySelectorAll('img, b, [onmouseover]').length")
+
+
+def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
+    choose(browser, "add_sub")
+    browser.fill("#try .field:nth-of-type(1) textarea", "10")
+
+    total, difference = run(browser)
+
+    assert [10.0 + n for n in range(16)] == json.loads(total)
+    assert [10.0 - n for n in range(16)] == json.loads(difference)
+    assert 2 == len(browser.value("[...document.querySelectorAll('#try details pre')].map(String)"))
+
+
+def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser) -> None:
+    requests = f"Number({row('string_upper')}.children[3].textContent)"
+    before = browser.wait_for(f"String({requests})")
+    choose(browser, "string_upper")
+
+    run(browser)
+
+    browser.wait_for(f"{requests} === {int(before) + 1}")
+    browser.wait_for("Number(document.querySelector('#rate').textContent) > 0")
+
+
+@pytest.mark.parametrize(
+    ("typed", "shape", "expected"),
+    [
+        ("a few words", "[1, 1]", "A FEW WORDS"),
+        ("one\ntwo\nthree", "[1, 3]", "ONE\nTWO\nTHREE"),
+        (f"{HTML}\n\"'", "[1, 2]", f"{HTML.upper()}\n\"'"),
+    ],
+)
+def test_strings_are_one_a_line(browser: Browser, typed: str, shape: str, expected: str) -> None:
+    choose(browser, "string_upper")
+    browser.fill("#try textarea", typed)
+
+    assert shape == browser.value("document.querySelector('#try .shape input').placeholder")
+    assert [expected] == run(browser)
+
+
+def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> None:
+    # Given a model that waits before each word but the first
+    choose(browser, "tokens")
+    browser.fill("#try .field:nth-of-type(1) textarea", "ever so many words " * 25)
+    browser.click("#try .field input[type=checkbox]")
+    browser.fill("#try .field:nth-of-type(2) textarea", "300")
+
+    # When it has said the first
+    browser.click("#try button.main")
+    first = browser.wait_for("document.querySelector('#try .events li').innerText")
+    browser.click("#try .actions button[type=button]")
+
+    # Then that is there, the rest is not, and another request may be made
+    browser.wait_for("document.querySelector('#try .state').innerText.startsWith('stopped')")
+    assert '"ever"' in first
+    assert 100 > browser.value("document.querySelectorAll('#try .events li').length")
+    browser.fill("#try .field:nth-of-type(2) textarea", "0")
+    run(browser)
+    events = browser.value(
+        "[...document.querySelectorAll('#try .events span')].map((span) => span.innerText)"
+    )
+    assert ['"ever"', '"so"', '"many"', '"words"'] * 25 == [e.split()[-1] for e in events]
+
+
+def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
+    choose(browser, "integers")
+    browser.fill("#try textarea", "[9007199254740993]")
+
+    run(browser)
+
+    # JavaScript rounds it where it reads the answer; the answer's text is shown beside it.
+    answer = browser.value("document.querySelector('#try details pre.box').textContent")
+    assert '"data":[9007199254740993]' in answer
+
+
+@pytest.mark.parametrize("typed", ["[1, 2", "one", "[1, 2] x", ""])
+def test_what_cannot_be_sent_is_said_at_its_field(browser: Browser, typed: str) -> None:
+    choose(browser, "add_sub")
+    browser.fill("#try .field:nth-of-type(2) textarea", typed or " ")
+
+    run(browser, "Not sent")
+
+    wrong = "#try .field:nth-of-type(2)"
+    assert "JSON array" in browser.text(f"{wrong} .wrong")
+    assert "true" == browser.value("document.activeElement.getAttribute('aria-invalid')")
+    assert browser.value(f"document.querySelector('{wrong} textarea') === document.activeElement")
+
+
+def test_a_refusal_is_shown_in_the_servers_words(browser: Browser) -> None:
+    choose(browser, "add_sub")
+    browser.fill("#try .field:nth-of-type(1) .shape input", "[1, 3]")
+    browser.fill("#try .field:nth-of-type(1) textarea", "[1, 2, 3]")
+
+    [text] = run(browser, "400")
+
+    assert "for model 'add_sub'" in text
+
+
+def test_an_unload_and_a_load_show_up(browser: Browser, server: Server) -> None:
+    choose(browser, "string_upper")
+    browser.fill("#try textarea", "kept")
+
+    post(server, "/v2/repository/models/string_upper/unload")
+    browser.wait_for(f"{state('string_upper')} === 'UNAVAILABLE'")
+    note = browser.wait_for("document.querySelector('#try-note').innerText")
+    post(server, "/v2/repository/models/string_upper/load")
+    browser.wait_for(f"{state('string_upper')} === 'READY'")
+
+    assert "unloaded" in note
+    browser.wait_for("document.querySelector('#try-note').hidden")
+    assert "kept" == browser.value("document.querySelector('#try textarea').value")
+
+
+def test_a_process_that_cannot_come_back_shows_up(
+    browser: Browser, server: Server, bond: Path
+) -> None:
+    # Given a model that needs its file to start
+    bond.unlink()
+
+    # When its process is killed
+    [pid] = server.stubs("bound")
+    os.kill(pid, signal.SIGKILL)
+
+    # Then the page tells why it does not come back, until it does
+    browser.wait_for(f"{state('bound')} === 'UNAVAILABLE'")
+    browser.wait_for(f"/restart|given up|FileNotFound|No such file/.test({reason('bound')})")
+    bond.touch()
+    post(server, "/v2/repository/models/bound/load")
+    browser.wait_for(f"{state('bound')} === 'READY'")
+
+
+def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_path: Path) -> None:
+    chromium.complaints.clear()
+    with Server(tmp_path, ["add_sub"]) as server:
+        # Given a page that is in step with its server
+        chromium.open(f"{server.url}/")
+        chromium.wait_for(f"{state('add_sub')} === 'READY'")
+        assert chromium.value("document.querySelector('#alarm').hidden")
+
+        # When the server ends
+        server.stop()
+
+        # Then the page says so, and what was known stays
+        chromium.wait_for("document.querySelector('#alarm').innerText.includes('does not answer')")
+        assert "gone" == chromium.text("#ready")
+        assert "READY" == chromium.value(state("add_sub"))
+        assert "alert" == chromium.value("document.querySelector('#alarm').getAttribute('role')")
+
+        # And when it is back, so is the page
+        server.process = None
+        server.start()
+        chromium.wait_for("document.querySelector('#alarm').hidden")
+        chromium.wait_for("document.querySelector('#ready').innerText === 'ready'")
+        chromium.open("about:blank")
+    assert [] == chromium.complaints
+
+
+def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Path) -> None:
+    # Given an API that answers to those alone who have the key, but for its health
+    chromium.complaints.clear()
+    option = (
+        f"--http-restricted-api={','.join(c for c in CATEGORIES if c != 'health')}:x-key=secret"
+    )
+    with Server(tmp_path, ["add_sub"], options=[option]) as server:
+        chromium.open(f"{server.url}/")
+
+        # When somebody looks, and types a wrong one, then the right one
+        chromium.wait_for("!document.querySelector('#access').hidden")
+        assert "expecting header 'x-key'" in chromium.text("#access-text")
+        assert "x-key" == chromium.value("document.querySelector('#access').elements.header.value")
+        for value in ("wrong", "secret"):
+            chromium.wait_for("!document.querySelector('#access').hidden")
+            chromium.fill("#access [name=value]", value)
+            chromium.click("#access button")
+
+        # Then all is shown, and nothing keeps the key
+        chromium.wait_for(f"{state('add_sub')} === 'READY'")
+        chromium.wait_for("document.querySelector('#access').hidden")
+        choose(chromium, "add_sub")
+        run(chromium)
+        kept = "[{...localStorage}, {...sessionStorage}, document.cookie, location.href]"
+        assert "secret" not in chromium.value(f"JSON.stringify({kept})")
+        assert "secret" not in chromium.value("document.body.innerText")
+        chromium.open("about:blank")
+    assert [] == chromium.complaints
+
+
+def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Path) -> None:
+    chromium.complaints.clear()
+    with Server(tmp_path) as server:
+        chromium.open(f"{server.url}/")
+
+        text = chromium.wait_for("document.querySelector('#empty').innerText")
+
+        assert "no models yet" in text
+        assert chromium.value("document.querySelector('#try').hidden")
+        chromium.open("about:blank")
+    assert [] == chromium.complaints
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 380])
+def test_it_fits_its_window_and_its_owners_colours(
+    browser: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    choose(browser, "add_sub")
+    run(browser)
+
+    browser.look(width, 900, dark=dark)
+    picture = browser.screenshot(tmp_path / "page.png")
+
+    found = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
+    brightness = sum(browser.value(found)) / 3
+    assert (brightness < 64) == dark
+    assert width == browser.value("document.documentElement.scrollWidth")
+    assert width == struct.unpack(">I", picture[16:20])[0]
+    # What is blank is packed into a tenth of it.
+    assert len(picture) > 30_000
+
+
+def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
+    browser: Browser,
+) -> None:
+    choose(browser, "tokens")
+    used = {"link", "button", "textbox", "checkbox", "searchbox", "DisclosureTriangle"}
+
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    found: list[dict[str, Any]] = [n for n in nodes if n.get("role", {}).get("value") in used]
+    browser.value("document.activeElement.blur(); document.body.focus()")
+    reached = set()
+    for _ in range(40):
+        browser.press("Tab", 9)
+        reached.add(browser.value("document.activeElement.outerHTML"))
+
+    assert len(found) > 10
+    assert [] == [node for node in found if not node["name"]["value"].strip()]
+    missed = browser.value(
+        "[...document.querySelectorAll('a, button, input, textarea, summary')]"
+        ".filter((e) => e.checkVisibility() && !e.disabled).map((e) => e.outerHTML)"
+    )
+    assert [] == [each for each in missed if each not in reached]
+
+
+def test_the_keyboard_alone_runs_a_model(browser: Browser) -> None:
+    choose(browser, "string_upper")
+    browser.fill("#try textarea", "typed")
+
+    browser.press("Enter", 13, modifiers=2)
+
+    browser.wait_for("document.querySelector('#try .answer .box').innerText === 'TYPED'")
+
+
+def test_the_description_can_be_read(browser: Browser, server: Server) -> None:
+    browser.open(f"{server.url}/docs")
+    browser.wait_for("document.querySelectorAll('summary').length > 20")
+
+    browser.value(
+        "[...document.querySelectorAll('summary')]"
+        ".find((s) => s.innerText.includes('/v2/models/{model}/infer')).click()"
+    )
+
+    browser.wait_for("document.body.innerText.includes('Example: add_sub')")
+    assert f"Example: {NAMED}" in browser.text("main")
+    for width in (1280, 380):
+        browser.look(width, 900)
+        assert width == browser.value("document.documentElement.scrollWidth")
+
+
+def test_every_example_of_the_description_is_answered(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
+        paths = json.load(answer)["paths"]
+    asked = 0
+
+    for verb in ("infer", "generate", "generate_stream"):
+        body = paths[f"/v2/models/{{model}}/{verb}"]["post"]["requestBody"]
+        for model, example in body["content"]["application/json"]["examples"].items():
+            url = f"{server.url}/v2/models/{urllib.parse.quote(model)}/{verb}"
+            data = json.dumps(example["value"]).encode()
+            with urllib.request.urlopen(url, data=data, timeout=60) as answer:
+                assert 200 == answer.status
+                assert b'"error"' not in answer.read()
+            asked += 1
+
+    assert asked > 8
+
+
+def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> None:
+    browser.value(
+        "document.head.append(Object.assign(document.createElement('style'), "
+        "{textContent: 'body { display: none }'}))"
+    )
+
+    browser.wait_for("true")
+    [complaint] = browser.complaints
+    browser.complaints.clear()
+
+    assert "Content Security Policy" in complaint
+    assert "none" != browser.value("getComputedStyle(document.body).display")

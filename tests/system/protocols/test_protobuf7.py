@@ -1,0 +1,33 @@
+"""gRPC with protobuf 7, which cannot live beside tritonclient in one environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.server import Server
+
+grpcclient = pytest.importorskip("tritonclient.grpc")
+
+
+@pytest.mark.system
+def test_a_server_with_protobuf_7_answers_a_client_with_protobuf_6(
+    tmp_path: Path, python_with_protobuf7: Path
+) -> None:
+    values = np.arange(16, dtype=np.float32).reshape(1, 16)
+    with Server(tmp_path, models=["add_sub"], python=python_with_protobuf7) as server:
+        with grpcclient.InferenceServerClient(server.grpc_address) as client:
+            inputs = [grpcclient.InferInput(f"INPUT{i}", values.shape, "FP32") for i in (0, 1)]
+            for tensor in inputs:
+                tensor.set_data_from_numpy(values)
+
+            result = client.infer("add_sub", inputs)
+            metadata = client.get_model_metadata("add_sub")
+
+        exit_code = server.stop()
+
+    assert [["OUTPUT0", "OUTPUT1"], 0] == [[output.name for output in metadata.outputs], exit_code]
+    np.testing.assert_array_equal(values + values, result.as_numpy("OUTPUT0"))
+    np.testing.assert_array_equal(values - values, result.as_numpy("OUTPUT1"))

@@ -1,0 +1,43 @@
+"""Requests of one gRPC stream are executed in the order in which the client sent them."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from tests.support.journal import read_journal
+from tests.support.server import Server
+
+pytestmark = pytest.mark.system
+
+#: Names of requests; each large one needs more memory than those before it have left.
+NAMES = ["a" * 300_000, "b", "c" * 5_000_000, "d", "e"]
+
+
+def _inputs(name: str) -> list[triton.InferInput]:
+    inputs = [triton.InferInput("ID", [1, 1], "BYTES"), triton.InferInput("MS", [1, 1], "INT32")]
+    inputs[0].set_data_from_numpy(np.array([[name.encode()]], dtype=object))
+    inputs[1].set_data_from_numpy(np.array([[0]], np.int32))
+    return inputs
+
+
+@pytest.mark.row("D31", "D38")
+def test_small_requests_do_not_overtake_large_ones(tmp_path: Path) -> None:
+    answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+    with Server(tmp_path / "s", models=["journal"]) as server:
+        with triton.InferenceServerClient(server.grpc_address) as client:
+            client.start_stream(lambda result, error: answers.put((result, error)))
+            for name in NAMES:
+                client.async_stream_infer("journal", _inputs(name))
+            got = [answers.get(timeout=60) for _ in NAMES]
+            client.stop_stream()
+
+        assert [None] * len(NAMES) == [error for _, error in got]
+        assert NAMES == [result.as_numpy("ID").ravel()[0].decode() for result, _ in got]
+        begun = [record.id for record in read_journal(server.journal) if record.event == "start"]
+        assert [name[0] for name in NAMES] == [name[0] for name in begun]

@@ -1,0 +1,427 @@
+"""Streams of responses over both protocols, from a real client to the model and back."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import http.client
+import json
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as triton_aio
+
+from tests.support.journal import read_journal
+from tests.support.scraping import pending, total
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+TOKENS = 64
+STREAMS = 32
+PAUSE_S = 5.0
+#: Far more than what fits between a model and a client that does not read.
+FLOOD = 50_000
+TOO_SLOW = "the reader of this stream did not keep up"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    models = ["tokens", "replay", "add_sub"]
+    with Server(tmp_path_factory.mktemp("streams") / "s", models=models) as server:
+        yield server
+
+
+def was_cancelled(server: Server, request_id: str) -> bool:
+    return ("cancelled", request_id) in [(r.event, r.id) for r in read_journal(server.journal)]
+
+
+# ------------------------------------------------------------------------ HTTP
+
+
+class EventReader:
+    """One request to generate_stream and its events, as documents."""
+
+    def __init__(self, server: Server, model: str, document: dict[str, Any]) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+        self._connection.connect()
+        # So that little of the stream is in the kernel's hands.
+        self._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+        path = f"/v2/models/{model}/generate_stream"
+        self._connection.request("POST", path, json.dumps(document))
+        self.response = self._connection.getresponse()
+
+    def __enter__(self) -> EventReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.response.close()
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[Any]:
+        while line := self.response.readline():
+            assert line.startswith(b"data: "), line
+            assert self.response.readline() == b"\n"
+            yield json.loads(line[6:])
+
+
+def read_tokens(server: Server, count: int) -> list[Any]:
+    with EventReader(server, "tokens", {"COUNT": count}) as events:
+        return list(events)
+
+
+def expect_tokens(count: int) -> list[Any]:
+    common = {"model_name": "tokens", "model_version": "1"}
+    return [{"INDEX": i, "TOKEN": f"token{i}", **common} for i in range(count)]
+
+
+def test_many_streams_of_events_are_complete_and_in_order(server: Server) -> None:
+    with concurrent.futures.ThreadPoolExecutor(STREAMS) as threads:
+        streams = list(threads.map(lambda _: read_tokens(server, TOKENS), range(STREAMS)))
+
+    assert [expect_tokens(TOKENS)] * STREAMS == streams
+
+
+def test_a_reader_of_events_that_pauses_loses_nothing_silently(server: Server) -> None:
+    with EventReader(server, "tokens", {"COUNT": FLOOD}) as events:
+        reading = iter(events)
+        got = [next(reading)]
+        resume = time.monotonic() + PAUSE_S
+        while time.monotonic() < resume:
+            # The others do not notice.
+            assert expect_tokens(TOKENS) == read_tokens(server, TOKENS)
+        got += reading
+
+    check_flood([event.get("INDEX") for event in got], got[-1].get("error"))
+
+
+def check_flood(indices: list[int | None], error: str | None) -> None:
+    """All of the flood, or its beginning and the reason why it ends there."""
+    if error is not None:
+        assert TOO_SLOW in error
+        assert indices.pop() is None
+    else:
+        assert len(indices) == FLOOD
+    assert list(range(len(indices))) == indices
+
+
+@pytest.mark.row("C33")
+def test_a_client_that_leaves_has_its_events_cancelled(server: Server) -> None:
+    document = {"id": "left", "COUNT": 10**6, "DELAY_US": 1000}
+    with EventReader(server, "tokens", document) as events:
+        next(iter(events))
+
+    eventually(lambda: was_cancelled(server, "left"), 30, "the model sees the cancellation")
+
+
+def test_a_client_that_leaves_while_it_does_not_read_is_noticed_too(server: Server) -> None:
+    with EventReader(server, "tokens", {"id": "full", "COUNT": 10**6, "DELAY_US": 1}) as events:
+        next(iter(events))
+        time.sleep(1.0)
+
+    eventually(lambda: was_cancelled(server, "full"), 30, "the model sees the cancellation")
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "expected"),
+    [
+        ("D", 200, [0]),
+        ("ddF", 200, [0, 1]),
+        ("F", 200, []),
+        ("", 200, []),
+        ("dedE", 200, [0, "step 1 failed", 2, "step 3 failed"]),
+        ("ed", 500, ["step 0 failed", 1]),
+        ("E", 500, ["step 0 failed"]),
+    ],
+)
+def test_events_with_errors_midway_and_ends_of_all_kinds(
+    server: Server, script: str, status: int, expected: list[Any]
+) -> None:
+    with EventReader(server, "replay", {"SCRIPT": script}) as events:
+        got = [event.get("error", event.get("STEP")) for event in events]
+
+    assert (events.response.status, got) == (status, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "document", "status", "part"),
+    [
+        ("replay", {"SCRIPT": "dF"}, 200, '"STEP":0'),
+        ("replay", {"SCRIPT": "dd"}, 200, "exactly 1 response"),
+        ("replay", {"SCRIPT": "F"}, 200, "exactly 1 response"),
+        ("replay", {"SCRIPT": "E"}, 500, "step 0 failed"),
+        ("add_sub", {"INPUT0": [1] * 16, "INPUT1": [2] * 16}, 200, '"OUTPUT0":[3.0,3.0'),
+        ("add_sub", {"INPUT0": [1] * 16}, 400, "expected 2 inputs"),
+    ],
+)
+def test_generate(
+    server: Server, model: str, document: dict[str, Any], status: int, part: str
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    connection.request("POST", f"/v2/models/{model}/generate", json.dumps(document))
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+
+    assert (response.status, part in body) == (status, True), body
+
+
+# ------------------------------------------------------------------------ gRPC
+
+
+def count_input(client: Any, count: int, delay_us: int = 0) -> list[Any]:
+    inputs = []
+    for name, value in (("COUNT", count), ("DELAY_US", delay_us)):
+        entry = client.InferInput(name, [1], "INT32")
+        entry.set_data_from_numpy(np.array([value], np.int32))
+        inputs.append(entry)
+    return inputs
+
+
+def script_input(text: str) -> list[Any]:
+    entry = triton.InferInput("SCRIPT", [1], "BYTES")
+    entry.set_data_from_numpy(np.array([text.encode()], np.object_))
+    return [entry]
+
+
+def is_final(result: Any) -> bool:
+    return bool(result.get_response().parameters["triton_final_response"].bool_param)
+
+
+class Inbox:
+    """What a client's callback gets: results and errors in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._changed = threading.Condition()
+
+    def __call__(self, result: Any, error: Any) -> None:
+        with self._changed:
+            self.items.append(error if result is None else result)
+            self._changed.notify()
+
+    def wait(self, count: int) -> list[Any]:
+        with self._changed:
+            done = self._changed.wait_for(lambda: len(self.items) >= count, 60)
+        assert done, f"{len(self.items)} of {count}"
+        return self.items
+
+
+def test_one_stream_carries_many_decoupled_requests(server: Server) -> None:
+    inbox = Inbox()
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(inbox)
+        for number in range(STREAMS):
+            inputs = count_input(triton, TOKENS)
+            client.async_stream_infer("tokens", inputs, request_id=str(number))
+        results = inbox.wait(STREAMS * TOKENS)
+        client.stop_stream()
+
+    assert len(results) == STREAMS * TOKENS
+    for number in range(STREAMS):
+        own = [r for r in results if r.get_response().id == str(number)]
+        assert list(range(TOKENS)) == [int(r.as_numpy("INDEX")[0]) for r in own]
+        assert [b"token%d" % i for i in range(TOKENS)] == [r.as_numpy("TOKEN")[0] for r in own]
+        assert [False] * (TOKENS - 1) + [True] == [is_final(r) for r in own]
+
+
+async def ask_tokens(count: int, request_id: str = "") -> AsyncIterator[dict[str, Any]]:
+    yield {
+        "model_name": "tokens",
+        "inputs": count_input(triton_aio, count),
+        "request_id": request_id,
+        "enable_empty_final_response": True,
+    }
+
+
+async def follow(client: Any, count: int) -> list[tuple[int, bool]]:
+    got = []
+    async for result, error in client.stream_infer(ask_tokens(count)):
+        assert error is None
+        got.append((int(result.as_numpy("INDEX")[0]), is_final(result)))
+    return got
+
+
+def test_many_streams_over_grpc_are_complete_and_in_order(server: Server) -> None:
+    async def check() -> None:
+        async with triton_aio.InferenceServerClient(server.grpc_address) as client:
+            streams = await asyncio.gather(*(follow(client, TOKENS) for _ in range(STREAMS)))
+        expected = [(i, i == TOKENS - 1) for i in range(TOKENS)]
+        assert [expected] * STREAMS == streams
+
+    asyncio.run(check())
+
+
+def test_plain_requests_on_a_stream_are_answered_in_their_order(server: Server) -> None:
+    inbox = Inbox()
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(inbox)
+        for number in range(200):
+            inputs = []
+            for name in ("INPUT0", "INPUT1"):
+                entry = triton.InferInput(name, [1, 16], "FP32")
+                entry.set_data_from_numpy(np.full((1, 16), number, np.float32))
+                inputs.append(entry)
+            client.async_stream_infer("add_sub", inputs, request_id=str(number))
+        results = inbox.wait(200)
+        client.stop_stream()
+
+    assert [str(number) for number in range(200)] == [r.get_response().id for r in results]
+    assert all(is_final(r) for r in results)
+    assert [2.0 * n for n in range(200)] == [float(r.as_numpy("OUTPUT0")[0, 0]) for r in results]
+
+
+@pytest.mark.parametrize(
+    ("script", "wants_end", "expected"),
+    [
+        ("dD", False, [0, 1]),
+        ("dF", False, [0]),
+        ("dF", True, [0, None]),
+        ("F", True, [None]),
+        ("dedE", False, [0, "step 1 failed", 2, "step 3 failed"]),
+    ],
+)
+def test_a_stream_with_errors_midway_and_ends_of_all_kinds(
+    server: Server, script: str, wants_end: bool, expected: list[Any]
+) -> None:
+    inbox = Inbox()
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(inbox)
+        client.async_stream_infer(
+            "replay", script_input(script), enable_empty_final_response=wants_end
+        )
+        # On the same stream, so what comes behind the last response would be seen before it.
+        inbox.wait(len(expected))
+        client.async_stream_infer("replay", script_input("D"), request_id="end")
+        items = inbox.wait(len(expected) + 1)
+        client.stop_stream()
+
+    got: list[Any] = []
+    for item in items[:-1]:
+        if isinstance(item, Exception):
+            got.append(str(item))
+        else:
+            step = item.as_numpy("STEP")
+            got.append(None if step is None else int(step[0]))
+    assert got == expected
+    assert items[-1].get_response().id == "end"
+
+
+def test_an_error_may_end_the_stream_with_its_status(server: Server) -> None:
+    inbox = Inbox()
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(inbox, headers={"triton_grpc_error": "true"})
+        client.async_stream_infer("replay", script_input("deddD"))
+        _, error = inbox.wait(2)
+        client.stop_stream()
+
+    assert (error.status(), error.message()) == ("StatusCode.INTERNAL", "step 1 failed")
+    assert len(inbox.items) == 2
+
+
+def test_a_reader_over_grpc_that_pauses_loses_nothing_silently(server: Server) -> None:
+    async def check() -> None:
+        indices: list[int | None] = []
+        last: str | None = None
+        async with triton_aio.InferenceServerClient(server.grpc_address) as client:
+            async for result, error in client.stream_infer(ask_tokens(FLOOD)):
+                indices.append(None if error else int(result.as_numpy("INDEX")[0]))
+                last = str(error) if error else None
+                if len(indices) == 1:
+                    resume = time.monotonic() + PAUSE_S
+                    while time.monotonic() < resume:
+                        # The others do not notice, though they share the connection.
+                        assert len(await follow(client, TOKENS)) == TOKENS
+        check_flood(indices, last)
+
+    asyncio.run(check())
+
+
+def test_a_cancelled_stream_reaches_the_model(server: Server) -> None:
+    inbox = Inbox()
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(inbox)
+        for request_id in ("first", "second"):
+            inputs = count_input(triton, 10**6, delay_us=1000)
+            client.async_stream_infer("tokens", inputs, request_id=request_id)
+        inbox.wait(10)
+        client.stop_stream(cancel_requests=True)
+
+    def both() -> bool:
+        return was_cancelled(server, "first") and was_cancelled(server, "second")
+
+    eventually(both, 30, "the model sees the cancellations")
+
+
+def test_a_server_that_stops_ends_streams_that_are_idle(tmp_path: Path) -> None:
+    inbox = Inbox()
+    with (
+        Server(tmp_path / "s", models=["tokens"]) as server,
+        triton.InferenceServerClient(server.grpc_address) as client,
+    ):
+        client.start_stream(inbox)
+        client.async_stream_infer("tokens", count_input(triton, 1))
+        inbox.wait(1)
+
+        before = time.monotonic()
+        assert server.stop() == 0
+        # It would wait for requests for thirty seconds.
+        assert time.monotonic() - before < 25
+
+        _, error = inbox.wait(2)
+        assert error.status() == str(grpc.StatusCode.UNAVAILABLE)
+        assert "GRPC server is shutting down" in error.message()
+        client.stop_stream()
+
+
+# ------------------------------------------------------------------ statistics
+
+
+@pytest.mark.row("C82")
+def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Server) -> None:
+    def counts() -> dict[str, dict[str, int]]:
+        with urllib.request.urlopen(f"{server.url}/v2/models/tokens/stats") as answer:
+            [stats] = json.load(answer)["model_stats"]
+        assert stats["inference_stats"]["success"]["count"] > 0
+        found = stats["response_stats"].items()
+        return {i: {kind: of["count"] for kind, of in row.items()} for i, row in found}
+
+    # Nothing of earlier tests goes on that would be counted meanwhile.
+    eventually(lambda: total(server, "zmqtriton_executing_count") == 0, 30, "streams end")
+    eventually(lambda: pending(server, "tokens") == 0, 30, "none of them waits")
+    before = counts()
+    read_tokens(server, 0)
+    read_tokens(server, TOKENS)
+    after = counts()
+
+    def grown(index: int, kind: str) -> int:
+        return after[str(index)][kind] - before.get(str(index), {}).get(kind, 0)
+
+    kinds = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
+    assert set(kinds) == set(after["0"])
+    assert [1, 1, 1, 0, 1, 0] == [grown(0, kind) for kind in kinds]
+    for index in range(1, TOKENS):
+        assert [1, 1, 1, 0, 0, 0] == [grown(index, kind) for kind in kinds]
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        [over_grpc] = client.get_inference_statistics("tokens").model_stats
+    told = over_grpc.response_stats
+    assert after["0"]["success"] == told["0"].success.count
+    assert set(after) == set(told)
+    assert told["0"].success.ns == told["0"].compute_infer.ns + told["0"].compute_output.ns
+
+
+def test_a_model_with_one_response_has_no_counts_by_index(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/v2/models/add_sub/stats") as answer:
+        [stats] = json.load(answer)["model_stats"]
+
+    assert {} == stats["response_stats"]

@@ -1,0 +1,332 @@
+"""HTTPS and encrypted gRPC of a real server: who gets in, what gets through, what is renewed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+
+from tests.support.certificates import Authority, Pair
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_LARGE = 4 << 20
+
+
+class TlsServer(Server):
+    """A server whose ports are encrypted; asked with the client's certificate."""
+
+    def __init__(self, directory: Path, *, mutual: bool, transport: str = "native") -> None:
+        self.authority = Authority(directory / "certificates")
+        first = self.authority.issue("first")
+        self.pair = Pair(directory / "server.crt", directory / "server.key")
+        self.install(first)
+        self.client_pair = self.authority.issue("client")
+        switch = "use-ssl-mutual" if mutual else "use-ssl"
+        options = [f"--{service}-{switch}=true" for service in ("http", "grpc")]
+        options.append(f"--grpc-transport={transport}")
+        for service in ("http", "grpc"):
+            options += [
+                f"--{service}-server-cert={self.pair.cert}",
+                f"--{service}-server-key={self.pair.key}",
+                f"--{service}-root-cert={self.authority.cert}",
+            ]
+        super().__init__(directory / "s", models=["identity_fp32"], options=options)
+        self.url = self.url.replace("http:", "https:")
+        self.context = self.make_context(self.client_pair)
+
+    def install(self, pair: Pair) -> None:
+        for source, target in zip(pair, self.pair, strict=True):
+            shutil.copy(source, target.with_suffix(".new"))
+            target.with_suffix(".new").replace(target)
+
+    def make_context(self, pair: Pair | None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority.cert))
+        if pair is not None:
+            context.load_cert_chain(*pair)
+        return context
+
+    def status(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(
+                f"{self.url}{path}", timeout=30, context=self.context
+            ) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+        except OSError:
+            return 0
+
+    def connect(self, context: ssl.SSLContext | None = None) -> http.client.HTTPSConnection:
+        context = context or self.context
+        return http.client.HTTPSConnection("127.0.0.1", self.http_port, timeout=30, context=context)
+
+    def grpc_credentials(self, pair: Pair | None) -> grpc.ChannelCredentials:
+        own = {}
+        if pair is not None:
+            own = {
+                "private_key": pair.key.read_bytes(),
+                "certificate_chain": pair.cert.read_bytes(),
+            }
+        return grpc.ssl_channel_credentials(self.authority.cert.read_bytes(), **own)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    with TlsServer(tmp_path_factory.mktemp("tls"), mutual=False) as running:
+        assert isinstance(running, TlsServer)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
+    with TlsServer(tmp_path_factory.mktemp("mutual"), mutual=True) as running:
+        assert isinstance(running, TlsServer)
+        yield running
+
+
+def _echo(
+    connection: http.client.HTTPSConnection,
+    data: np.ndarray[Any, Any],
+    before_reading: Callable[[http.client.HTTPResponse], None] = lambda answer: None,
+) -> bytes:
+    """What the identity model answers, in binary."""
+    document = {
+        "inputs": [
+            {
+                "name": "INPUT0",
+                "datatype": "FP32",
+                "shape": list(data.shape),
+                "parameters": {"binary_data_size": data.nbytes},
+            }
+        ],
+        "parameters": {"binary_data_output": True},
+    }
+    head = json.dumps(document).encode()
+    headers = {"Inference-Header-Content-Length": str(len(head))}
+    connection.request("POST", "/v2/models/identity_fp32/infer", head + data.tobytes(), headers)
+    answer = connection.getresponse()
+    before_reading(answer)
+    body = answer.read()
+    assert 200 == answer.status, body
+    return body[int(answer.headers["Inference-Header-Content-Length"]) :]
+
+
+def test_bodies_of_all_sizes_get_through_both_ways(server: TlsServer) -> None:
+    with_one_connection = server.connect()
+    random = np.random.default_rng(1)
+
+    for count in (1, 16 << 10, _LARGE, 5, _LARGE, 100_000, 3 * _LARGE, 1):
+        data = random.random(count, dtype=np.float32)
+        assert data.tobytes() == _echo(with_one_connection, data)
+    with_one_connection.close()
+
+
+def test_a_client_that_reads_late_gets_all_of_a_large_body(server: TlsServer) -> None:
+    data = np.arange(_LARGE, dtype=np.float32)
+    connection = server.connect()
+
+    # Longer than the server lends memory of the model's process for.
+    assert data.tobytes() == _echo(connection, data, lambda _: time.sleep(1.5))
+    connection.close()
+
+
+def test_tritonclient_speaks_https(server: TlsServer) -> None:
+    data = np.arange(8, dtype=np.float32)
+    tensor = http_client.InferInput("INPUT0", data.shape, "FP32")
+    tensor.set_data_from_numpy(data)
+
+    with http_client.InferenceServerClient(
+        f"127.0.0.1:{server.http_port}",
+        ssl=True,
+        ssl_options={"ca_certs": str(server.authority.cert)},
+        ssl_context_factory=lambda: server.context,
+    ) as client:
+        result = client.infer("identity_fp32", [tensor])
+
+    assert data.tolist() == result.as_numpy("OUTPUT0").tolist()
+
+
+@pytest.mark.row("D42", "--grpc-use-ssl", "--grpc-server-cert", "--grpc-server-key")
+def test_tritonclient_speaks_encrypted_grpc(server: TlsServer) -> None:
+    data = np.arange(_LARGE, dtype=np.float32)
+    tensor = grpc_client.InferInput("INPUT0", data.shape, "FP32")
+    tensor.set_data_from_numpy(data)
+
+    with grpc_client.InferenceServerClient(
+        server.grpc_address, ssl=True, root_certificates=str(server.authority.cert)
+    ) as client:
+        result = client.infer("identity_fp32", [tensor])
+
+    assert data.tobytes() == result.as_numpy("OUTPUT0").tobytes()
+
+
+@pytest.mark.parametrize("port", ["http_port", "grpc_port"])
+def test_versions_below_1_2_are_refused(server: TlsServer, port: str) -> None:
+    def version(wanted: ssl.TLSVersion) -> str | None:
+        context = server.make_context(None)
+        # Else this side would refuse first.
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        context.minimum_version = context.maximum_version = wanted
+        address = ("127.0.0.1", getattr(server, port))
+        with (
+            socket.create_connection(address, 20) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            return secured.version()
+
+    assert "TLSv1.2" == version(ssl.TLSVersion.TLSv1_2)
+    assert "TLSv1.3" == version(ssl.TLSVersion.TLSv1_3)
+    with (
+        pytest.warns(DeprecationWarning, match=r"TLSv1_1 is deprecated"),
+        pytest.raises(OSError, match=r"(?i)alert|protocol|eof|reset"),
+    ):
+        version(ssl.TLSVersion.TLSv1_1)
+
+
+@pytest.mark.parametrize("port", ["http_port", "grpc_port"])
+def test_what_is_not_encrypted_ends_at_once(server: TlsServer, port: str) -> None:
+    for text in (b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * 64, b"\x16\x03\x01"):
+        with socket.create_connection(("127.0.0.1", getattr(server, port)), 60) as plain:
+            plain.sendall(text)
+            plain.shutdown(socket.SHUT_WR)
+            try:
+                answer = b"".join(iter(lambda: plain.recv(4096), b""))
+            except ConnectionResetError:
+                answer = b""
+            assert b"200" not in answer
+        assert 200 == server.status("/v2/health/live")
+    assert "Traceback" not in server.log_text()
+
+
+def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.http_port), 60) as silent:
+        assert 200 == server.status("/v2/health/live")
+
+        assert b"" == silent.recv(1)
+
+
+def _secure_peer(server: TlsServer, pair: Pair | None) -> bool:
+    """Whether a client with this certificate gets an answer over HTTPS."""
+    connection = server.connect(server.make_context(pair))
+    try:
+        connection.request("GET", "/v2/health/live")
+        return connection.getresponse().status == 200
+    except (ssl.SSLError, ConnectionError, http.client.BadStatusLine):
+        return False
+    finally:
+        connection.close()
+
+
+def _secure_caller(server: TlsServer, pair: Pair | None) -> bool:
+    """The same over gRPC."""
+    credentials = server.grpc_credentials(pair)
+    with grpc.secure_channel(server.grpc_address, credentials) as channel:
+        call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        try:
+            return bytes(call(b"", timeout=20)) == b"\x08\x01"
+        except grpc.RpcError as error:
+            return error.code() is not grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.row("D42", "--grpc-use-ssl-mutual", "--grpc-root-cert")
+def test_with_mutual_tls_only_clients_of_the_authority_get_in(
+    mutual: TlsServer, tmp_path: Path
+) -> None:
+    stranger = Authority(tmp_path, "stranger").issue("client")
+
+    for gets_in in (_secure_peer, _secure_caller):
+        assert gets_in(mutual, mutual.client_pair)
+        assert not gets_in(mutual, None)
+        assert not gets_in(mutual, stranger)
+    assert 200 == mutual.status("/v2/health/ready")
+
+
+def _serial(server: TlsServer, port: int) -> str:
+    """The number of the certificate that is shown on a port."""
+    context = server.make_context(server.client_pair)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with (
+        socket.create_connection(("127.0.0.1", port), 20) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        return str(secured.getpeercert()["serialNumber"])  # type: ignore[index]
+
+
+def test_a_renewed_certificate_is_taken_and_no_connection_is_lost(mutual: TlsServer) -> None:
+    ports = (mutual.http_port, mutual.grpc_port)
+    before = [_serial(mutual, port) for port in ports]
+    connection = mutual.connect()
+    _echo(connection, np.zeros(4, dtype=np.float32))
+
+    # The key alone first: for a moment the two do not fit.
+    renewed = mutual.authority.issue("renewed")
+    shutil.copy(renewed.key, mutual.pair.key)
+    eventually(lambda: "cannot be used" in mutual.log_text(), 20)
+    assert before == [_serial(mutual, port) for port in ports]
+    mutual.install(renewed)
+
+    for port, old in zip(ports, before, strict=True):
+        eventually(lambda port=port, old=old: _serial(mutual, port) != old, 20)  # type: ignore[misc]
+    first_socket = connection.sock
+    assert bytes(16) == _echo(connection, np.zeros(4, dtype=np.float32))
+    assert connection.sock is first_socket
+    connection.close()
+    assert _secure_caller(mutual, mutual.client_pair)
+
+
+@pytest.mark.row("D42")
+def test_grpcios_transport_is_encrypted_too(tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger").issue("client")
+
+    with TlsServer(tmp_path / "grpcio", mutual=True, transport="grpcio") as server:
+        assert isinstance(server, TlsServer)
+        assert _secure_caller(server, server.client_pair)
+        assert not _secure_caller(server, None)
+        assert not _secure_caller(server, stranger)
+        before = _serial(server, server.grpc_port)
+        server.install(server.authority.issue("renewed"))
+        eventually(lambda: _serial(server, server.grpc_port) != before, 20)
+        assert _secure_caller(server, server.client_pair)
+
+
+def test_certificates_that_cannot_be_used_keep_the_server_from_starting(tmp_path: Path) -> None:
+    good, other = Authority(tmp_path / "a").issue("good"), Authority(tmp_path / "b").issue("other")
+    broken = tmp_path / "broken"
+    broken.write_text("no certificate")
+    runs = []
+    for number, (service, cert, key) in enumerate(
+        [
+            ("http", good.cert, other.key),
+            ("http", tmp_path / "missing", good.key),
+            ("grpc", broken, good.key),
+        ]
+    ):
+        options = [f"--{service}-use-ssl=true", f"--{service}-server-cert={cert}"]
+        options += [f"--{service}-server-key={key}"]
+        server = Server(tmp_path / f"s{number}", options=options)
+        server.launch()
+        runs.append((server, f"error: --{service}-server-cert={cert}"))
+
+    for server, text in runs:
+        assert server.process is not None
+        assert 1 == server.process.wait(60)
+        assert text in server.log_text()

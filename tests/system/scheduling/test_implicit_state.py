@@ -1,0 +1,242 @@
+"""States of sequences that the server keeps for their models, with real clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_START, _END = 1, 2
+
+#: Decoupled and iterative: takes VALUE steps, each of which adds one to its state.
+_STEPPER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            if not pb_utils.get_input_tensor_by_name(request, "READY").as_numpy().any():
+                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+                continue
+            before = pb_utils.get_input_tensor_by_name(request, "BEFORE").as_numpy()
+            value = pb_utils.get_input_tensor_by_name(request, "VALUE").as_numpy()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("AFTER", before + 1)]))
+            if before.item() + 1 < 100 + value.item():
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            else:
+                sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+class Said(NamedTuple):
+    after: int
+    #: Of each in the batch: its sequence, and its inputs by name.
+    batch: list[tuple[int | str, dict[str, list[Any]]]]
+
+
+def _vary(server: Server, name: str, *changes: tuple[str, str]) -> Path:
+    directory = server.add_model("stateful", name)
+    config = directory / "config.pbtxt"
+    text = config.read_text("utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    config.write_text(text, "utf-8")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    options = ["--model-control-mode=explicit", "--load-model=*"]
+    server = Server(tmp_path_factory.mktemp("states") / "s", models=["stateful"], options=options)
+    _vary(server, "oldest", ("direct { }", "oldest { max_candidate_sequences: 4 }"))
+    _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 200000"))
+    _vary(server, "hidden", ('{ name: "AFTER", data_type: TYPE_INT32, dims: [ 1 ] },', ""))
+    decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
+    stepper = _vary(
+        server,
+        "stepper",
+        ("max_batch_size: 4", decoupled),
+        ("direct { }", "direct { } iterative_sequence: true"),
+    )
+    (stepper / "1" / "model.py").write_text(_STEPPER)
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
+    address = server.url.removeprefix("http://")
+    with httpclient.InferenceServerClient(address) as client:
+        yield client
+
+
+def _input(module: Any, value: int) -> list[Any]:
+    tensor = module.InferInput("VALUE", [1, 1], "INT32")
+    tensor.set_data_from_numpy(np.array([[value]], np.int32))
+    return [tensor]
+
+
+def _said(result: Any) -> Said:
+    batch = [tuple(row) for row in json.loads(result.as_numpy("REPORT").item())]
+    after = result.as_numpy("AFTER")
+    return Said(-1 if after is None else after.item(), batch)
+
+
+def _ask(client: Any, model: str, sequence: int | str, flags: int = 0, value: int = 1) -> Said:
+    module = grpcclient if isinstance(client, grpcclient.InferenceServerClient) else httpclient
+    result = client.infer(
+        model,
+        _input(module, value),
+        sequence_id=sequence,
+        sequence_start=bool(flags & _START),
+        sequence_end=bool(flags & _END),
+    )
+    return _said(result)
+
+
+@pytest.mark.row("E75")
+@pytest.mark.parametrize("model", ["stateful", "oldest"])
+@pytest.mark.parametrize("sequence", [7, "seven"])
+def test_a_model_is_given_what_it_said_with_the_request_before(
+    client: httpclient.InferenceServerClient, model: str, sequence: int | str
+) -> None:
+    steps = [(_START, 1), (0, 2), (0, 3), (_START, 4), (_END, 5), (_START | _END, 6)]
+
+    said = [_ask(client, model, sequence, flags, value) for flags, value in steps]
+
+    assert [101, 103, 106, 104, 109, 106] == [one.after for one in said]
+    texts = [one.batch[-1][1]["TEXT_BEFORE"] for one in said]
+    assert [[""], ["1"], ["12"], [""], ["4"], [""]] == texts
+
+
+@pytest.mark.row("E75")
+@pytest.mark.parametrize("model", ["stateful", "oldest"])
+def test_sequences_that_share_batches_have_states_of_their_own(server: Server, model: str) -> None:
+    def run(sequence: int) -> list[Said]:
+        flags = [_START, 0, 0, 0, 0, 0, 0, _END]
+        with grpcclient.InferenceServerClient(server.grpc_address) as client:
+            return [_ask(client, model, sequence, flag, sequence) for flag in flags]
+
+    sums = [[100 + sequence * step for step in range(1, 9)] for sequence in (1, 2, 3, 4)]
+
+    def share_a_batch() -> bool:
+        with ThreadPoolExecutor(4) as threads:
+            said = list(threads.map(run, (1, 2, 3, 4)))
+        assert sums == [[one.after for one in some] for some in said]
+        batches = [one.batch for some in said for one in some]
+        # What fills an empty place has a state too, and that is empty.
+        fillers = [row[1] for batch in batches for row in batch if row[1]["READY"] == [0]]
+        assert all([0] == filler["BEFORE"] for filler in fillers)
+        return any(len(batch) > 1 for batch in batches)
+
+    # Nothing keeps them apart or together; some time they meet.
+    eventually(share_a_batch, 30, "a batch of several")
+
+
+@pytest.mark.row("E75")
+def test_a_state_travels_only_where_it_is_an_output_too(
+    server: Server, client: httpclient.InferenceServerClient
+) -> None:
+    assert -1 == _ask(client, "hidden", 7, _START).after
+    with grpcclient.InferenceServerClient(server.grpc_address) as grpc:
+        assert [101] == _ask(grpc, "hidden", 7).batch[0][1]["BEFORE"]
+        assert 102 == _ask(grpc, "stateful", 7, _START, 2).after
+
+    outputs = [output["name"] for output in client.get_model_metadata("hidden")["outputs"]]
+    assert ["REPORT"] == outputs
+
+
+def test_an_error_leaves_the_state_as_it_was(client: httpclient.InferenceServerClient) -> None:
+    _ask(client, "stateful", 9, _START, 5)
+    with pytest.raises(InferenceServerException):
+        _ask(client, "stateful", 9, 0, -1)
+
+    assert 106 == _ask(client, "stateful", 9, _END, 1).after
+
+
+@pytest.mark.row("E75", "E74")
+def test_with_a_sequence_that_was_idle_its_state_is_gone(
+    client: httpclient.InferenceServerClient,
+) -> None:
+    for sequence in (1, 2, 3, 4):
+        _ask(client, "hasty", sequence, _START, 10)
+
+    assert 101 == _ask(client, "hasty", 5, _START).after  # waits for one of their slots
+
+    with pytest.raises(InferenceServerException) as raised:
+        _ask(client, "hasty", 1)
+    assert "must specify the START flag" in raised.value.message()
+    assert 101 == _ask(client, "hasty", 1, _START | _END).after
+
+
+@pytest.mark.row("E75", "E76")
+def test_a_request_of_many_steps_has_a_state_while_it_lasts(server: Server) -> None:
+    def run(steps: int) -> list[int]:
+        got: list[int] = []
+        with grpcclient.InferenceServerClient(server.grpc_address) as grpc:
+            grpc.start_stream(lambda result, error: got.append(_after(result, error)))
+            grpc.async_stream_infer("stepper", _input(grpcclient, steps))
+            grpc.stop_stream()
+        return got
+
+    with ThreadPoolExecutor(3) as threads:
+        said = list(threads.map(run, (3, 20, 7)))
+
+    assert [list(range(101, 101 + steps)) for steps in (3, 20, 7)] == said
+
+
+def _after(result: Any, error: Any) -> int:
+    assert error is None
+    return int(result.as_numpy("AFTER").item())
+
+
+def test_states_begin_anew_after_the_death_of_the_broker(
+    server: Server, client: httpclient.InferenceServerClient
+) -> None:
+    _ask(client, "stateful", 3, _START, 5)
+    [broker] = server.pids()["broker"]
+    os.kill(broker, signal.SIGKILL)
+
+    with pytest.raises(InferenceServerException):
+        _ask(client, "stateful", 3)
+    assert 101 == _ask(client, "stateful", 3, _START | _END).after
+
+
+@pytest.mark.row("E75")
+def test_a_state_that_cannot_begin_is_the_reason_why_a_model_is_not_loaded(
+    server: Server, client: httpclient.InferenceServerClient
+) -> None:
+    directory = _vary(server, "broken")
+    file = directory / "initial_state" / "begin"
+    file.write_bytes(b"abc")
+
+    with pytest.raises(InferenceServerException) as raised:
+        client.load_model("broken")
+
+    assert raised.value.message() == (
+        "load failed for model 'broken': version 1 is at UNAVAILABLE state: Invalid argument: "
+        "initial_state setting expects 4 bytes, but the data provided from beginonly has 3 bytes."
+        ";\n"
+    )
+    file.write_bytes(b"\1\0\0\0")
+    client.load_model("broken")
+    assert 2 == _ask(client, "broken", 1, _START | _END).after
+    eventually(lambda: len(server.stubs("broken")) == 1, 30, "it has a stub")

@@ -1,0 +1,273 @@
+"""Queue policies, priorities and the order of answers, with real clients and models that ask."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
+
+from tests.support.scripted import GATE, add, run
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+EXPIRED = "Request timeout expired"
+#: Remembers that it was executed.
+SEEN = """
+self.kept.setdefault("seen", []).append(text_of(request))
+return [reply("ok")]
+"""
+#: Asks a model whose instance waits at a gate, with a timeout.
+ASKS = """
+    answered = ask("limited", "return [reply('executed')]", timeout=100_000).exec()
+    return [reply(answer_of(answered))]
+"""
+_MODELS = {
+    "limited": """default_queue_policy { default_timeout_microseconds: 60000000
+        allow_timeout_override: true max_queue_size: 2 }""",
+    "delayed": """default_queue_policy { timeout_action: DELAY
+        default_timeout_microseconds: 60000000 allow_timeout_override: true }""",
+    "prior": "priority_levels: 3 default_priority_level: 2",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("policies") / "s")
+    for name, batching in _MODELS.items():
+        add(server, "scripted", name, f"dynamic_batching {{ {batching} }}\n")
+    two = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
+    path = server.add_model("scripted", "ordered") / "config.pbtxt"
+    text = path.read_text().split("instance_group")[0]
+    path.write_text(text + two + "dynamic_batching { preserve_ordering: true }\n")
+    add(server, "scripted", "asking")
+    with server:
+        yield server
+
+
+class Busy:
+    """A model whose only instance waits at a gate, until it is opened."""
+
+    def __init__(self, server: Server, model: str, gate: Path, threads: ThreadPoolExecutor) -> None:
+        self._server, self._model, self._gate, self._threads = server, model, gate, threads
+        self._first = threads.submit(run, server, model, GATE, str(gate))
+        begun = gate.with_name(gate.name + ".begun")
+        eventually(begun.exists, 20, "the instance is busy")
+
+    def submit(self, text: str, **parameters: Any) -> Future[str]:
+        """Returns when it is in the queue, or answered."""
+        time.sleep(0.002)  # arrivals are told in milliseconds
+        before = self.last_arrival
+        arguments = (self._server, self._model, SEEN, text)
+        future = self._threads.submit(infer_http, *arguments, **parameters)
+        eventually(lambda: self.last_arrival > before, 20, f"{text} is queued")
+        return future
+
+    @property
+    def last_arrival(self) -> int:
+        return int(statistics(self._server, self._model)["last_inference"])
+
+    def open(self) -> None:
+        self._gate.touch()
+        assert "through" == self._first.result()
+
+    def seen(self) -> list[str]:
+        """What was executed after the gate."""
+        script = "return [reply(','.join(self.kept.pop('seen', [])))]"
+        return [name for name in run(self._server, self._model, script).split(",") if name]
+
+
+def statistics(server: Server, model: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{server.url}/v2/models/{model}/stats", timeout=20) as answer:
+        [entry] = json.load(answer)["model_stats"]
+    found: dict[str, Any] = entry
+    return found
+
+
+def failures(server: Server, model: str) -> int:
+    return int(statistics(server, model)["inference_stats"]["fail"]["count"])
+
+
+def infer_http(
+    server: Server,
+    model: str,
+    script: str = SEEN,
+    argument: str = "",
+    own_id: str = "",
+    **parameters: Any,
+) -> str:
+    """What it says, or the status and the text of the error."""
+    inputs = [
+        {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
+        for name, text in (("SCRIPT", script), ("ARGUMENT", argument))
+    ]
+    document = {"id": own_id, "inputs": inputs, "parameters": parameters}
+    status, answer = server.ask(f"/v2/models/{model}/infer", document)
+    return str(answer["outputs"][0]["data"][0]) if status == 200 else f"{status}: {answer['error']}"
+
+
+def infer_grpc(server: Server, model: str, **options: Any) -> str:
+    """What it says, or the status and the text of the error."""
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        try:
+            result = client.infer(model, _inputs(""), **options)
+        except InferenceServerException as error:
+            return f"{error.status()}: {error.message()}"
+    return str(result.as_numpy("TEXT")[0].decode())
+
+
+def _inputs(argument: str) -> list[grpcclient.InferInput]:
+    tensors = []
+    for name, content in (("SCRIPT", SEEN), ("ARGUMENT", argument)):
+        tensor = grpcclient.InferInput(name, [1], "BYTES")
+        tensor.set_data_from_numpy(np.array([content.encode()], dtype=np.object_))
+        tensors.append(tensor)
+    return tensors
+
+
+_GATES = itertools.count()
+
+
+@contextmanager
+def busy(server: Server, model: str, directory: Path) -> Iterator[Busy]:
+    gate = directory / f"gate{next(_GATES)}"
+    with ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(16))
+        stack.callback(gate.touch)  # whatever fails, nobody is left at the gate
+        yield Busy(server, model, gate, threads)
+
+
+@pytest.mark.row("C28", "C48", "E63")
+def test_a_timeout_in_the_queue_is_told_while_the_instance_is_busy(
+    server: Server, tmp_path: Path
+) -> None:
+    failed = failures(server, "limited")
+    with busy(server, "limited", tmp_path) as model:
+        asked_at = time.monotonic()
+        answer = infer_http(server, "limited", timeout=200_000)
+        took_s = time.monotonic() - asked_at
+        model.open()
+        seen = model.seen()
+
+    assert (f"503: {EXPIRED}", []) == (answer, seen)
+    assert took_s >= 0.2
+    assert failed + 1 == failures(server, "limited")
+
+
+@pytest.mark.row("D23", "E64")
+def test_over_grpc_a_timeout_is_unavailable(server: Server, tmp_path: Path) -> None:
+    with busy(server, "limited", tmp_path):
+        answer = infer_grpc(server, "limited", timeout=100_000)
+
+    assert f"StatusCode.UNAVAILABLE: {EXPIRED}" == answer
+
+
+@pytest.mark.row("C48", "E63")
+def test_one_more_than_may_wait_is_refused(server: Server, tmp_path: Path) -> None:
+    with busy(server, "limited", tmp_path) as model:
+        waiting = [model.submit("a"), model.submit("b")]
+        over_http = infer_http(server, "limited", own_id="one")
+        over_grpc = infer_grpc(server, "limited")
+        model.open()
+        answers = [future.result() for future in waiting]
+        seen = model.seen()
+
+    text = "Exceeds maximum queue size"
+    assert f"503: [request id: one] {text}" == over_http
+    assert f"StatusCode.UNAVAILABLE: [request id: <id_unknown>] {text}" == over_grpc
+    assert (["ok", "ok"], ["a", "b"]) == (answers, seen)
+
+
+@pytest.mark.row("A61")
+def test_a_model_s_timeout_expires_in_the_queue_of_the_other_one(
+    server: Server, tmp_path: Path
+) -> None:
+    with busy(server, "limited", tmp_path) as model:
+        said = run(server, "asking", ASKS)
+        model.open()
+
+    assert f"UNAVAILABLE: {EXPIRED}" == said
+    assert "executed" == run(server, "asking", ASKS)
+
+
+@pytest.mark.row("E63")
+def test_who_is_late_goes_behind_the_others(server: Server, tmp_path: Path) -> None:
+    with busy(server, "delayed", tmp_path) as model:
+        waiting = [model.submit("late", timeout=1_000), model.submit("a")]
+        time.sleep(0.05)  # in which the timeout passes
+        waiting.append(model.submit("b"))
+        model.open()
+        answers = [future.result() for future in waiting]
+        seen = model.seen()
+
+    assert ["ok"] * 3 == answers
+    assert ["a", "b", "late"] == seen
+
+
+@pytest.mark.row("C28", "E65")
+def test_higher_priorities_go_first(server: Server, tmp_path: Path) -> None:
+    with busy(server, "prior", tmp_path) as model:
+        asked = enumerate([3, 0, 1, 9, 2, 1])
+        waiting = [model.submit(f"{level} {i}", priority=level) for i, level in asked]
+        model.open()
+        answers = [future.result() for future in waiting]
+        seen = model.seen()
+
+    assert ["ok"] * 6 == answers
+    assert ["1 2", "1 5", "0 1", "9 3", "2 4", "3 0"] == seen
+
+
+@pytest.mark.row("E67")
+def test_who_leaves_the_queue_makes_room_and_is_not_executed(
+    server: Server, tmp_path: Path
+) -> None:
+    with busy(server, "limited", tmp_path) as model:
+        waiting = [model.submit("a")]
+        with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+            time.sleep(0.002)
+            before = model.last_arrival
+            call = client.async_infer("limited", _inputs("cancelled"), lambda result, error: None)
+            eventually(lambda: model.last_arrival > before, 20)
+            failed = failures(server, "limited")
+            call.cancel()
+            eventually(lambda: failures(server, "limited") > failed, 20)
+        waiting.append(model.submit("b"))
+        model.open()
+        assert ["ok", "ok"] == [future.result() for future in waiting]
+        assert ["a", "b"] == model.seen()
+
+
+@pytest.mark.row("E66")
+def test_answers_keep_the_order_of_requests_across_instances(
+    server: Server, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(run, server, "ordered", GATE, str(gate))
+        eventually(gate.with_name("gate.begun").exists, 20)
+        marked = tmp_path / "second"
+        script = "open(text_of(request), 'w').close()\nreturn [reply('second')]"
+        second = threads.submit(run, server, "ordered", script, str(marked))
+        eventually(marked.exists, 20, "the other instance executes it")
+        eventually(lambda: _executions(server) >= 1, 20, "and has answered")
+        was_done = second.done()
+        gate.touch()
+
+        assert (False, "through", "second") == (was_done, first.result(), second.result())
+
+
+def _executions(server: Server) -> int:
+    return int(statistics(server, "ordered")["execution_count"])

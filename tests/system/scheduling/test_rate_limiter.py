@@ -1,0 +1,129 @@
+"""The rate limiter in a real server: who executes beside whom, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.journal import read_journal
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_GROUPS = {
+    "first": 'resources { name: "R" count: 1 }',
+    "second": 'resources { name: "R" count: 1 } priority: 2',
+    "greedy": 'resources { name: "R" count: 3 }',
+    "worldly": 'resources { name: "R" count: 1 global: true }',
+}
+
+
+def _add(server: Server, name: str) -> None:
+    path = server.add_model("journal", name) / "config.pbtxt"
+    text = path.read_text()
+    group = f"instance_group [ {{ count: 1 kind: KIND_CPU rate_limiter {{ {_GROUPS[name]} }} }} ]"
+    path.write_text(re.sub(r"instance_group \[.*\]", group, text))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("rates")
+    options = [f"--runtime-directory={directory / 'run'}"]
+    options += ["--rate-limit=execution_count", "--rate-limit-resource=R:1"]
+    options += ["--model-control-mode=explicit", "--load-model=first", "--load-model=second"]
+    server = Server(directory / "s", options=options)
+    for name in _GROUPS:
+        _add(server, name)
+    with server:
+        yield server
+
+
+def _infer(server: Server, model: str, name: str, ms: int) -> int:
+    """The status."""
+    inputs = [
+        {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [name]},
+        {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [ms]},
+    ]
+    return server.ask(f"/v2/models/{model}/infer", {"inputs": inputs})[0]
+
+
+def _open(path: Path) -> set[str]:
+    """What has begun and not ended."""
+    records = read_journal(path)
+    ended = {record.id for record in records if record.event == "end"}
+    return {record.id for record in records} - ended
+
+
+@pytest.mark.row("E38", "--rate-limit")
+def test_two_models_that_need_the_same_never_execute_at_once(server: Server) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        calls = [(("first", "second")[i % 2], f"{i}", i % 3) for i in range(80)]
+        statuses = list(threads.map(lambda call: _infer(server, *call), calls))
+
+    assert {200} == set(statuses)
+    running = 0
+    for record in read_journal(server.journal):
+        running += 1 if record.event == "start" else -1
+        assert running in (0, 1)
+    pids = {record.pid for record in read_journal(server.journal)}
+    assert 2 == len(pids)
+
+
+@pytest.mark.row("E38")
+def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Server) -> None:
+    held = threading.Thread(target=_infer, args=(server, "first", "held", 60_000))
+    held.start()
+    eventually(lambda: "held" in _open(server.journal), 20, "it executes")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(_infer, server, "second", "waiting", 0)
+        eventually(lambda: "second_0_0" in _shown(server), 20, "the other one waits")
+
+        shown = _shown(server)
+        with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
+            metrics = answer.read().decode()
+        assert not waiting.done()
+        [stub] = server.stubs("first")
+        os.kill(stub, signal.SIGKILL)
+
+        assert 200 == waiting.result()
+    held.join()
+    assert re.search(r"R +0 +1 of 1 +first_0_0 \(1\) +second_0_0", shown)
+    assert 'zmqtriton_resource_count{device="0",resource="R"} 1' in metrics
+    assert 'zmqtriton_resource_in_use{device="0",resource="R"} 1' in metrics
+
+
+def _shown(server: Server) -> str:
+    """What an operator sees."""
+    command = [sys.executable, "-m", "zmqtriton.ctl.main"]
+    command += ["--runtime-directory", str(server.directory.parent / "run"), "status"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.row("E38", "--rate-limit-resource")
+def test_loads_that_cannot_go_together_are_refused(server: Server) -> None:
+    assert (
+        "load failed for model 'greedy': version 1 is at UNAVAILABLE state: Invalid argument: "
+        'Resource count for "R" is limited to 1 which will prevent scheduling of one or more '
+        "model instances, the minimum required count is 3;\n"
+    ) == server.control("load", "greedy")
+    assert (
+        'Resource "R" is present as both global and device-specific resource in the model '
+        "configuration."
+    ) in server.control("load", "worldly")
+
+    assert "" == server.control("unload", "first")
+    assert "" == server.control("load", "first")
+    assert 200 == _infer(server, "first", "again", 0)

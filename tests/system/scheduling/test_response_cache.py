@@ -1,0 +1,295 @@
+"""The response cache from outside: who is answered without an execution, and how that counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpc_client
+import tritonclient.http as http_client
+
+from tests.support import scripted
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_CACHED = "response_cache { enable: true }\n"
+#: Says how often the instance has executed this one.
+_COUNTING = "self.kept['n'] = self.kept.get('n', 0) + 1\nreturn [reply(self.kept['n'])]"
+_ENSEMBLE = """
+platform: "ensemble"
+input [ { name: "SCRIPT" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "TEXT" data_type: TYPE_STRING dims: [ 1 ] } ]
+ensemble_scheduling { step [ {
+  model_name: "MEMBER" model_version: -1
+  input_map { key: "SCRIPT" value: "SCRIPT" } output_map { key: "TEXT" value: "TEXT" }
+} ] }
+"""
+
+
+#: What it answers is not what it was given, so it is its own.
+_TWICE = """
+class TritonPythonModel:
+    def execute(self, requests):
+        given = [pb_utils.get_input_tensor_by_name(r, "INPUT0").as_numpy() for r in requests]
+        made = [pb_utils.Tensor("OUTPUT0", 2 * array) for array in given]
+        return [pb_utils.InferenceResponse([tensor]) for tensor in made]
+"""
+
+
+#: Asks the model that a parameter names with what it was given.
+_ASKING = """
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._ask(request) for request in requests]
+
+    def _ask(self, request):
+        asked = pb_utils.InferenceRequest(
+            model_name=json.loads(request.parameters())["asks"],
+            requested_output_names=["OUTPUT0"],
+            inputs=[pb_utils.get_input_tensor_by_name(request, "INPUT0")],
+        )
+        response = asked.exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return pb_utils.InferenceResponse(response.output_tensors())
+"""
+
+
+def _chain(members: list[str]) -> str:
+    """One identity after another."""
+    names = ["INPUT0", *(f"T{number}" for number in range(1, len(members))), "OUTPUT0"]
+    steps = [
+        f'{{ model_name: "{member}" model_version: -1 input_map {{ key: "INPUT0" value: "{read}" }}'
+        f' output_map {{ key: "OUTPUT0" value: "{written}" }} }}'
+        for member, read, written in zip(members, names, names[1:], strict=False)
+    ]
+    return f"""
+platform: "ensemble"
+input [ {{ name: "INPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+output [ {{ name: "OUTPUT0" data_type: TYPE_FP32 dims: [ -1 ] }} ]
+ensemble_scheduling {{ step [ {", ".join(steps)} ] }}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(
+        tmp_path_factory.mktemp("cache"),
+        models=["scripted"],
+        options=[
+            "--cache-config=local,size=4194304",
+            "--model-control-mode=explicit",
+            "--load-model=*",
+        ],
+    )
+    for name in ("cached", "reloaded", "member"):
+        scripted.add(server, "scripted", name, _CACHED)
+    for name, member, more in (("around", "member", ""), ("whole", "scripted", _CACHED)):
+        path = server.repository / name
+        (path / "1").mkdir(parents=True)
+        (path / "config.pbtxt").write_text(_ENSEMBLE.replace("MEMBER", member) + more)
+    identity = server.add_model("identity_fp32", "large") / "config.pbtxt"
+    identity.write_text(identity.read_text() + _CACHED)
+    server.add_model("identity_fp32", "plain")
+    code = "import triton_python_backend_utils as pb_utils\n\n\n" + _TWICE
+    for name, more in (("twice", ""), ("cached_twice", _CACHED)):
+        twice = server.add_model("identity_fp32", name)
+        (twice / "1" / "model.py").write_text(code)
+        (twice / "config.pbtxt").write_text((twice / "config.pbtxt").read_text() + more)
+    asking = server.add_model("identity_fp32", "asking") / "1" / "model.py"
+    asking.write_text("import json\n" + code.replace(_TWICE, _ASKING))
+    chains = {
+        "into": ["cached_twice"],
+        "passed": ["plain", "cached_twice"],
+        "through": ["twice", "cached_twice"],
+    }
+    for name, members in chains.items():
+        (server.repository / name / "1").mkdir(parents=True)
+        (server.repository / name / "config.pbtxt").write_text(_chain(members))
+    # As a member of an ensemble, which is one of another.
+    (server.repository / "beyond" / "1").mkdir(parents=True)
+    (server.repository / "beyond" / "config.pbtxt").write_text(_chain(["twice", "into"]))
+    with server:
+        yield server
+
+
+def stats(server: Server, model: str) -> dict[str, Any]:
+    url = f"{server.url}/v2/models/{model}/stats"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        found: dict[str, Any] = json.load(answer)["model_stats"][0]
+    return found
+
+
+def counts(server: Server, model: str) -> dict[str, int]:
+    found = stats(server, model)
+    kinds = {kind: of["count"] for kind, of in found["inference_stats"].items()}
+    return kinds | {"executions": found["execution_count"], "inferences": found["inference_count"]}
+
+
+@pytest.mark.row("E45", "--cache-config")
+def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server) -> None:
+    before = counts(server, "cached")
+    over_http = [scripted.run(server, "cached", _COUNTING, "a", id=i) for i in ("1", "2")]
+    script = grpc_client.InferInput("SCRIPT", [1], "BYTES")
+    script.set_data_from_numpy(np.array([_COUNTING.encode()], dtype=np.object_))
+    argument = grpc_client.InferInput("ARGUMENT", [1], "BYTES")
+    argument.set_data_from_numpy(np.array([b"a"], dtype=np.object_))
+    with grpc_client.InferenceServerClient(server.grpc_address) as client:
+        # HTTP's generate asks for all outputs, so this does.
+        over_grpc = client.infer("cached", [argument, script]).as_numpy("TEXT")[0].decode()
+    other = scripted.run(server, "cached", _COUNTING, "b")
+
+    after = counts(server, "cached")
+
+    assert (["1", "1"], "1", "2") == (over_http, over_grpc, other)
+    changed = {kind: after[kind] - before[kind] for kind in after if after[kind] != before[kind]}
+    executed = dict.fromkeys(("compute_input", "compute_infer", "compute_output"), 2)
+    assert (
+        executed
+        | {
+            "success": 4,
+            "queue": 4,
+            "cache_hit": 2,
+            "cache_miss": 2,
+            "executions": 2,
+            "inferences": 2,
+        }
+        == changed
+    )
+    assert stats(server, "cached")["inference_stats"]["cache_hit"]["ns"] > 0
+
+
+@pytest.mark.row("nv_model_load_duration_secs")
+def test_how_long_models_and_ensembles_took_to_load_is_measured(server: Server) -> None:
+    with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+
+    took = {line: float(line.split()[-1]) for line in lines if "{" in line and "_load_d" in line}
+    assert len(list(server.repository.iterdir())) == len(took)
+    assert all(0 <= seconds < 60 for seconds in took.values()), took
+    assert any(took.values())
+
+
+def test_without_response_cache_each_is_executed(server: Server) -> None:
+    answers = [scripted.run(server, "scripted", _COUNTING) for _ in range(2)]
+
+    assert answers[0] != answers[1]
+    assert 0 == counts(server, "scripted")["cache_miss"]
+
+
+@pytest.mark.row("E45")
+def test_what_models_ask_each_other_is_kept_among_them(server: Server) -> None:
+    question = "return [reply(answer_of(ask('cached', ARGUMENT, 'bls').exec()))]"
+    script = f"ARGUMENT = text_of(request)\n{question}"
+    before = counts(server, "cached")
+
+    answers = {scripted.run(server, "scripted", script, _COUNTING) for _ in range(3)}
+
+    after = counts(server, "cached")
+    assert 1 == len(answers)
+    assert 1 == after["executions"] - before["executions"]
+    assert 2 == after["cache_hit"] - before["cache_hit"]
+
+
+@pytest.mark.row("E45")
+@pytest.mark.parametrize(("ensemble", "counting"), [("around", "member"), ("whole", "whole")])
+def test_a_member_of_an_ensemble_and_an_ensemble_as_a_whole(
+    server: Server, ensemble: str, counting: str
+) -> None:
+    script = f"# {ensemble}\n{_COUNTING}"
+    executed_before = counts(server, "scripted")["executions"]
+
+    answers = [scripted.run(server, ensemble, script) for _ in range(3)]
+
+    after = counts(server, counting)
+    assert 1 == len(set(answers))
+    assert (2, 1) == (after["cache_hit"], after["cache_miss"])
+    assert (3, 0) == (counts(server, ensemble)["success"], counts(server, ensemble)["fail"])
+    executed = counts(server, "scripted")["executions"] - executed_before
+    assert (counting == "whole") == executed
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_large_tensors_are_kept_where_they_lie(server: Server, size: int) -> None:
+    sent = [np.full(size, value, np.float32) for value in (1, 2, 1)]
+    before = counts(server, "large")
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        for data in sent:
+            tensor = http_client.InferInput("INPUT0", list(data.shape), "FP32")
+            tensor.set_data_from_numpy(data)
+            answer = client.infer("large", [tensor]).as_numpy("OUTPUT0")
+
+            np.testing.assert_array_equal(data, answer)
+
+    after = counts(server, "large")
+    assert (1, 2) == tuple(after[k] - before[k] for k in ("cache_hit", "cache_miss"))
+
+
+@pytest.mark.row("E45")
+@pytest.mark.parametrize("is_asked_by_a_model", [False, True])
+@pytest.mark.parametrize(
+    ("ensemble", "times"), [("into", 2), ("passed", 2), ("through", 4), ("beyond", 4)]
+)
+def test_large_inputs_of_a_member_are_found_again(
+    server: Server, ensemble: str, times: int, is_asked_by_a_model: bool
+) -> None:
+    asked, more = ("asking", {"asks": ensemble}) if is_asked_by_a_model else (ensemble, None)
+    sent = [np.full(100_000, value, np.float32) for value in (1, 2, 1, 2)]
+    before = counts(server, "cached_twice")
+    with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        for data in sent:
+            tensor = http_client.InferInput("INPUT0", list(data.shape), "FP32")
+            tensor.set_data_from_numpy(data)
+            answer = client.infer(asked, [tensor], parameters=more).as_numpy("OUTPUT0")
+
+            np.testing.assert_array_equal(times * data, answer)
+
+    after = counts(server, "cached_twice")
+    grown = {kind: after[kind] - before[kind] for kind in after}
+    assert (2, 2, 2) == (grown["cache_hit"], grown["cache_miss"], grown["executions"])
+
+
+def test_many_at_once_get_the_answers_to_their_own_questions(server: Server) -> None:
+    asked = [str(number % 7) for number in range(140)]
+    script = "return [reply(text_of(request))]"
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda a: scripted.run(server, "cached", script, a), asked))
+
+    assert asked == answers
+
+
+def test_a_model_that_is_loaded_anew_forgets_what_it_answered(server: Server) -> None:
+    first = [scripted.run(server, "reloaded", "return [reply(id(self))]") for _ in range(2)]
+    code = server.repository / "reloaded" / "1" / "model.py"
+    code.write_text(code.read_text() + "# other code")
+    request = urllib.request.Request(
+        f"{server.url}/v2/repository/models/reloaded/load", b"{}", method="POST"
+    )
+    urllib.request.urlopen(request, timeout=60).close()
+
+    scripted.run(server, "reloaded", "return [reply(id(self))]")
+
+    assert first[0] == first[1]
+    assert (0, 1) == tuple(counts(server, "reloaded")[k] for k in ("cache_hit", "cache_miss"))
+
+
+def test_a_broker_that_takes_over_begins_without_answers(server: Server) -> None:
+    script = f"# a broker dies\n{_COUNTING}"
+    first = scripted.run(server, "cached", script)
+    (broker,) = server.pids()["broker"]
+    os.kill(broker, signal.SIGKILL)
+    eventually(lambda: server.is_ready() and server.pids().get("broker", [broker]) != [broker], 30)
+
+    again = [scripted.run(server, "cached", script) for _ in range(2)]
+
+    assert first != again[0] == again[1]

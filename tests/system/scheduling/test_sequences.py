@@ -1,0 +1,402 @@
+"""Sequences with real clients: what their model sees, how they end, and what is lost when."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tritonclient.grpc as grpcclient
+import tritonclient.http as httpclient
+from tritonclient.utils import InferenceServerException
+
+from tests.support.server import Server
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.system
+
+_START, _END = 1, 2
+_FREE = "dims: [ -1 ] } ]\nout"
+
+#: Passes on to `sequences` what it is asked, as another request of the same sequence.
+_CALLER = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._ask(request) for request in requests]
+
+    def _ask(self, request):
+        asked = pb_utils.InferenceRequest(
+            model_name="sequences", requested_output_names=["SUM"], inputs=request.inputs(),
+            correlation_id=request.correlation_id(), flags=request.flags(),
+        )
+        response = asked.exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return pb_utils.InferenceResponse(output_tensors=response.output_tensors())
+"""
+_CALLER_CONFIG = """
+backend: "python"
+max_batch_size: 4
+input [ { name: "VALUE", data_type: TYPE_INT32, dims: [ 1 ] } ]
+output [ { name: "SUM", data_type: TYPE_INT32, dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+"""
+
+
+#: Decoupled; says more than may be under way where it is told that a place is empty.
+_TALKER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            is_ready = pb_utils.get_input_tensor_by_name(request, "READY").as_numpy().any()
+            sender = request.get_response_sender()
+            for _ in range(1 if is_ready else 600):
+                size = np.array([[len(requests)]], np.int32)
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("SUM", size)]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+class Said(NamedTuple):
+    sum: int
+    #: What the model's batch was given: sequence, flags and inputs of each.
+    batch: list[tuple[int | str, int, dict[str, list[Any]]]]
+
+
+def _vary(server: Server, name: str, *changes: tuple[str, str]) -> None:
+    """The model `sequences` under another name, with changes of its configuration."""
+    path = server.add_model("sequences", name) / "config.pbtxt"
+    text = path.read_text("utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text, "utf-8")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("sequences") / "s", models=["sequences"])
+    oldest = "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }"
+    _vary(server, "oldest", ("direct { }", oldest))
+    _vary(server, "named", ("TYPE_UINT64", "TYPE_STRING"))
+    _vary(server, "small", ("TYPE_UINT64", "TYPE_INT32"))
+    _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 1500000"))
+    _vary(server, "mortal")
+    _vary(server, "single", ("max_batch_size: 4", "max_batch_size: 1"))
+    decoupled = "max_batch_size: 4\nmodel_transaction_policy { decoupled: true }"
+    _vary(server, "talker", ("max_batch_size: 4", decoupled), ("dims: [ 1 ] } ]\nout", _FREE))
+    (server.repository / "talker" / "1" / "model.py").write_text(_TALKER)
+    (server.repository / "caller" / "1").mkdir(parents=True)
+    (server.repository / "caller" / "1" / "model.py").write_text(_CALLER)
+    (server.repository / "caller" / "config.pbtxt").write_text(_CALLER_CONFIG)
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[httpclient.InferenceServerClient]:
+    with httpclient.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        yield client
+
+
+def _input(module: Any, value: int, count: int = 1, size: int = 1) -> list[Any]:
+    tensor = module.InferInput("VALUE", [count, size], "INT32")
+    tensor.set_data_from_numpy(np.full((count, size), value, np.int32))
+    return [tensor]
+
+
+def _said(result: Any) -> Said:
+    report = result.as_numpy("REPORT")
+    batch = [] if report is None else json.loads(report.ravel()[0])["batch"]
+    return Said(int(result.as_numpy("SUM").ravel()[0]), [tuple(row) for row in batch])
+
+
+def _ask(
+    client: httpclient.InferenceServerClient,
+    model: str,
+    sequence: int | str,
+    flags: int = 0,
+    value: int = 1,
+    **more: Any,
+) -> Said:
+    result = client.infer(
+        model,
+        _input(httpclient, value, more.pop("count", 1)),
+        sequence_id=sequence,
+        sequence_start=bool(flags & _START),
+        sequence_end=bool(flags & _END),
+        **more,
+    )
+    return _said(result)
+
+
+def _error(client: httpclient.InferenceServerClient, *asked: Any, **more: Any) -> tuple[str, str]:
+    with pytest.raises(InferenceServerException) as raised:
+        _ask(client, *asked, **more)
+    return str(raised.value.status()), str(raised.value.message())
+
+
+def _must_start(sequence: int | str, model: str) -> str:
+    return (
+        f"inference request for sequence {sequence} to model '{model}' must specify the START "
+        "flag on the first request of the sequence"
+    )
+
+
+# --------------------------------------------------------------- admission
+
+
+@pytest.mark.row("E70")
+@pytest.mark.parametrize("model", ["sequences", "oldest"])
+def test_what_is_no_request_of_a_sequence_is_refused(
+    client: httpclient.InferenceServerClient, model: str
+) -> None:
+    no_id = f"inference request to model '{model}' must specify a non-zero or non-empty "
+    one = f"inference request to model '{model}' must specify batch-size 1 due to requirements "
+
+    assert ("400", no_id + "correlation ID") == _error(client, model, 0, _START)
+    assert ("400", _must_start(5, model)) == _error(client, model, 5)
+    assert ("400", _must_start("five", model)) == _error(client, model, "five")
+    refused = _error(client, model, 5, _START, count=2)
+    assert ("400", one + "of sequence batcher") == refused
+
+
+@pytest.mark.row("E70", "E71")
+@pytest.mark.parametrize("model", ["sequences", "oldest"])
+@pytest.mark.parametrize("sequence", [1 << 40, "a name"])
+def test_a_sequence_adds_up_from_start_to_end(
+    server: Server, client: httpclient.InferenceServerClient, model: str, sequence: int | str
+) -> None:
+    sums = [_ask(client, model, sequence, flags, 5).sum for flags in (_START, 0, 0)]
+    sums += [_ask(client, model, sequence, flags, 7).sum for flags in (_START, _END)]
+
+    assert [5, 10, 15, 7, 14] == sums
+    assert ("400", _must_start(sequence, model)) == _error(client, model, sequence)
+    assert (
+        f"sequence {sequence} for model '{model}' has a conflict. The previous sequence did not "
+        "end before this sequence start. Previous sequence will be terminated early."
+    ) in server.log_text()
+
+
+# ----------------------------------------------------------------- controls
+
+
+@pytest.mark.row("E72")
+def test_a_model_is_told_by_control_tensors(client: httpclient.InferenceServerClient) -> None:
+    first = _ask(client, "sequences", 7, _START)
+    last = _ask(client, "sequences", 7, _END)
+
+    ready = {"READY": ["float32", [1, 1], [1.0]], "CORRID": ["uint64", [1, 1], [7]]}
+    value = {"VALUE": ["int32", [1, 1], [1]]}
+    start = {"START": ["int32", [1, 1], [1]], "END": ["bool", [1, 1], [False]]}
+    end = {"START": ["int32", [1, 1], [0]], "END": ["bool", [1, 1], [True]]}
+    assert [(7, _START, {**value, **ready, **start})] == first.batch
+    assert [(7, _END, {**value, **ready, **end})] == last.batch
+
+
+@pytest.mark.row("E72")
+@pytest.mark.parametrize(
+    ("model", "sequence", "told"),
+    [
+        ("named", 9, ["object", [1, 1], ["9"]]),
+        ("named", "nine", ["object", [1, 1], ["nine"]]),
+        ("small", (1 << 40) + 9, ["int32", [1, 1], [9]]),
+    ],
+)
+def test_the_id_is_told_in_the_type_of_its_control(
+    client: httpclient.InferenceServerClient, model: str, sequence: int | str, told: list[Any]
+) -> None:
+    [row] = _ask(client, model, sequence, _START | _END).batch
+
+    assert sequence == row[0]
+    assert told == row[2]["CORRID"]
+
+
+@pytest.mark.row("E72")
+def test_each_sequence_has_its_place_and_empty_ones_are_filled(
+    client: httpclient.InferenceServerClient,
+) -> None:
+    for sequence in (1, 2, 3):
+        _ask(client, "sequences", sequence, _START)
+
+    batches = [_ask(client, "sequences", i, _END).batch for i in (3, 2, 1)]
+
+    assert sorted([1, 2, 3]) == sorted(len(batch) for batch in batches)
+    for batch in batches:
+        *empty, own = batch
+        assert own[0] in (1, 2, 3)
+        filler = {
+            "VALUE": ["int32", [1, 1], [0]],
+            "START": ["int32", [1, 1], [0]],
+            "READY": ["float32", [1, 1], [0.0]],
+            "END": ["bool", [1, 1], [False]],
+            "CORRID": ["uint64", [1, 1], [0]],
+        }
+        assert [(0, 0, filler)] * len(empty) == empty
+
+
+@pytest.mark.row("E72")
+def test_what_is_said_of_empty_places_delays_nobody_however_large_they_are(server: Server) -> None:
+    _stream(server, "talker", [(1, _START, 1), (2, _START, 1)])
+
+    [said] = _stream(server, "talker", [(2, 0, 1)], size=5_000_000)["2"]
+    [again] = _stream(server, "talker", [(2, _END, 1)])["2"]
+
+    assert (2, 2) == (said.sum, again.sum)
+
+
+# ------------------------------------------------------------ order and time
+
+
+def _stream(
+    server: Server, model: str, asked: list[tuple[int, int, int]], size: int = 1
+) -> dict[str, list[Said]]:
+    """All at once on one stream: sequence, flags and value of each. What each sequence got."""
+    answers: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()
+    with grpcclient.InferenceServerClient(server.grpc_address) as client:
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for sequence, flags, value in asked:
+            client.async_stream_infer(
+                model,
+                _input(grpcclient, value, size=size),
+                request_id=str(sequence),
+                sequence_id=sequence,
+                sequence_start=bool(flags & _START),
+                sequence_end=bool(flags & _END),
+            )
+        got = [answers.get(timeout=60) for _ in asked]
+        client.stop_stream()
+    assert {None} == {error for _, error in got}
+    said: dict[str, list[Said]] = {}
+    for result, _ in got:
+        said.setdefault(result.get_response().id, []).append(_said(result))
+    return said
+
+
+@pytest.mark.row("D38", "E77")
+@pytest.mark.parametrize("model", ["sequences", "oldest"])
+def test_sequences_on_one_stream_keep_their_order(server: Server, model: str) -> None:
+    steps = [_START, *[0] * 18, _END]
+    asked = [(i, flags, step) for step, flags in enumerate(steps) for i in (11, 12, 13)]
+
+    said = _stream(server, model, asked)
+
+    sums = [step * (step + 1) // 2 for step in range(len(steps))]
+    assert {"11": sums, "12": sums, "13": sums} == {
+        sequence: [one.sum for one in answers] for sequence, answers in said.items()
+    }
+
+
+@pytest.mark.row("E73")
+def test_oldest_batches_the_requests_of_several_sequences(
+    server: Server, client: httpclient.InferenceServerClient
+) -> None:
+    def share_a_batch() -> bool:
+        said = _stream(server, "oldest", [(i, _START, 1) for i in (1, 2, 3, 4)])
+        return any(len(answers[0].batch) > 1 for answers in said.values())
+
+    # They have 20 ms to meet, which a busy machine may not give them each time.
+    eventually(share_a_batch, 30, "a batch of several")
+    # Nothing stands in a batch for those that do not ask.
+    for sequence in (1, 2, 3, 4):
+        assert [sequence] == [row[0] for row in _ask(client, "oldest", sequence, _END).batch]
+
+
+@pytest.mark.row("E74")
+def test_a_sequence_waits_for_a_slot_until_another_has_been_idle(
+    client: httpclient.InferenceServerClient,
+) -> None:
+    _ask(client, "hasty", 1, _START)
+    for other in (2, 3, 4):
+        _ask(client, "hasty", other, _START)
+
+    assert 1 == _ask(client, "hasty", 5, _START).sum
+
+    assert ("400", _must_start(1, "hasty")) == _error(client, "hasty", 1)
+    assert 2 == _ask(client, "hasty", 5, _END).sum
+
+
+@pytest.mark.row("E74")
+def test_who_waits_for_a_slot_for_longer_than_it_may_is_refused(
+    client: httpclient.InferenceServerClient,
+) -> None:
+    _ask(client, "single", 1, _START)
+
+    refused = _error(client, "single", 2, _START, timeout=100_000)
+
+    assert ("503", "timeout of the corresponding sequence has been expired") == refused
+    assert 2 == _ask(client, "single", 1, _END).sum
+
+
+# ------------------------------------------------------------ models, deaths
+
+
+@pytest.mark.row("A63")
+def test_a_model_calls_another_as_a_sequence(client: httpclient.InferenceServerClient) -> None:
+    sums = [_ask(client, "caller", 21, flags, 3).sum for flags in (_START, 0, _END)]
+    sums += [_ask(client, "caller", "text", flags, 4).sum for flags in (_START, 0, _END)]
+
+    assert [3, 6, 9, 4, 8, 12] == sums
+    assert _error(client, "caller", 21)[1].endswith(_must_start(21, "sequences"))
+
+
+def test_a_sequence_dies_with_its_stub_and_says_why(
+    server: Server, client: httpclient.InferenceServerClient
+) -> None:
+    _ask(client, "mortal", 1, _START)
+    [pid] = server.stubs("mortal")
+    os.kill(pid, signal.SIGKILL)
+
+    def is_known() -> bool:
+        return "killed by SIGKILL" in _error(client, "mortal", 1)[1]
+
+    eventually(is_known, 30, "the broker's knowing of the death")
+    code, text = _error(client, "mortal", 1)
+    assert "503" == code
+    assert text.startswith(_must_start(1, "mortal") + ", because an earlier one was lost: ")
+    assert 1 == _ask(client, "mortal", 1, _START | _END).sum
+
+
+def test_a_sequence_dies_with_the_broker_and_says_so(
+    server: Server, client: httpclient.InferenceServerClient
+) -> None:
+    _ask(client, "mortal", 2, _START)
+    [broker] = server.pids()["broker"]
+    os.kill(broker, signal.SIGKILL)
+
+    code, text = _error(client, "mortal", 2)
+
+    assert "503" == code
+    assert text.endswith("the broker died while the sequence was going on")
+    assert 1 == _ask(client, "mortal", 2, _START | _END).sum
+
+
+@pytest.mark.row("E78")
+def test_a_reload_lets_sequences_end_where_they_began(tmp_path: Path) -> None:
+    options = ["--model-control-mode=explicit", "--load-model=sequences"]
+    with Server(tmp_path / "s", models=["sequences"], options=options) as server:
+        address = server.url.removeprefix("http://")
+        with httpclient.InferenceServerClient(address) as client:
+            _ask(client, "sequences", 1, _START, 5)
+            [old] = server.stubs("sequences")
+            model = server.repository / "sequences" / "1" / "model.py"
+            model.write_text(model.read_text().replace("+ value", "+ 10 * value"))
+            client.load_model("sequences")
+
+            new = _ask(client, "sequences", 2, _START, 5).sum
+            sums = [_ask(client, "sequences", 1, flags, 5).sum for flags in (0, _END)]
+
+            assert (50, [10, 15]) == (new, sums)
+            eventually(lambda: old not in server.stubs("sequences"), 30, "the old stub's end")
+            assert 100 == _ask(client, "sequences", 2, 0, 5).sum

@@ -1,0 +1,1 @@
+"""Ensembles: requests that spawn requests."""

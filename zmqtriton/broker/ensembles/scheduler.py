@@ -1,0 +1,382 @@
+"""Ensembles: a request that spawns requests, each as soon as its inputs are there.
+
+The core hands over requests to ensembles and what becomes of the member requests; bodies are taken
+apart and put together, tensors' data never looked at. A run is answered only when the last of its
+member requests is, so that nobody reads memory that its owner believes free.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker.ensembles.plan import Step, fit
+from zmqtriton.broker.ensembles.runs import SEQUENCE_FLAGS, Call, Run, SequenceMarks, Wave, block_of
+from zmqtriton.broker.memory.leases import BROKER
+from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    OVERLOADED,
+    Cancelled,
+    InvalidArgument,
+    ProtocolError,
+    Unavailable,
+    ZmqTritonError,
+    from_number,
+)
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+    from zmqtriton.broker.scheduling.generation import Generation
+
+_LOST = Unavailable("the broker died while the ensemble was being executed")
+_DROPPED = Cancelled("another step of the ensemble has failed")
+_STUCK = (
+    "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
+)
+
+
+class Ensembles:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._last_id = 0
+        #: In the order in which they began.
+        self._runs: dict[Run, None] = {}
+
+    # ------------------------------------------------------------ what happens
+
+    def start(self, request: Inflight, now_ns: int) -> None:
+        """A request to an ensemble was admitted."""
+        plan = request.generation.plan
+        assert plan is not None
+        data = request.begin(now_ns)
+        if request.row.flags & wire.RESENT:
+            # Not raised: an error that is kept would keep the frames of each time, too.
+            self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
+            return
+        try:
+            body = wire.decode_request(data)
+            for name in body.outputs:
+                if name not in plan.outputs:
+                    raise InvalidArgument(
+                        f"unexpected inference output '{name}' for model '{plan.model}'"
+                    )
+        except ZmqTritonError as error:
+            self._core.refuse(request, error, statistics.OTHER, now_ns)
+            return
+        request.run = run = Run(request, plan, body)
+        self._runs[run] = None
+        given = {tensor.name: tensor for tensor in plan.reshaping.given(body.inputs)}
+        run.holds += 1
+        root = run.waves[0]
+        for step in [s for name in plan.inputs for s in root.add(name, given.get(name))]:
+            self._spawn(run, root, step, now_ns)
+        run.holds -= 1
+        self._end_if_over(run, now_ns)
+
+    def take(self, member: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int) -> None:
+        """A step was answered, or sent one response of several."""
+        call = member.call
+        assert call is not None
+        run, wave = call.run, call.wave
+        run.holds += 1
+        is_final = bool(outcome.flags & wire.FINAL)
+        if is_final:
+            del run.open[member.row.id]
+            run.unanswered[call.step.number] -= 1
+            run.count(member, now_ns)
+        if outcome.code:
+            self._fail(run, from_number(outcome.code, outcome.text), now_ns)
+        if body and run.error is None:
+            self._take_response(call, member, outcome, body, now_ns)
+        else:
+            self._release(outcome.blocks)
+            if not is_final:
+                self._done_with(member)
+        if is_final:
+            self._release(wave.read(call.step))
+            self._let_go(run, wave)
+            next_wave = run.next_waiting(call.step)
+            if next_wave is not None:
+                self._spawn(run, next_wave, call.step, now_ns)
+                self._let_go(run, next_wave)
+        run.holds -= 1
+        self._end_if_over(run, now_ns)
+
+    def abandon(self, run: Run, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+        """Nobody wants the answer any more: no other step begins, and those that run are told."""
+        if run.error is not None:
+            return
+        run.error, run.reason = error, reason
+        run.holds += 1
+        for wave in itertools.chain(*run.waiting.values()):
+            self._let_go(run, wave)
+        run.waiting.clear()
+        for member in list(run.open.values()):
+            self._core.abandon(member, _DROPPED, statistics.CANCELED, now_ns)
+        run.holds -= 1
+        self._end_if_over(run, now_ns)
+
+    def remove(self, generation: Generation, error: ZmqTritonError, now_ns: int) -> None:
+        """It is no more; what it had begun ends as soon as its steps can be stopped."""
+        for run in [run for run in self._runs if run.request.generation is generation]:
+            self.abandon(run, error, statistics.OTHER, now_ns)
+
+    def consumed(self, run: Run, responses: int) -> None:
+        """The reader of a decoupled ensemble has come so far."""
+        run.consumed = max(run.consumed, responses)
+        if run.sent - run.consumed < wire.STREAM_WINDOW:
+            stalled, run.stalled = run.stalled, []
+            for member in stalled:
+                self._done_with(member)
+
+    # -------------------------------------------------------------- the steps
+
+    def _spawn(self, run: Run, wave: Wave, step: Step, now_ns: int) -> None:
+        if run.error is not None:
+            return
+        if not run.has_room(step):
+            run.wait(wave, step)
+            return
+        core = self._core
+        generation = core.generations.newest(step.model, step.version)
+        if generation is None:
+            text = f"Request for unknown model: '{step.model}'"
+            text += f" version {step.version}" if step.version > 0 else ""
+            self._fail(run, Unavailable(f"{text} is not at ready state"), now_ns)
+        elif core.limits.is_full:
+            self._fail(run, Unavailable(OVERLOADED), now_ns)
+        else:
+            # Unlike those of peers its numbers must not be those of an earlier broker.
+            self._last_id = own_id = max(self._last_id + 1, now_ns)
+            row, body = _request(run, wave, step, generation, own_id)
+            if core.generations.any_takes_gpu and self._may_stay(run, step):
+                row = row._replace(flags=row.flags | wire.ON_GPU)
+            if core.caching.cache is not None and self._is_hashed(run, step):
+                row = row._replace(flags=row.flags | wire.HASHED)
+            member = Inflight(BROKER, row, body, generation, now_ns)
+            member.call = Call(run, wave, step)
+            run.open[own_id] = member
+            run.unanswered[step.number] += 1
+            wave.holds += 1
+            core.submit(member, now_ns)
+
+    def _is_hashed(self, run: Run, step: Step) -> bool:
+        """Whether what it makes is read by a model with a cache, or was to be hashed anyway."""
+        return bool(run.request.row.flags & wire.HASHED) or any(
+            self._core.generations.feeds_cache(reader.model, reader.version)
+            for name in run.selection.wanted[step.number]
+            for reader in run.selection.readers.get(step.outputs[name], ())
+        )
+
+    def _may_stay(self, run: Run, step: Step) -> bool:
+        """Whether what it makes may stay on a GPU: each tensor has one reader, which could write
+        there, and which takes it so."""
+        newest = self._core.generations.newest
+        for name in run.selection.wanted[step.number]:
+            tensor = step.outputs[name]
+            readers = run.selection.readers.get(tensor, [])
+            if run.selection.uses(tensor) != 1 or not readers:
+                return False
+            reader = newest(readers[0].model, readers[0].version)
+            if reader is None or not reader.takes_gpu:
+                return False
+        return True
+
+    def _take_response(
+        self, call: Call, member: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
+        """What a step has made goes where it is read."""
+        run, step = call.run, call.step
+        try:
+            response = wire.decode_response(body)
+            if not outcome.flags & wire.PLACED and _refers(response.outputs):
+                raise ProtocolError("a response that refers to memory that it may not")
+        except ProtocolError as error:
+            self._release(outcome.blocks)
+            self._fail(run, error, now_ns)
+            return
+        wave = call.wave
+        if member.generation.is_decoupled:
+            wave = Wave(run.selection, member)
+            run.waves.append(wave)
+        named = [(step.outputs[t.name], t) for t in response.outputs if t.name in step.outputs]
+        own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
+        sequence = _changed(response.parameters, own) if response.parameters else own
+        if sequence != run.sequence:
+            wave.sequences.update((name, sequence) for name, _ in named)
+        self._release(wave.lease(outcome.blocks, named))
+        wave.holds += 1
+        for following in [s for name, tensor in named for s in wave.add(name, tensor)]:
+            self._spawn(run, wave, following, now_ns)
+        if run.is_decoupled and run.error is None and wave.is_complete and not wave.is_sent:
+            self._stream(run, wave, now_ns)
+        self._let_go(run, wave)
+
+    def _fail(self, run: Run, error: ZmqTritonError, now_ns: int) -> None:
+        """The first step that fails decides; the others are dropped."""
+        self.abandon(run, _named(run, error), statistics.OTHER, now_ns)
+
+    # ---------------------------------------------------------------- the end
+
+    def _let_go(self, run: Run, wave: Wave) -> None:
+        """One reason less for a wave; the last response of a decoupled step may be done with."""
+        wave.holds -= 1
+        if wave.holds or wave.producer is None:
+            return
+        run.waves.remove(wave)
+        self._release(wave.end())
+        if run.sent - run.consumed < wire.STREAM_WINDOW:
+            self._done_with(wave.producer)
+        else:
+            run.stalled.append(wave.producer)
+
+    def _done_with(self, member: Inflight) -> None:
+        """A decoupled step may send another response."""
+        call = member.call
+        assert call is not None
+        call.taken += 1
+        if call.taken - call.granted < wire.STREAM_WINDOW // 2:
+            return
+        call.granted = call.taken
+        if member.run is not None:
+            self.consumed(member.run, call.taken)
+        elif member.instance is not None:
+            grants = self._core.outbox.grants.setdefault(member.instance.serial, [])
+            grants.append(wire.Grant(*member.route, call.taken))
+
+    def _end_if_over(self, run: Run, now_ns: int) -> None:
+        if run.holds or run.open or run.is_over:
+            return
+        run.is_over = True
+        del self._runs[run]
+        error = run.error
+        root = run.waves[0]
+        outputs: list[wire.Tensor] = []
+        if error is None and not run.is_decoupled:
+            try:
+                outputs = _outputs(run, root)
+            except ZmqTritonError as failed:
+                error, run.reason = _named(run, failed), statistics.OTHER
+        if error is not None:
+            self._core.refuse(run.request, error, run.reason, now_ns)
+            self._release(root.end())
+            return
+        counters = run.request.generation.statistics
+        counters.composed(run.request, run.queue_ns, run.compute_ns)
+        if run.is_decoupled:
+            last = wire.Outcome(*run.request.route, 0, "", wire.FINAL, run.sent)
+            self._core.respond(0, run.request, last, b"", now_ns)
+        else:
+            self._respond(run, root, outputs, wire.FINAL, now_ns)
+        self._release(root.end())
+
+    def _stream(self, run: Run, wave: Wave, now_ns: int) -> None:
+        """One response of a decoupled ensemble is complete."""
+        try:
+            outputs = _outputs(run, wave)
+        except ZmqTritonError as error:
+            self._fail(run, error, now_ns)
+        else:
+            self._respond(run, wave, outputs, 0, now_ns)
+
+    def _respond(
+        self, run: Run, wave: Wave, tensors: list[wire.Tensor], flags: int, now_ns: int
+    ) -> None:
+        """The outputs of a wave are a response."""
+        request = run.request
+        blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
+        if request.call is None:
+            self._core.blocks.hand_over(request.peer, blocks)
+        told, correlation = _sequence(run, wave, run.selection.outputs)
+        parameters = {
+            "sequence_id": correlation,
+            "sequence_start": bool(told & wire.SEQUENCE_START),
+            "sequence_end": bool(told & wire.SEQUENCE_END),
+        }
+        body = wire.encode_body(wire.ResponseBody(parameters, tensors))
+        flags |= wire.PLACED if _refers(tensors) else 0
+        outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
+        run.sent += 1
+        wave.is_sent = True
+        self._core.respond(0, request, outcome, body, now_ns)
+
+    def _release(self, blocks: list[wire.Block]) -> None:
+        if blocks:
+            self._core.blocks.release(BROKER, blocks)
+
+
+def _refers(tensors: list[wire.Tensor]) -> bool:
+    return any(type(tensor.data) is wire.Reference for tensor in tensors)
+
+
+def _named(run: Run, error: ZmqTritonError) -> ZmqTritonError:
+    return from_number(error.number, f"in ensemble '{run.plan.model}', {error.text}")
+
+
+def _outputs(run: Run, wave: Wave) -> list[wire.Tensor]:
+    """The outputs of a wave, as those who ask see them. Raises InvalidArgument for one that is not
+    there, InternalError for one that cannot have its shape."""
+    plan = run.plan
+    if not wave.is_complete:
+        raise InvalidArgument(_STUCK)
+    tensors = []
+    for name in run.selection.outputs:
+        tensor = wave.tensors[name]
+        if tensor is not None:
+            shape = fit(tensor.shape, plan.outputs[name], is_batching=plan.is_batching)
+            tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
+    return plan.reshaping.sent(tensors) if plan.reshaping else tensors
+
+
+def _request(
+    run: Run, wave: Wave, step: Step, generation: Generation, own_id: int
+) -> tuple[wire.Request, bytes]:
+    """What a step asks of its model; the stub there checks it."""
+    asked, signature = run.request.row, generation.signature
+    tensors = []
+    for name, source in step.inputs:
+        tensor = wave.tensors[source]
+        if tensor is not None:
+            rank = signature.rank(name)
+            shape = fit(tensor.shape, rank, is_batching=signature.max_batch_size > 0)
+            tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
+    wanted = run.selection.wanted[step.number]
+    body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
+    size, key = signature.admit(tensors)
+    flags, correlation = _sequence(run, wave, step.reads)
+    priority, timeout_us = asked.priority, asked.timeout_us
+    flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
+    flags |= wire.PLACED if _refers(tensors) else 0
+    deadline_ns = 0  # the run's own ends its steps
+    row = wire.Request(
+        *(own_id, generation.number, "", -1, flags, priority, timeout_us, deadline_ns),
+        *(size, key, correlation),
+        trace=run.request.trace,
+    )
+    return row, wire.encode_body(body)
+
+
+def _sequence(run: Run, wave: Wave, tensors: Iterable[str]) -> SequenceMarks:
+    """The flags and the sequence of what reads these: the asker's, unless a step changed them."""
+    if not wave.sequences:
+        return run.sequence
+    changed = [wave.sequences[name] for name in tensors if name in wave.sequences]
+    return changed[-1] if changed else run.sequence
+
+
+def _changed(parameters: dict[str, object], sequence: SequenceMarks) -> SequenceMarks:
+    """What a step's response makes of the flags and the sequence of those after it."""
+    flags, correlation = sequence
+    named = parameters.get("sequence_id")
+    if isinstance(named, (int, str)) and (isinstance(named, str) or 0 <= named < 2**64):
+        correlation = named
+    for name, flag in (
+        ("sequence_start", wire.SEQUENCE_START),
+        ("sequence_end", wire.SEQUENCE_END),
+    ):
+        if isinstance(parameters.get(name), bool):
+            flags = flags | flag if parameters[name] else flags & ~flag
+    return flags, correlation

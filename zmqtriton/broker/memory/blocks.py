@@ -1,0 +1,159 @@
+"""What becomes of blocks that outcomes refer to: leased, passed on, released, told to owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+
+from zmqtriton.broker.ensembles.runs import block_of
+from zmqtriton.broker.memory.leases import BROKER, Leases
+from zmqtriton.broker.memory.provenance import Provenance, extent_of, referred
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton_floor.errors import InternalError, ProtocolError
+from zmqtriton_floor.wire import (
+    PLACED,
+    RESENT,
+    Block,
+    Lease,
+    Outcome,
+    Request,
+    Tensor,
+    decode_request,
+)
+
+_FORGED = InternalError("the model refers to memory that it was not given")
+
+
+class Blocks:
+    """Keeps the account of leases and writes to owners what follows from it."""
+
+    def __init__(self, outbox: Outbox, living: Container[int]) -> None:
+        self.leases = Leases()
+        self._provenance = Provenance(self.leases)
+        #: What stubs have said of memory that they cannot know of.
+        self.forged = 0
+        #: After the first one: an earlier broker knew of leases that this one is only told of.
+        self.epoch = 1
+        #: The last one in which all have told what they hold.
+        self.settled_epoch = 1
+        self._outbox = outbox
+        #: Serials of the processes that are there.
+        self._living = living
+
+    def take(
+        self, source: int, request: Inflight, outcome: Outcome, body: bytes
+    ) -> tuple[Outcome, bytes]:
+        """A stub's outcome as whoever asked may have it: with the flag PLACED where it refers to
+        memory, an error where it refers to what the stub was never given."""
+        if not outcome.blocks:
+            return outcome._replace(flags=outcome.flags & ~PLACED), body
+        # What an earlier broker knew this one has to believe.
+        is_right = bool(request.row.flags & RESENT) or not self._knows_all
+        may_answer = self._provenance.may_answer
+        try:
+            references = referred(body)
+            is_right = is_right or may_answer(source, request, outcome.blocks, references)
+        except ProtocolError:
+            references = []
+        if is_right:
+            self.give(source, outcome)
+            for reference in references:
+                self.leases.tell(*extent_of(reference))
+            return outcome._replace(flags=outcome.flags | PLACED), body
+        self.forged += 1
+        self.discard(source, outcome)
+        return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""
+
+    @property
+    def _knows_all(self) -> bool:
+        return self.settled_epoch == self.epoch
+
+    def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
+        """Raises an error where a stub gives a model what it was never given itself."""
+        is_old = not self._knows_all or (row.flags & RESENT and self.epoch > 1)
+        if asker is None or not row.flags & PLACED or is_old:
+            return
+        if not self._provenance.may_ask(asker.serial, [*asker.open.values()], body):
+            self.forged += 1
+            raise InternalError(_FORGED.text)
+
+    def give(self, source: int, outcome: Outcome) -> None:
+        """An outcome is on its way from a stub to whoever asked, or to the broker itself."""
+        for block in outcome.blocks:
+            if block.owner != source:  # passed on: whoever got it first still holds it as well
+                self._outbox.leases.setdefault(block.owner, []).append(block)
+        if outcome.peer == BROKER or outcome.peer in self._living:
+            self.leases.lease(outcome.peer, outcome.blocks)
+        else:
+            self._tell_owners(outcome.blocks)
+
+    def borrow(self, holder: int, blocks: list[Block]) -> None:
+        """A reference to somebody's blocks will be used for longer than they would be kept, or
+        has been since the time of an earlier broker."""
+        known = [block for block in blocks if block.owner in self._living]
+        for block in known:
+            self._outbox.leases.setdefault(block.owner, []).append(block)
+        self.leases.lease(holder, known)
+
+    def lend(
+        self, holder: Instance, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
+    ) -> None:
+        """The same before the holder answers the request that they came with. `send` goes the way
+        of the answer: by another the owner might hear of this after it has taken them back."""
+        if self.epoch == 1:
+            kept = [*holder.open.values()]
+            if not self._provenance.has(holder.serial, kept, blocks):
+                self.forged += 1
+                return
+        for block in blocks:
+            if block.owner in self._living and send(block.owner, Lease([block]), []):
+                self.leases.lease(holder.serial, [block])
+            else:
+                self.borrow(holder.serial, [block])
+
+    def discard(self, source: int, outcome: Outcome) -> None:
+        """Nobody gets an outcome that a stub has sent."""
+        self._tell_owners(block for block in outcome.blocks if block.owner == source)
+
+    def release(self, holder: int, blocks: list[Block]) -> None:
+        """A holder has read them."""
+        self._tell_owners(self.leases.release(holder, blocks))
+
+    def hand_over(self, peer: int, blocks: list[Block]) -> None:
+        """What the broker holds goes to a peer along with a response."""
+        if peer in self._living:
+            self.leases.hand_over(BROKER, peer, blocks)
+        else:
+            self.release(BROKER, blocks)
+
+    def keep(self, dead: int, requests: Iterable[Inflight]) -> None:
+        """Requests of a dead process that still execute: it may have passed on what it was given,
+        and was bound to see that nobody uses that for something else meanwhile."""
+        for request in requests:
+            blocks = [block for tensor in _inputs(request) if (block := block_of(tensor))]
+            request.kept = [block for block in blocks if block.owner != dead]
+            self.borrow(BROKER, request.kept)
+
+    def let_go(self, request: Inflight) -> None:
+        """It is answered."""
+        if request.kept:
+            self.release(BROKER, request.kept)
+
+    def bury(self, dead: int) -> None:
+        """A process is dead: it holds nothing any more."""
+        self._tell_owners(self.leases.bury(dead))
+
+    def _tell_owners(self, blocks: Iterable[Block]) -> None:
+        for block in blocks:
+            self._outbox.releases.setdefault(block.owner, []).append(block)
+
+
+def _inputs(request: Inflight) -> list[Tensor | None]:
+    run = request.run
+    if run is not None:
+        return [run.waves[0].tensors.get(name) for name in run.plan.inputs]
+    try:
+        return [*decode_request(request.body).inputs]
+    except ProtocolError:
+        return []

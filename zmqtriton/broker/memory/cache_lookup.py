@@ -1,0 +1,179 @@
+"""What the response cache means for requests: which are answered from it, and what it keeps.
+
+Called by the core for each request that has a key, when it is admitted and when it is answered.
+Looks at no tensor: small ones are part of a body, others stay in the memory of whoever made them,
+where the cache holds a lease. Bodies are compared by the keys that frontends and stubs have made;
+those of one model's requests are never looked up for another's, nor for clients'.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from zmqtriton.broker.clock import Clock, no_clock
+from zmqtriton.broker.memory.leases import BROKER
+from zmqtriton.broker.memory.response_cache import Cache, Entry, Key
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+    from zmqtriton.broker.scheduling.generation import Generation
+
+_PAGE = 4096
+#: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
+#: sequence.
+_NOT_KEPT = wire.ON_GPU | wire.RESENT | wire.NOT_READY | wire.SEQUENCE_START | wire.SEQUENCE_END
+
+
+class Caching:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: None: the server keeps no answers.
+        self.cache: Cache | None = None
+        #: For the steps of ensembles, whose requests are made here.
+        self._keys = Keys(b"")
+        self._clock: Clock = no_clock
+        self._hits = self._misses = 0
+        self._lookup_ns = self._insertion_ns = 0
+
+    def begin(self, settings: str, clock: Clock) -> None:
+        """As the settings in the birth message say."""
+        document = json.loads(settings)
+        self._clock = clock
+        secret = document.get("cache_secret", "")
+        if secret:
+            self._keys = Keys(bytes.fromhex(secret))
+            self.cache = Cache(document["cache_bytes"], document["cache_shared_bytes"])
+
+    def answer(self, request: Inflight, now_ns: int) -> bool:
+        """Whether it was answered, as an equal one was before. It was admitted, and is neither in a
+        queue nor begun."""
+        cache, generation, row = self.cache, request.generation, request.row
+        if cache is None or not generation.is_cached or row.flags & _NOT_KEPT or row.correlation:
+            return False
+        begun_ns = self._clock()
+        key = self._key(request)
+        if key is None:
+            return False
+        entry = cache.get(key)
+        took_ns = self._clock() - begun_ns
+        self._lookup_ns += took_ns
+        if entry is None:
+            request.miss = key, took_ns
+            self._misses += 1
+            generation.statistics.missed(took_ns)
+            return False
+        self._hits += 1
+        generation.statistics.hit(request, took_ns)
+        if entry.blocks:
+            self._core.blocks.borrow(request.peer, entry.blocks)
+        if generation.order is not None:
+            generation.order.add(request)
+        self._send(request, entry, now_ns)
+        return True
+
+    def _send(self, request: Inflight, entry: Entry, now_ns: int) -> None:
+        core = self._core
+        core.answers.finish(request)
+        flags = wire.FINAL | wire.PLACED if entry.blocks else wire.FINAL
+        if request.call is not None:
+            outcome = wire.Outcome(*request.route, 0, "", flags, 0, entry.blocks)
+            core.ensembles.take(request, outcome, entry.body, now_ns)
+        else:
+            core.answers.reply(request, wire.Reply(request.row.id, 0, "", flags), entry.body)
+
+    def _key(self, request: Inflight) -> Key | None:
+        if request.call is None:
+            ensemble, asker, asked = 0, self._asker(request), request.row.cache_key
+        else:
+            # Its inputs are those of the ensemble and what other steps made of them; large ones
+            # have digests if they were made for a model with a cache.
+            body = wire.decode_request(request.body)
+            has_digests = any(type(tensor.data) is wire.Reference for tensor in body.inputs)
+            ensemble = request.call.run.request.generation.number
+            # What is all here nobody can have lied about.
+            asker = self._asker(request) if has_digests else 0
+            asked = self._keys.of_placed(body)
+        if len(asked) != KEY_BYTES:
+            return None
+        return request.generation.number, ensemble, asker, asked
+
+    def _asker(self, request: Inflight) -> int:
+        """The generation of the model that asked, be it through ensembles; 0: a client did."""
+        while request.call is not None:
+            request = request.call.run.request
+        instance = self._core.instances.get(request.peer)
+        return 0 if instance is None else instance.generation
+
+    def keep(self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes) -> None:
+        """The only response of a request that was not found. Nobody has been told of it yet, so
+        neither its blocks nor those of its inputs can have been used for anything else."""
+        cache, miss = self.cache, request.miss
+        request.miss = None
+        is_whole = outcome.flags & wire.FINAL and not outcome.number and not outcome.code
+        generation = request.generation
+        if cache is None or miss is None or not is_whole or not body or generation.is_retired:
+            return
+        key, lookup_ns = miss
+        begun_ns = self._clock()
+        if all(self._may_stay(block.owner, source, request.peer) for block in outcome.blocks):
+            entry = Entry(key, body, outcome.blocks, _shared(body) if outcome.blocks else 0)
+            if cache.fits(entry):
+                if entry.blocks:
+                    self._core.blocks.borrow(BROKER, entry.blocks)
+                self._release(cache.put(entry))
+        took_ns = self._clock() - begun_ns
+        self._insertion_ns += took_ns
+        generation.statistics.inserted(lookup_ns, took_ns)
+
+    def _may_stay(self, owner: int, source: int, asker: int) -> bool:
+        """Whether its owner hears of a lease before it may use the block for something else. It may
+        be an input of a stub's own request, which is free with the reply to it, and that goes
+        another way. What a frontend owns is only sure to be no client's if it asked by a key."""
+        peer = self._core.peers.get(owner)
+        if peer is None or peer.role != "stub":
+            return peer is not None and owner == asker
+        return owner == source or not peer.requests
+
+    def forget(self, generation: Generation) -> None:
+        """It takes no more requests."""
+        if self.cache is not None:
+            self._release(self.cache.forget(generation.number))
+
+    def bury(self, serial: int) -> None:
+        """A process is dead, and its memory with it."""
+        if self.cache is not None:
+            self._release(self.cache.bury(serial))
+
+    def _release(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            if entry.blocks:
+                self._core.blocks.release(BROKER, entry.blocks)
+
+    def report(self) -> dict[str, Any]:
+        """For the metrics; empty where there is no cache."""
+        cache = self.cache
+        if cache is None:
+            return {}
+        return {
+            "cache": {
+                "utilization": cache.size / max(1, cache.most),
+                "entries": len(cache),
+                "hits": self._hits,
+                "misses": self._misses,
+                "evictions": cache.evictions,
+                "lookup_ns": self._lookup_ns,
+                "insertion_ns": self._insertion_ns,
+            }
+        }
+
+
+def _shared(body: bytes) -> int:
+    """Bytes of the memory that a response refers to."""
+    outputs = wire.decode_response(body).outputs
+    sizes = [tensor.data.size for tensor in outputs if type(tensor.data) is wire.Reference]
+    return sum(-(-size // _PAGE) * _PAGE for size in sizes)

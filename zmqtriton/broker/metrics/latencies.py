@@ -1,0 +1,180 @@
+"""Histograms and summaries of latencies, for the versions that are to have them.
+
+Only where `--metrics-config` asks for them: without, a version has the plain counters, and nothing
+here runs. Memory is bounded, however many requests there are.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from math import ceil, exp, log
+from typing import Any
+
+from zmqtriton.broker.clock import Clock
+from zmqtriton.broker.metrics.statistics import ModelStatistics
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.instances import Batch
+from zmqtriton_floor import metrics
+from zmqtriton_floor.metrics import MetricsConfig
+from zmqtriton_floor.wire import Executed, Outcome
+
+_FIRST_RESPONSE = "nv_inference_first_response_histogram_ms"
+_BUCKETS_MS = [100.0, 500.0, 2000.0, 5000.0]
+
+#: Quantiles are those of the last minute, which is forgotten in steps.
+_STEPS = 5
+_STEP_NS = 12_000_000_000
+#: Values that differ by less are one: a quantile is off by half of it at most.
+_RESOLUTION = 0.01
+_PER_LOG = 1 / log(1 + _RESOLUTION)
+
+
+class Histogram:
+    """How many values were in each bucket alone."""
+
+    def __init__(self, buckets: list[float]) -> None:
+        self._buckets = sorted(set(buckets))
+        self._counts = [0] * (len(self._buckets) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._buckets, value)] += 1
+        self._sum += value
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"buckets": self._buckets, "counts": self._counts, "value": self._sum}
+
+
+class Summary:
+    """Microseconds: how often and how much in all, and the quantiles of the last minute."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self._sum = 0
+        #: How many values there were of each size, by the step in which they came.
+        self._steps: dict[int, dict[int, int]] = {}
+
+    def add(self, ns: int, count: int = 1) -> None:
+        us = ns // 1000
+        self._count += count
+        self._sum += count * us
+        step = self._clock() // _STEP_NS
+        sizes = self._steps.get(step)
+        if sizes is None:
+            self._forget(step)
+            sizes = self._steps[step] = {}
+        size = round(log(us) * _PER_LOG) if us > 0 else -1
+        sizes[size] = sizes.get(size, 0) + count
+
+    def _forget(self, now: int) -> None:
+        for step in [step for step in self._steps if step <= now - _STEPS]:
+            del self._steps[step]
+
+    def as_dict(self, quantiles: list[float]) -> dict[str, Any]:
+        """A quantile is None where nothing came in the last minute."""
+        self._forget(self._clock() // _STEP_NS)
+        sizes: dict[int, int] = {}
+        for step in self._steps.values():
+            for size, count in step.items():
+                sizes[size] = sizes.get(size, 0) + count
+        values = [[quantile, _quantile(sizes, quantile)] for quantile in quantiles]
+        return {"count": self._count, "sum": self._sum, "quantiles": values}
+
+
+def _quantile(sizes: dict[int, int], quantile: float) -> int | None:
+    rank = max(1, ceil(quantile * sum(sizes.values())))
+    for size, count in sorted(sizes.items()):
+        rank -= count
+        if rank <= 0:
+            return round(exp(size / _PER_LOG)) if size >= 0 else 0
+    return None
+
+
+class MeasuredStatistics(ModelStatistics):
+    """Also keeps what each request took, not only the sum."""
+
+    def __init__(
+        self, wanted: MetricsConfig, clock: Clock, buckets: list[float], *, is_cached: bool
+    ) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._first_response = Histogram(buckets) if wanted.has_histograms else None
+        self.times_responses = wanted.has_histograms
+        names = ["queue", "compute_input", "compute_infer", "compute_output"]
+        # As Triton has it: hits and others are too unlike to be summed up as one.
+        names += ["cache_hit", "cache_miss"] if is_cached else ["request"]
+        self._summaries = {name: Summary(clock) for name in names if wanted.has_summaries}
+
+    def _sum_up(self, name: str, ns: int, count: int = 1) -> None:
+        summary = self._summaries.get(name)
+        if summary is not None:
+            summary.add(ns, count)
+
+    def succeeded(self, request: Inflight, now_ns: int) -> None:
+        super().succeeded(request, now_ns)
+        self._sum_up("request", now_ns - request.arrived_ns)
+
+    def hit(self, request: Inflight, lookup_ns: int) -> None:
+        super().hit(request, lookup_ns)
+        self._sum_up("queue", 0)
+        self._sum_up("cache_hit", lookup_ns)
+        if self._first_response is not None:
+            self._first_response.observe(lookup_ns / 1e6)
+
+    def inserted(self, lookup_ns: int, insertion_ns: int) -> None:
+        super().inserted(lookup_ns, insertion_ns)
+        self._sum_up("cache_miss", lookup_ns + insertion_ns)
+
+    def responded(
+        self, request: Inflight, outcome: Outcome, has_response: bool, now_ns: int
+    ) -> None:
+        super().responded(request, outcome, has_response, now_ns)
+        if self._first_response is not None and has_response and not outcome.number:
+            self._first_response.observe((now_ns - request.arrived_ns) / 1e6)
+
+    def composed(self, request: Inflight, queue_ns: int, compute_ns: int) -> None:
+        super().composed(request, queue_ns, compute_ns)
+        self._took(1, (0, compute_ns, 0))
+        self._sum_up("queue", queue_ns)
+
+    def executed(self, batch: Batch, times: Executed) -> None:
+        super().executed(batch, times)
+        if batch.requests and self._summaries:
+            for request in batch.requests:
+                self._sum_up("queue", request.dispatched_ns - request.arrived_ns)
+            self._took(len(batch.requests), times[1:])
+
+    def _took(self, count: int, times: tuple[int, ...]) -> None:
+        for name, ns in zip(("input", "infer", "output"), times, strict=True):
+            self._sum_up(f"compute_{name}", ns, count)
+
+    def own(self) -> dict[str, Any]:
+        first = self._first_response
+        quantiles = self._wanted.quantiles
+        summaries = {name: of.as_dict(quantiles) for name, of in self._summaries.items()}
+        more: dict[str, Any] = {"summaries": summaries} if summaries else {}
+        return super().own() | more | ({"first_response": first.as_dict()} if first else {})
+
+
+class Latencies:
+    """Makes the statistics of versions, as the server's settings want them."""
+
+    def __init__(self, settings: str, clock: Clock) -> None:
+        self._wanted = metrics.of_settings(json.loads(settings))
+        self._clock = clock
+
+    def statistics(self, config: dict[str, Any], *, is_cached: bool) -> ModelStatistics:
+        if not (self._wanted.has_histograms or self._wanted.has_summaries):
+            return ModelStatistics()
+        return MeasuredStatistics(self._wanted, self._clock, _buckets(config), is_cached=is_cached)
+
+
+def _buckets(config: dict[str, Any]) -> list[float]:
+    """Those that the configuration sets in place of the usual ones."""
+    buckets = _BUCKETS_MS
+    for control in (config.get("model_metrics") or {}).get("metric_control", []):
+        if control.get("metric_identifier", {}).get("family") == _FIRST_RESPONSE:
+            buckets = [float(bound) for bound in control["histogram_options"]["buckets"]]
+    return buckets

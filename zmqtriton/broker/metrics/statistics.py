@@ -1,0 +1,171 @@
+"""Triton's counters of one model version, kept where every request passes.
+
+Durations are in nanoseconds and count per request: each of a batch adds the whole batch's time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zmqtriton.broker.metrics.response_counts import ResponseCounts
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.instances import Batch
+from zmqtriton_floor.wire import FINAL, Executed, Outcome
+
+#: Why a request failed, as the metrics call it.
+REJECTED, CANCELED, BACKEND, OTHER = "REJECTED", "CANCELED", "BACKEND", "OTHER"
+
+
+class Duration:
+    """How often, and how long in all."""
+
+    __slots__ = ("count", "ns")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ns = 0
+
+    def add(self, count: int, ns: int) -> None:
+        self.count += count
+        self.ns += ns
+
+    def as_dict(self) -> dict[str, int]:
+        return {"count": self.count, "ns": self.ns}
+
+
+class ModelStatistics:
+    """Cumulative since the generation was loaded."""
+
+    def __init__(self) -> None:
+        self.inference_count = 0
+        self.execution_count = 0
+        self.last_arrival_ns = 0
+        self.success = Duration()
+        self.fail = Duration()
+        self.queue = Duration()
+        self.compute_input = Duration()
+        self.compute_infer = Duration()
+        self.compute_output = Duration()
+        self.cache_hit = Duration()
+        self.cache_miss = Duration()
+        self.failures = {REJECTED: 0, CANCELED: 0, BACKEND: 0, OTHER: 0}
+        #: Whether responded() is to hear of those too that are no streams'.
+        self.times_responses = False
+        #: Of a decoupled model; None of others, which give one response each.
+        self.responses: ResponseCounts | None = None
+        #: Responses of streams that went straight to their readers, and those that came by here.
+        self.direct = 0
+        self.brokered = 0
+        self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
+
+    def succeeded(self, request: Inflight, now_ns: int) -> None:
+        self.success.add(1, now_ns - request.arrived_ns)
+        self.inference_count += request.elements
+
+    def hit(self, request: Inflight, lookup_ns: int) -> None:
+        """It was answered with what an equal one was answered."""
+        self.success.add(1, lookup_ns)
+        self.queue.add(1, 0)
+        self.cache_hit.add(1, lookup_ns)
+
+    def missed(self, lookup_ns: int) -> None:
+        self.cache_miss.add(1, lookup_ns)
+
+    def inserted(self, lookup_ns: int, insertion_ns: int) -> None:
+        """It was missed, which took so long, and is answered."""
+        self.cache_miss.add(0, insertion_ns)
+
+    def rejected(self) -> None:
+        """One that was never admitted."""
+        self.fail.add(1, 0)
+        self.failures[REJECTED] += 1
+
+    def failed(self, request: Inflight, reason: str, now_ns: int) -> None:
+        self.fail.add(1, now_ns - request.arrived_ns)
+        self.failures[reason] += 1
+
+    def responded(
+        self, request: Inflight, outcome: Outcome, has_response: bool, now_ns: int
+    ) -> None:
+        """A response of a stream, or its end, which tells how many there were."""
+        if self.responses is None:
+            return
+        request.brokered += has_response
+        if outcome.flags & FINAL:
+            self.brokered += request.brokered
+            self.direct += max(0, outcome.number + has_response - request.brokered)
+
+    def composed(self, request: Inflight, queue_ns: int, compute_ns: int) -> None:
+        """A request to an ensemble has succeeded: it counts with what its steps took, as clients
+        expect who look for the version that has been busy."""
+        self.execution_count += 1
+        self.queue.add(1, queue_ns)
+        self.compute_input.add(1, 0)
+        self.compute_infer.add(1, compute_ns)
+        self.compute_output.add(1, 0)
+        self._count_batch(request.elements, 0, compute_ns, 0)
+
+    def executed(self, batch: Batch, times: Executed) -> None:
+        requests = batch.requests
+        if not requests:
+            return  # an earlier broker knew of which
+        count = len(requests)
+        size, queue_ns = batch.fillers, 0
+        for request in requests:
+            size += request.row.batch_size or 1
+            queue_ns += request.dispatched_ns - request.arrived_ns
+        self.execution_count += 1
+        self.queue.add(count, queue_ns)
+        self.compute_input.add(count, count * times.input_ns)
+        self.compute_infer.add(count, count * times.infer_ns)
+        self.compute_output.add(count, count * times.output_ns)
+        self._count_batch(size, times.input_ns, times.infer_ns, times.output_ns)
+
+    def _count_batch(self, size: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        per_size = self.batches.get(size)
+        if per_size is None:
+            per_size = self.batches[size] = (Duration(), Duration(), Duration())
+        per_size[0].add(1, input_ns)
+        per_size[1].add(1, infer_ns)
+        per_size[2].add(1, output_ns)
+
+    def as_dict(self, name: str, version: int, pending: int, wall_offset_ns: int) -> dict[str, Any]:
+        """The entry of `model_stats`; `zmqtriton` holds what the protocol has no field for."""
+        last = self.last_arrival_ns
+        return {
+            "name": name,
+            "version": str(version),
+            "last_inference": (last + wall_offset_ns) // 1_000_000 if last else 0,
+            "inference_count": self.inference_count,
+            "execution_count": self.execution_count,
+            "inference_stats": {
+                "success": self.success.as_dict(),
+                "fail": self.fail.as_dict(),
+                "queue": self.queue.as_dict(),
+                "compute_input": self.compute_input.as_dict(),
+                "compute_infer": self.compute_infer.as_dict(),
+                "compute_output": self.compute_output.as_dict(),
+                "cache_hit": self.cache_hit.as_dict(),
+                "cache_miss": self.cache_miss.as_dict(),
+            },
+            "response_stats": self.responses.as_dict() if self.responses is not None else {},
+            "batch_stats": [
+                {
+                    "batch_size": size,
+                    "compute_input": durations[0].as_dict(),
+                    "compute_infer": durations[1].as_dict(),
+                    "compute_output": durations[2].as_dict(),
+                }
+                for size, durations in sorted(self.batches.items())
+            ],
+            "memory_usage": [],
+            "zmqtriton": {"pending": pending, **self.own()},
+        }
+
+    def own(self) -> dict[str, Any]:
+        """What the protocol has no field for."""
+        return {
+            "failures": dict(self.failures),
+            "direct_responses": self.direct,
+            "brokered_responses": self.brokered,
+        }

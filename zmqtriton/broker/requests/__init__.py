@@ -1,0 +1,1 @@
+"""Requests while the broker has them: limits, answers, deadlocks, recovery."""

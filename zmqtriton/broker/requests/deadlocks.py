@@ -1,0 +1,250 @@
+"""Finds requests of models that can never run, since whoever could run them waits for them.
+
+A batch holds its instance until execute() returns. What it waits for is known where its process has
+asked with WAITS: then it is in the main thread, and executes nothing until it is answered. Else the
+process is asked, but only where it could matter: when a request has been queued for a while, and
+could not run if all who have open questions waited for them. A request can run if, at one of the
+instances of its model, something that is waited for can run; what cannot, and is waited for itself,
+is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.scheduling.instances import Instance, InstanceState
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+    from zmqtriton.broker.scheduling.generation import Generation
+
+#: Beyond so many requests it is not worth knowing.
+_MOST = 10_000
+#: Between two looks at what is queued; more and more, as long as something is.
+_FIRST_LOOK_NS = 100_000_000
+_LAST_LOOK_NS = 1_600_000_000
+#: Their end is on the way, and others will take their place.
+_ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
+
+#: Ways in which a request may come to run: all of one of them is needed.
+_Ways = dict[Inflight, list[list[Inflight]]]
+
+
+class Circles:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: Who has asked what, and has no answer.
+        self.asked: dict[tuple[int, int], Instance] = {}
+        #: Of these, and of the steps of ensembles, those that were not seen to leave their queue.
+        self._queued: dict[tuple[int, int], Inflight] = {}
+        #: Those since the last event for which somebody surely waits.
+        self._fresh: list[Inflight] = []
+        self._look_at_ns = 0
+        self._pause_ns = _FIRST_LOOK_NS
+
+    def add(self, request: Inflight, now_ns: int) -> None:
+        """A process has asked it, or it is a step of an ensemble, for which a process may wait."""
+        instance = self._core.instances.get(request.peer)
+        if instance is not None:
+            self.asked[request.route] = instance
+            instance.asked[request.route] = request
+            if request.row.flags & wire.WAITS:
+                instance.waits[request.route] = request
+        if not self.asked:
+            return
+        if not self._queued:
+            self._pause_ns = _FIRST_LOOK_NS
+            self._look_at_ns = now_ns + self._pause_ns
+        self._queued[request.route] = request
+        if instance is None or request.row.flags & wire.WAITS:
+            self._fresh.append(request)
+
+    def is_awaited(self, generation: Generation) -> bool:
+        """Whether a model may wait for a request that is queued there."""
+        queued = RequestState.QUEUED
+        return any(r.generation is generation and r.state is queued for r in self._queued.values())
+
+    def discard(self, request: Inflight) -> None:
+        """It is answered."""
+        self._queued.pop(request.route, None)
+        instance = self.asked.pop(request.route, None)
+        if instance is not None:
+            del instance.asked[request.route]
+            instance.waits.pop(request.route, None)
+
+    def proceed(self, now_ns: int) -> None:
+        """Refuses those of the fresh ones that can never run."""
+        fresh, self._fresh = self._fresh, []
+        for request in fresh:
+            if request.state is RequestState.QUEUED and request in _stuck(request, None):
+                self._refuse(request, now_ns)
+
+    def next_ns(self) -> int | None:
+        """When look() has something to do."""
+        return self._look_at_ns if self._queued else None
+
+    def look(self, now_ns: int) -> None:
+        """Asks those on whose word it depends whether what is queued can ever run."""
+        if not self._queued or now_ns < self._look_at_ns:
+            return
+        waiting = self._waiting()
+        self._look_at_ns = now_ns + self._pause_ns
+        self._pause_ns = min(2 * self._pause_ns, _LAST_LOOK_NS)
+        doubtful: set[int] = set()
+        for requests in waiting:
+            _stuck(requests[0], doubtful)
+        self._core.outbox.asides += [(serial, wire.Waits([])) for serial in sorted(doubtful)]
+        self._decide(now_ns)
+
+    def hear(self, serial: int, message: wire.Waits, now_ns: int) -> None:
+        """What a process says that its batches wait for."""
+        instance = self._core.instances.get(serial)
+        if instance is None:
+            return
+        requests = self._core.peers[serial].requests
+        instance.awaits = {}
+        for row in message.awaits:
+            request = requests.get(row.id)
+            awaited = instance.awaits.setdefault(row.batch, [])
+            # None: it has been answered meanwhile, so that the batch may go on.
+            awaited.append(None if request is None else (request, row.received))
+        self._decide(now_ns)
+
+    def _waiting(self) -> list[list[Inflight]]:
+        """What is queued, by generation: one of them can run if all can."""
+        queued = RequestState.QUEUED
+        self._queued = {r: one for r, one in self._queued.items() if one.state is queued}
+        found: dict[int, list[Inflight]] = {}
+        for one in self._queued.values():
+            if one.instance is None:
+                found.setdefault(one.generation.number, []).append(one)
+        return list(found.values())
+
+    def _decide(self, now_ns: int) -> None:
+        """Refuses what closed a circle, the last one first."""
+        while True:
+            closing = [
+                one
+                for requests in self._waiting()
+                for stuck in [_stuck(requests[0], None)]
+                for one in requests
+                if one in stuck
+            ]
+            if not closing:
+                return
+            self._refuse(max(closing, key=lambda one: one.arrived_ns), now_ns)
+
+    def _refuse(self, request: Inflight, now_ns: int) -> None:
+        self._core.refuse(request, _error(request), statistics.OTHER, now_ns)
+
+
+def _stuck(request: Inflight, doubtful: set[int] | None) -> set[Inflight]:
+    """If it can never run, all that are needed for it and can not either. With `doubtful` whoever
+    may wait is taken to do so, and if it depends on that, their serials are added."""
+    supposed: set[int] | None = None if doubtful is None else set()
+    ways = _reach(request, supposed)
+    running: set[Inflight] = set()
+    is_growing = ways is not None
+    while is_growing and ways is not None:
+        before = len(running)
+        for one, alternatives in ways.items():
+            if any(all(needed in running for needed in way) for way in alternatives):
+                running.add(one)
+        is_growing = len(running) > before
+    if ways is None or request in running:
+        return set()
+    if doubtful is not None and supposed is not None:
+        doubtful |= supposed
+    found: set[Inflight] = set()
+    waiting = [request]
+    while waiting:
+        needed = {n for way in ways[waiting.pop()] for n in way if n not in running}
+        waiting += needed - found
+        found |= needed
+    return found
+
+
+def _reach(request: Inflight, supposed: set[int] | None) -> _Ways | None:
+    """All that it may have to wait for, each with its ways to run; None: that is too much."""
+    ways: _Ways = {}
+    waiting = [request]
+    while waiting:
+        one = waiting.pop()
+        if one in ways:
+            continue
+        ways[one] = [way for place in _places(one, supposed) for way in place]
+        if [] not in ways[one]:
+            waiting += [needed for way in ways[one] for needed in way]
+        if len(ways) > _MOST:
+            return None
+    return ways
+
+
+def _places(request: Inflight, supposed: set[int] | None = None) -> Iterable[list[list[Inflight]]]:
+    """Where it may run, each with its ways there. An empty one: it will run by itself."""
+    if request.run is not None:
+        return [[list(request.run.open.values())]]
+    instance = request.instance
+    if instance is not None and request.state is RequestState.QUEUED:
+        return [_room(instance, supposed)]
+    if instance is not None:
+        for batch in instance.batches.values():
+            if request in batch.requests:
+                return [_end(instance, batch.number, supposed)]
+        return [[[]]]  # it is in other hands than those of execute()
+    instances = [i for i in request.generation.instances.values() if i.state not in _ENDING]
+    if len(instances) < request.generation.expected:
+        return [[[]]]  # the missing one may come
+    return [_room(instance, supposed) for instance in instances]
+
+
+def _room(instance: Instance, supposed: set[int] | None) -> list[list[Inflight]]:
+    """What is needed for it to begin another batch."""
+    if instance.waits:
+        return [list(instance.waits.values())]
+    if instance.places > 0 or not instance.batches:
+        shared = instance.membership
+        holders = shared.blockers() if shared is not None else []
+        # Whoever ends first may give back enough.
+        ways = [w for one in holders for n in one.batches for w in _end(one, n, supposed)]
+        return ways or [[]]
+    return [way for number in instance.batches for way in _end(instance, number, supposed)]
+
+
+def _end(instance: Instance, batch: int, supposed: set[int] | None) -> list[list[Inflight]]:
+    """What is needed for execute() of this batch to return, or to go on."""
+    if instance.waits:
+        return [list(instance.waits.values())]
+    awaited = instance.awaited(batch)
+    if awaited is None and supposed is not None and instance.asked:
+        supposed.add(instance.serial)
+        awaited = list(instance.asked.values())
+    return [[]] if awaited is None else [[one] for one in awaited]
+
+
+def _error(request: Inflight) -> ZmqTritonError:
+    """Names the circle; to be called while it is closed."""
+    start, names, seen = request, [request.generation.model], {request}
+    while True:
+        needed: list[Inflight] = []
+        for place in _places(request):
+            everything = [one for way in place for one in way]
+            # Any one will do, if they are not all of them needed.
+            needed += (
+                place[0] if len(place) == 1 else [start if start in everything else place[0][0]]
+            )
+        # On to what was not seen yet, so that the whole circle is named.
+        request = next((one for one in needed if one not in seen), needed[0])
+        names.append(request.generation.model)
+        if request in seen:
+            break
+        seen.add(request)
+    where = f"Model {names[0]} - Error when running inference: "
+    return InvalidArgument(
+        f"{where}BLS calls form a circle that can not finish: {' -> '.join(names)}"
+    )

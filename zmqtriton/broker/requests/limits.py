@@ -1,0 +1,62 @@
+"""How many requests may be unanswered at once: in the server, in one model, and what they weigh.
+
+Asked by `core` before a request is admitted. The bounds that operators set are for clients: what
+an admitted request needs of other models is part of it, and is refused only where memory ends. Who
+was admitted by an earlier broker is not refused either. Knows neither queues nor clocks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton_floor.errors import OVERLOADED, Unavailable
+
+#: What there may ever be; the next one is refused, whoever asks.
+MAX_UNANSWERED = 100_000
+MAX_UNANSWERED_BYTES = 1 << 30
+
+
+class Limits:
+    def __init__(self) -> None:
+        self.unanswered = 0
+        self.unanswered_bytes = 0
+        #: Requests that were refused here.
+        self.refused = 0
+        self._most = MAX_UNANSWERED
+        self._most_of_model = 0
+
+    def begin(self, settings: str) -> None:
+        options: dict[str, Any] = json.loads(settings)
+        self._most = min(options.get("max_requests") or MAX_UNANSWERED, MAX_UNANSWERED)
+        self._most_of_model = options.get("max_model_requests") or 0
+
+    @property
+    def is_full(self) -> bool:
+        """Nothing at all is taken any more."""
+        many = self.unanswered >= MAX_UNANSWERED
+        return many or self.unanswered_bytes >= MAX_UNANSWERED_BYTES
+
+    def check(self, generation: Generation, is_client: bool) -> None:
+        """Raises Unavailable where there is no room for one more; `is_client`: not for a model that
+        asks, nor for one that was admitted before."""
+        if self.is_full or (is_client and self._is_crowded(generation)):
+            self.refused += 1
+            generation.statistics.rejected()
+            raise Unavailable(OVERLOADED)
+
+    def _is_crowded(self, generation: Generation) -> bool:
+        most = generation.most_requests
+        if most is None:
+            most = self._most_of_model
+        return self.unanswered >= self._most or 0 < most <= generation.unanswered
+
+    def admitted(self, request: Inflight) -> None:
+        self.unanswered += 1
+        self.unanswered_bytes += request.size
+
+    def answered(self, request: Inflight) -> None:
+        self.unanswered -= 1
+        self.unanswered_bytes -= request.size

@@ -1,0 +1,209 @@
+"""What the processes tell a new broker about the time of the old one, and what follows from it.
+
+A request that was sent before may have been executed, may be executing, or may never have reached
+a stub. Only the stubs know, so such a request waits here until every stub of its model has said
+hello. Who holds which blocks only their holders know: when all have told, owners free the rest.
+The core hands over what is said; knows no sockets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.wire import FINAL, Held, Outcome
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+    from zmqtriton.broker.peers import Peer
+    from zmqtriton.broker.scheduling.generation import Generation
+
+Route = tuple[int, int]
+#: A stub, and what it said.
+Saying = tuple[int, Outcome, bytes]
+
+#: An asker that has said hello asks again at once; what stubs have said of others is dropped then.
+LEFTOVER_NS = 10_000_000_000
+#: Besides stubs they read large tensors.
+_READERS = ("http", "grpc")
+
+_LOST = Unavailable("the model instance died together with the broker; it may have been executed")
+
+
+class Recovery:
+    """Empty and idle in the first broker of a server."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: Which stub has it and will answer.
+        self._received: dict[Route, int] = {}
+        #: What stubs have said about it until its asker has asked again, in their order.
+        self._said: dict[Route, list[Saying]] = {}
+        #: When to look whether those are still wanted, soonest first.
+        self._looks: deque[tuple[int, Route]] = deque()
+        #: Requests that wait for the stubs of their model, by generation.
+        self._waiting: dict[int, list[Inflight]] = {}
+        #: Generations of which a stub died without a hello, and their models: what it had nobody
+        #: knows.
+        self._uncertain: set[int | str] = set()
+        #: Who has to tell yet what he holds; None: the supervisor has not told of all of them.
+        self._silent: set[int] | None = None
+        self._has_told: set[int] = set()
+        self._is_settled = False
+
+    # --------------------------------------------------------------- requests
+
+    def hear(
+        self,
+        stub: int,
+        received: Iterable[Route],
+        answered: Iterable[tuple[Outcome, bytes]],
+        now_ns: int,
+    ) -> None:
+        """A stub's hello."""
+        for peer, own_id in received:
+            self._received[peer, own_id] = stub
+            if not self._is_asker(peer):
+                self._core.outbox.abandon(stub, (peer, own_id))
+        for outcome, body in answered:
+            self._keep((outcome.peer, outcome.id), (stub, outcome, body), now_ns)
+
+    def keep(self, stub: int, outcome: Outcome, body: bytes, now_ns: int) -> bool:
+        """A response that came before its asker had asked again; False if it was not expected."""
+        route = (outcome.peer, outcome.id)
+        if self._received.get(route) != stub:
+            return False
+        if outcome.flags & FINAL:
+            del self._received[route]
+        self._keep(route, (stub, outcome, body), now_ns)
+        return True
+
+    def _keep(self, route: Route, saying: Saying, now_ns: int) -> None:
+        if not self._is_asker(route[0]):
+            self._core.blocks.discard(saying[0], saying[1])
+            return
+        said = self._said.get(route)
+        if said is None:
+            said = self._said[route] = []
+            self._looks.append((now_ns + LEFTOVER_NS, route))
+        said.append(saying)
+
+    def _is_asker(self, peer: int) -> bool:
+        """Whether it may ask again: neither dead, nor the earlier broker itself."""
+        return peer in self._core.peers
+
+    def wait(self, request: Inflight) -> None:
+        self._waiting.setdefault(request.generation.number, []).append(request)
+
+    def lose(self, generation: Generation) -> None:
+        """One of its stubs died without a hello."""
+        self._uncertain |= {generation.number, generation.model}
+
+    def forget(self, peer: int, now_ns: int) -> None:
+        """A process is dead: nobody will ask again, or answer."""
+        for route in [route for route in self._said if route[0] == peer]:
+            self._drop(route)
+        for route in [route for route, stub in self._received.items() if stub == peer]:
+            # Its asker has yet to ask again, and it must not be executed again then.
+            del self._received[route]
+            lost = Outcome(*route, _LOST.number, _LOST.text, FINAL)
+            self._keep(route, (peer, lost, b""), now_ns)
+        for (asker, own_id), stub in self._received.items():
+            if asker == peer:
+                self._core.outbox.abandon(stub, (asker, own_id))
+        self._tell_all(peer)
+
+    def _drop(self, route: Route) -> None:
+        for stub, outcome, _ in self._said.pop(route, []):
+            self._core.blocks.discard(stub, outcome)
+
+    # --------------------------------------------------------------- decisions
+
+    def proceed(self, now_ns: int) -> None:
+        """Decides about what waits, where every stub of the model has said hello."""
+        for number in list(self._waiting):
+            generation = self._core.generations.get(number)
+            if generation is not None and self._core.generations.awaits_hello(generation.model):
+                continue
+            for request in self._waiting.pop(number):
+                if request.state is RequestState.QUEUED:
+                    self._decide(request, now_ns)
+
+    def _decide(self, request: Inflight, now_ns: int) -> None:
+        core, generation = self._core, request.generation
+        said = self._said.pop(request.route, [])
+        stub = self._received.pop(request.route, None)
+        # It may be one of an earlier generation, or of the next.
+        instance = core.instances.get(stub or (said[0][0] if said else 0))
+        if not said and stub is None and not self._is_uncertain(request):
+            generation.requeue(request)
+            core.await_turn(request)
+            return
+        generation.leave_queue(request)
+        if instance is not None:
+            request.resume(instance, now_ns)
+        for source, outcome, body in said:
+            core.take_outcome(source, request, outcome, body, now_ns)
+        if instance is None and request.state is not RequestState.ANSWERED:
+            core.refuse(request, _LOST, statistics.BACKEND, now_ns)
+
+    def _is_uncertain(self, request: Inflight) -> bool:
+        asked_of = request.row.generation or request.generation.model
+        return asked_of in self._uncertain or request.generation.number in self._uncertain
+
+    # ------------------------------------------------------------------ blocks
+
+    def begin(self) -> None:
+        """The supervisor has told of everybody who was there before this broker."""
+        if self._silent is None:
+            core = self._core
+            readers = {s for s, peer in core.peers.items() if peer.role in _READERS}
+            self._silent = (readers | core.instances.keys()) - self._has_told
+            self._settle_if_all_told()
+
+    def hold(self, holder: int, message: Held) -> None:
+        """What a process has held since before this broker."""
+        self._core.blocks.borrow(holder, message.blocks)
+        if message.is_last:
+            self._tell_all(holder)
+
+    def _tell_all(self, holder: int) -> None:
+        """It has told, or never will."""
+        self._has_told.add(holder)
+        if self._silent is not None:
+            self._silent.discard(holder)
+            self._settle_if_all_told()
+
+    def _settle_if_all_told(self) -> None:
+        if not self._silent and not self._is_settled:
+            self._is_settled = True
+            self._core.blocks.settled_epoch = self._core.blocks.epoch
+            self._core.outbox.settled += [s for s in self._has_told if s in self._core.peers]
+            self._has_told.clear()
+
+    # ------------------------------------------------------------------- time
+
+    def next_ns(self) -> int | None:
+        """When look() has something to do."""
+        return self._looks[0][0] if self._looks else None
+
+    def look(self, now_ns: int) -> None:
+        """Drops what nobody has asked for."""
+        while self._looks and self._looks[0][0] <= now_ns:
+            _, route = self._looks.popleft()
+            if route not in self._said:
+                continue
+            peer = self._core.peers.get(route[0])
+            if peer is not None and _may_ask(peer, route[1]):
+                self._looks.append((now_ns + LEFTOVER_NS, route))
+            else:
+                self._drop(route)
+
+
+def _may_ask(peer: Peer, own_id: int) -> bool:
+    """It says hello late where it is amid an execution; or it has asked, and that waits here."""
+    return not peer.has_asked_again or own_id in peer.requests

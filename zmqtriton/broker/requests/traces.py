@@ -1,0 +1,42 @@
+"""What the broker knows of traced requests: which model had them, and since when.
+
+Called by answers.py at the end of each traced request, before its answer leaves. Requests that are
+not traced cost the look at one field, which happens there.
+"""
+
+from __future__ import annotations
+
+import time
+
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton_floor import spans
+
+
+class Traces:
+    def __init__(self) -> None:
+        self._sender: spans.Sender | None = None
+
+    def begin(self, directory: str) -> None:
+        """From now on there is somebody to tell."""
+        self._sender = spans.Sender(directory)
+
+    def finished(self, request: Inflight, *, is_client: bool) -> None:
+        if self._sender is None:
+            return
+        marks = [
+            ("REQUEST_START", request.arrived_ns),
+            ("QUEUE_START", request.arrived_ns),
+            ("REQUEST_END", time.monotonic_ns()),
+        ]
+        generation = request.generation
+        told = {
+            "parent": spans.span_of(request.row.trace),
+            "is_root": is_client,
+            "model": generation.model,
+            "version": generation.version,
+            "executed": request.instance is not None,
+            "marks": marks,
+        }
+        if request.error:
+            told["error"] = request.error
+        self._sender.send(request.trace, told)

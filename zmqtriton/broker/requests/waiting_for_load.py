@@ -1,0 +1,112 @@
+"""Requests for models that are not loaded, where the supervisor loads them for requests.
+
+Those of models that ask others by name, and those whose model went while they were on their way;
+frontends wait for all others themselves. The core hands over what it would refuse; each is asked
+for again, or refused, when the supervisor has answered, and refused when that takes too long.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from zmqtriton.broker.requests.answers import CANCELLED
+from zmqtriton.broker.scheduling.generations import NotServed
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+
+_VERB = "demand"
+#: More are refused.
+MAX_HELD = 10_000
+_LATE = Unavailable("the model was not loaded in time: its load goes on")
+
+
+class _Held(NamedTuple):
+    row: wire.Request
+    body: bytes
+    error: NotServed
+    until_ns: int
+
+
+class Demands:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: How long a request may wait; 0: none does.
+        self._within_ns = 0
+        self._numbers = itertools.count(1)
+        #: The models that the supervisor was asked for, by the number of the call.
+        self._asked: dict[int, str] = {}
+        #: By asking peer and id, in the order in which they came.
+        self._held: dict[tuple[int, int], _Held] = {}
+        #: What is asked for again now is not held another time.
+        self._is_again = False
+
+    def begin(self, settings: str) -> None:
+        found = json.loads(settings)
+        if found.get("load_on_demand"):
+            self._within_ns = int(found["load_on_demand_timeout"] * 1e9)
+            self._core.generations.keeps_departed = True
+
+    def hold(
+        self, serial: int, row: wire.Request, body: bytes, error: ZmqTritonError, now_ns: int
+    ) -> bool:
+        """Whether it waits for its model now."""
+        is_late = row.deadline_ns and row.deadline_ns <= now_ns
+        if not self._within_ns or self._is_again or is_late or len(self._held) >= MAX_HELD:
+            return False
+        if not isinstance(error, NotServed) or not error.model:
+            return False
+        until_ns = min(now_ns + self._within_ns, row.deadline_ns or now_ns + self._within_ns)
+        self._held[serial, row.id] = _Held(row, body, error, until_ns)
+        if error.model not in self._asked.values():
+            number = next(self._numbers)
+            self._asked[number] = error.model
+            document = json.dumps({"model": error.model})
+            self._core.outbox.supervisor.append(wire.Call(number, _VERB, document))
+        return True
+
+    def hear(self, answer: wire.Answer, now_ns: int) -> None:
+        """The supervisor has answered."""
+        model = self._asked.pop(answer.id, None)
+        for (serial, own_id), held in list(self._held.items()):
+            if held.error.model != model:
+                continue
+            del self._held[serial, own_id]
+            if answer.code:
+                error = from_number(answer.code, _told(held.row, answer.text))
+                self._core.answers.deny(serial, own_id, error)
+            elif json.loads(answer.result):
+                self._is_again = True
+                self._core.infer(serial, [held.row], [held.body], now_ns)
+                self._is_again = False
+            else:
+                self._core.answers.deny(serial, own_id, held.error)
+
+    def cancel(self, serial: int, own_id: int) -> None:
+        """Nobody waits for it any more; nothing if it is not held."""
+        if self._held.pop((serial, own_id), None) is not None:
+            self._core.answers.deny(serial, own_id, CANCELLED)
+
+    def forget(self, serial: int) -> None:
+        """A process is dead."""
+        for key in [key for key in self._held if key[0] == serial]:
+            del self._held[key]
+
+    def next_ns(self) -> int | None:
+        return min((held.until_ns for held in self._held.values()), default=None)
+
+    def look(self, now_ns: int) -> None:
+        """Those that have waited for too long are refused."""
+        for (serial, own_id), held in list(self._held.items()):
+            if held.until_ns <= now_ns:
+                del self._held[serial, own_id]
+                late = from_number(_LATE.number, _told(held.row, _LATE.text))
+                self._core.answers.deny(serial, own_id, late)
+
+
+def _told(row: wire.Request, text: str) -> str:
+    return f"Model {row.model} - Error when running inference: {text}" if row.model else text

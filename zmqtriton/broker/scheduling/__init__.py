@@ -1,0 +1,1 @@
+"""Which request is executed next, by which instance."""

@@ -1,0 +1,127 @@
+"""The queues of a generation: which of the requests that wait go together into one execute().
+
+A `Queue` hands out one request at a time; a `BatchingQueue` follows `dynamic_batching` of the
+configuration. In which order requests wait is decided in `policies`. Both are asked only when an
+instance is idle. They know no clock but what they are told.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.queue_policy import Levels
+from zmqtriton_floor.wire import MAX_ROWS
+
+
+class Queue:
+    """First come, first served, one request per execute()."""
+
+    def __init__(self, batching: dict[str, Any]) -> None:
+        self._levels = Levels(batching)
+        #: When `take` is to be asked again though nothing else happens; 0: then never.
+        self.due_ns = 0
+
+    def add(self, request: Inflight) -> None:
+        self._levels.of(request).add(request)
+
+    def put_back(self, requests: list[Inflight]) -> None:
+        """They had been taken, in this order, and were not executed: they go first."""
+        for request in reversed(requests):
+            self._levels.of(request).put_back(request)
+
+    def take(self, now_ns: int) -> list[Inflight]:
+        """The next batch, or [] if there is none yet."""
+        level = self._levels.first()
+        return [level.pop()] if level is not None else []
+
+    def is_ready(self, now_ns: int) -> bool:
+        """Whether `take` would have something."""
+        return self._levels.first() is not None
+
+    def waiting(self) -> list[Inflight]:
+        """All that are still wanted, in the order in which they are to be taken."""
+        return list(self._levels)
+
+
+class _Found(NamedTuple):
+    """What can be executed next."""
+
+    #: How many requests fit together, and what they add up to.
+    requests: int
+    size: int
+    #: How many of them make up the largest preferred size; 0: none is reached.
+    preferred: int
+    oldest_ns: int
+    #: The next one that waits cannot join them.
+    is_closed: bool
+
+
+class BatchingQueue(Queue):
+    """Waits for a preferred size, but no longer than the oldest request may be delayed.
+
+    A batch ends before a request that would make it too large or that has another key: order is
+    kept, and no request is split.
+    """
+
+    def __init__(self, batching: dict[str, Any], max_batch_size: int) -> None:
+        super().__init__(batching)
+        self._most = max_batch_size
+        sizes = batching.get("preferred_batch_size") or [max_batch_size]
+        self._preferred = frozenset(sizes)
+        self._enough = max(sizes)
+        self._delay_ns = int(batching.get("max_queue_delay_microseconds", 0)) * 1000
+
+    def take(self, now_ns: int) -> list[Inflight]:
+        return self._pop(self._size(now_ns))
+
+    def is_ready(self, now_ns: int) -> bool:
+        return self._size(now_ns) > 0
+
+    def _size(self, now_ns: int) -> int:
+        """How many are to be executed together now."""
+        self.due_ns = 0
+        if self._levels.first() is None:
+            return 0
+        found = self._look()
+        due_ns = found.oldest_ns + self._delay_ns
+        if found.preferred and (now_ns < due_ns or not self._delay_ns):
+            return found.preferred
+        if found.is_closed or found.size >= self._enough or now_ns >= due_ns:
+            return found.requests
+        self.due_ns = due_ns
+        return 0
+
+    def _look(self) -> _Found:
+        """There must be a request. One that is too large alone was checked against another
+        configuration, and goes alone."""
+        count = size = preferred = oldest_ns = 0
+        key: int | None = None
+        for request in self._levels:
+            larger = size + request.elements
+            if key is None:
+                key, oldest_ns = request.row.batch_key, request.queued_ns
+            if larger > self._most or request.row.batch_key != key or count == MAX_ROWS:
+                return _Found(max(count, 1), size, preferred, oldest_ns, True)
+            count, size = count + 1, larger
+            oldest_ns = min(oldest_ns, request.queued_ns)
+            if size in self._preferred:
+                preferred = count
+        return _Found(count, size, preferred, oldest_ns, False)
+
+    def _pop(self, count: int) -> list[Inflight]:
+        """The next ones; there must be so many."""
+        batch: list[Inflight] = []
+        while len(batch) < count:
+            level = self._levels.first()
+            assert level is not None
+            batch.append(level.pop())
+        return batch
+
+
+def queue_of(config: dict[str, Any]) -> Queue:
+    """The one that a configuration asks for."""
+    batching = config.get("dynamic_batching")
+    if batching is None:
+        return Queue({})
+    return BatchingQueue(batching, max(1, config.get("max_batch_size", 0)))

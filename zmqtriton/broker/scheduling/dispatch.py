@@ -1,0 +1,174 @@
+"""Gives waiting requests to idle stubs, at the end of each event and when a queue's delay is over.
+
+What came together is dispatched when all of it has been taken, so that it can share a batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.instances import EARLIER, Batch, Instance, InstanceState
+from zmqtriton.broker.scheduling.rate_limiter import Rates
+from zmqtriton.broker.timers import Timers
+from zmqtriton_floor import wire
+
+_MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
+
+
+class Dispatch:
+    def __init__(self, outbox: Outbox, timers: Timers, rates: Rates) -> None:
+        self._outbox = outbox
+        self._timers = timers
+        self._rates = rates
+        self._touched: dict[int, Generation] = {}
+        self._numbers = itertools.count(1)
+
+    def number_from(self, first: int) -> None:
+        self._numbers = itertools.count(first)
+
+    def touch(self, generation: Generation) -> None:
+        """It has got a request or an idle stub."""
+        self._touched[generation.number] = generation
+
+    def has_room(self, request: Inflight, now_ns: int) -> bool:
+        """Whether it may stay in its queue. What came with it and can go at once takes no room."""
+        if request.level is not None and request.level.is_crowded:
+            self._dispatch(request.generation, now_ns)
+        return request.level is None or not request.level.is_crowded
+
+    def limit_wait(self, request: Inflight) -> None:
+        """It is queued, perhaps not for the first time."""
+        expiry_ns = request.level.policy.expiry_ns(request) if request.level is not None else 0
+        if expiry_ns and not request.is_late:
+            self._timers.start(expiry_ns, request=request, in_queue=True)
+
+    def delay(self, request: Inflight) -> bool:
+        """It has waited in its queue for as long as it may; whether it may wait on."""
+        if request.level is None or not request.level.policy.delays:
+            return False
+        request.level.delay(request)
+        self.touch(request.generation)
+        return True
+
+    def proceed(self, now_ns: int) -> None:
+        """Does what there is to do for all that were touched."""
+        while self._touched:
+            touched, self._touched = self._touched, {}
+            for generation in touched.values():
+                if generation.is_limited:
+                    self._look(generation, now_ns)
+                else:
+                    self._dispatch(generation, now_ns)
+        while self._rates and self._dispatch_limited(now_ns):
+            pass
+
+    def _dispatch(self, generation: Generation, now_ns: int) -> None:
+        if generation.is_limited:
+            while self._dispatch_limited(now_ns):
+                pass
+            return
+        while self._dispatch_next(generation, now_ns):
+            pass
+        self._await_due(generation)
+
+    def _dispatch_limited(self, now_ns: int) -> bool:
+        """To the first whose turn it is and for whom there is something; False: to nobody. What
+        one has given back may be what any other waits for, so all are looked at."""
+        for generation, instance in self._rates.candidates(now_ns):
+            membership = instance.membership
+            assert membership is not None
+            membership.is_its_turn = True
+            has_begun = self._dispatch_next(generation, now_ns)
+            self._await_due(generation)
+            membership.is_its_turn = False
+            if has_begun:
+                self._rates.began(instance)
+                return True
+        return False
+
+    def _dispatch_next(self, generation: Generation, now_ns: int) -> bool:
+        chosen = generation.next_dispatch(now_ns)
+        self._tell_over(generation)
+        if chosen is None:
+            return False
+        instance, requests = chosen
+        number = next(self._numbers)
+        works = generation.works(requests, number, self._numbers)
+        self._outbox.works.setdefault(instance.serial, []).extend(works)
+        fillers = len(works) - len(requests)
+        self._begin(instance, generation, Batch(number, requests, now_ns, fillers))
+        return True
+
+    def _look(self, generation: Generation, now_ns: int) -> None:
+        """Sequences are over in time though it may be nobody's turn."""
+        if generation.sequences is not None:
+            generation.sequences.look_at_idle(now_ns)
+            self._tell_over(generation)
+            self._await_due(generation)
+
+    def _await_due(self, generation: Generation) -> None:
+        """It is looked at again when its next batch has waited long enough."""
+        due_ns = generation.due_ns
+        if due_ns and not 0 < generation.timer_ns <= due_ns:  # else that one looks again
+            generation.timer_ns = due_ns
+            self._timers.start(due_ns, generation=generation)
+
+    def _tell_over(self, generation: Generation) -> None:
+        """Before its stubs are given more of any sequence."""
+        if generation.sequences is not None:
+            for serial, work in generation.sequences.over():
+                self._outbox.works.setdefault(serial, []).append((work, b""))
+
+    def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
+        instance.dispatch(batch)
+        self._bound(instance, generation, batch)
+
+    def _bound(self, instance: Instance, generation: Generation, batch: Batch) -> None:
+        if generation.max_execution_ns:
+            at_ns = batch.dispatched_ns + generation.max_execution_ns
+            self._timers.start(at_ns, instance=instance, batch=batch.number)
+
+    def await_hello(self, instance: Instance, generation: Generation, now_ns: int) -> None:
+        """A stub is to come; one that hangs amid an execution never would."""
+        instance.await_hello(now_ns)
+        self._bound(instance, generation, instance.batches[EARLIER])
+
+    def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:
+        """A stub is here, perhaps amid what an earlier broker had asked for."""
+        since_ns = instance.batches[EARLIER].dispatched_ns if instance.batches else now_ns
+        instance.arrive(peer.slots)
+        if instance.is_idle and peer.executing:
+            instance.earlier = peer.executing
+            self._begin(instance, generation, Batch(EARLIER, [], since_ns))
+        elif instance.is_idle:
+            generation.become_idle(instance)
+        self.touch(generation)
+
+    def executed(
+        self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
+    ) -> None:
+        """A batch's execute() has returned."""
+        batch = instance.execute(executed.batch)
+        generation.busy_ns += instance.count_busy(now_ns)
+        if not instance.has_executed:
+            instance.has_executed = True
+            self._outbox.supervisor.append(wire.Proved(instance.serial))
+        generation.statistics.executed(batch, executed)
+        generation.took(executed.input_ns + executed.infer_ns + executed.output_ns)
+        if instance.is_idle:
+            generation.become_idle(instance)
+        else:
+            instance.begin_next(now_ns)
+
+    def run_out(self, instance: Instance, generation: Generation) -> None:
+        """It executes for longer than its model allows: it will be killed."""
+        if instance.state not in _MAY_RUN_OUT:
+            return
+        instance.run_out()
+        allowed = generation.max_execution_ns / 1e9
+        text = f"execute() took longer than max_execution_seconds ({allowed:g})"
+        self._outbox.supervisor.append(wire.Overdue(instance.serial, text))

@@ -1,0 +1,182 @@
+"""All generations that the broker serves, by number and by name. Knows neither peers nor clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from zmqtriton.broker.clock import Clock, no_clock
+from zmqtriton.broker.metrics.latencies import Latencies
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_floor.errors import Unavailable, Unsupported
+from zmqtriton_floor.members import inside
+
+_MOST_DEPARTED = 256
+
+
+class NotServed(Unavailable):
+    """Raised when nothing of a model is loaded that could take the request."""
+
+    def __init__(self, text: str, model: str) -> None:
+        super().__init__(text)
+        self.model = model
+
+
+class Generations:
+    def __init__(self) -> None:
+        self._by_number: dict[int, Generation] = {}
+        self._by_name: dict[str, dict[int, Generation]] = {}
+        self._latencies = Latencies("{}", no_clock)
+        #: There are, or were, models whose inputs may lie on a GPU.
+        self.any_takes_gpu = False
+        #: Those that are gone, and the one that takes what was still on its way to them.
+        self._successors: dict[int, Generation] = {}
+        #: Models go and come back by themselves, so those that went are known for a while.
+        self.keeps_departed = False
+        self._departed: dict[int, Generation] = {}
+
+    def begin(self, settings: str, clock: Clock) -> None:
+        """What is served from now on is counted as the settings in the birth message want it."""
+        self._latencies = Latencies(settings, clock)
+
+    def __getitem__(self, number: int) -> Generation:
+        return self._by_number[number]
+
+    def __iter__(self) -> Iterator[Generation]:
+        return iter(list(self._by_number.values()))
+
+    def get(self, number: int) -> Generation | None:
+        return self._by_number.get(number)
+
+    def serve(self, message: wire.Serve) -> Generation:
+        known = self._by_number.get(message.generation)
+        if known is not None:
+            known.regroup(message.config)
+            return known
+        new = Generation(message.generation, message.model, message.version, message.config)
+        new.measure(self._latencies)
+        self._by_number[new.number] = new
+        self.any_takes_gpu |= new.takes_gpu
+        versions = self._by_name.setdefault(new.model, {})
+        old = versions.get(new.version)
+        if old is not None and old.takes_what_fits(new):
+            self._successors[old.number] = new
+        versions[new.version] = new
+        return new
+
+    def remove(self, number: int) -> Generation | None:
+        """The one that was there."""
+        removed = self._by_number.pop(number, None)
+        if removed is None:
+            return None
+        if self.keeps_departed and removed.is_drained:
+            self._departed[number] = removed
+            if len(self._departed) > _MOST_DEPARTED:
+                del self._departed[next(iter(self._departed))]
+        versions = self._by_name.get(removed.model, {})
+        if versions.get(removed.version) is removed:
+            del versions[removed.version]
+        if not versions:
+            self._by_name.pop(removed.model, None)
+        for earlier, successor in list(self._successors.items()):
+            if successor is removed:
+                del self._successors[earlier]
+        return removed
+
+    def feeds_cache(self, model: str, version: int) -> bool:
+        """Whether the inputs of a request to it may be looked up: it has a cache, or is an ensemble
+        with a member that has one."""
+        return any(map(is_cached, inside(self._config, model, version)))
+
+    def _config(self, model: str, version: int) -> dict[str, Any] | None:
+        newest = self.newest(model, version)
+        return newest.config if newest is not None else None
+
+    def awaits_hello(self, model: str) -> bool:
+        """Whether a stub of any generation of it may have to tell of an earlier broker yet."""
+        return any(g.awaits_hello for g in self._by_number.values() if g.model == model)
+
+    def find(self, row: wire.Request) -> Generation:
+        """The one that a request goes to; raises Triton's errors."""
+        generation = self._find(row)
+        return generation if generation.sequences is None else self._keeper(row, generation)
+
+    def has_successor(self, generation: Generation) -> bool:
+        """Whether what comes for it, of sequences that it has, is still let through."""
+        last = self._by_name.get(generation.model, {}).get(generation.version)
+        return last is not None and not last.is_retired and generation.takes_what_fits(last)
+
+    def replaced(self, generation: Generation) -> list[Generation]:
+        """Those before it that still end."""
+        kin = generation.model, generation.version
+        earlier = [g for g in self if (g.model, g.version) == kin and g is not generation]
+        return [g for g in earlier if g.is_retired]
+
+    def _keeper(self, row: wire.Request, generation: Generation) -> Generation:
+        """A sequence goes on where it began, and begins at what was loaded last."""
+        if row.flags & wire.SEQUENCE_START:
+            while generation.is_retired and generation.number in self._successors:
+                generation = self._successors[generation.number]
+            return generation
+        for earlier in reversed(self._by_number.values()):
+            sequences = earlier.sequences
+            is_kin = (earlier.model, earlier.version) == (generation.model, generation.version)
+            if is_kin and sequences is not None and sequences.knows(row.correlation):
+                return generation if earlier.is_drained else earlier
+        return generation
+
+    def _find(self, row: wire.Request) -> Generation:
+        if not row.generation:
+            return self._find_by_name(row)
+        known = generation = self._by_number.get(row.generation)
+        if generation is None or generation.is_drained:
+            # A frontend that had not heard of a reload yet may still name the old one.
+            generation = self._successors.get(row.generation)
+        return generation or self._find_again(known or self._departed.get(row.generation))
+
+    def _find_again(self, gone: Generation | None) -> Generation:
+        """What was loaded after it, if that takes what was meant for it."""
+        newer = self.newest(gone.model, gone.version) if gone is not None else None
+        if self.keeps_departed and gone and newer and gone.takes_what_fits(newer):
+            return newer
+        text = "the model was unloaded while the request was on its way"
+        raise NotServed(text, gone.model if gone is not None else "")
+
+    def _find_by_name(self, row: wire.Request) -> Generation:
+        """For a model that asks: it knows the other one's name and no more."""
+        model = row.model
+        found = self.newest(model, row.version)
+        where = f"Model {model} - Error when running inference: "
+        if found is None:
+            raise NotServed(
+                f"{where}Failed for execute the inference request. Model '{model}' is not ready.",
+                model,
+            )
+        if found.is_decoupled and row.flags & wire.ONE_RESPONSE:
+            raise Unsupported(
+                f"{where}Model {model} is using the decoupled. The current BLS request call "
+                "doesn't support models using the decoupled transaction policy. Please use "
+                "'decoupled=True' argument to the 'exec' or 'async_exec' calls for decoupled "
+                "models.'"
+            )
+        return found
+
+    def newest(self, model: str, version: int) -> Generation | None:
+        """The one of this version, or with -1 of the highest that is ready."""
+        best = None
+        for number, generation in self._by_name.get(model, {}).items():
+            is_meant = version in (-1, number) and not generation.is_retired
+            if is_meant and (best is None or generation.version > best.version):
+                best = generation
+        return best
+
+    def choose(self, model: str, version: int) -> list[Generation]:
+        """Those of a model, or of all without a name; of all its versions with -1."""
+        return [
+            generation
+            for name, versions in sorted(self._by_name.items())
+            for number, generation in sorted(versions.items())
+            if model in ("", name) and version in (-1, number)
+        ]

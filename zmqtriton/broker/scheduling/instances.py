@@ -1,0 +1,319 @@
+"""The stubs of a generation, as the broker sees them: who is idle, who executes what.
+
+    event           ABSENT   IDLE     BUSY     OVERDUE  LEAVING  DYING
+    arrived         IDLE                       OVERDUE           DYING
+    dispatched               BUSY     BUSY
+    advanced                          BUSY     OVERDUE  LEAVING  DYING
+    executed                          IDLE     OVERDUE  LEAVING  DYING
+    dismissed                LEAVING  LEAVING  OVERDUE  LEAVING  DYING
+    ran out         OVERDUE           OVERDUE           OVERDUE
+    parted          DYING    DYING    DYING    DYING    DYING
+    died            GONE     GONE     GONE     GONE     GONE     GONE
+
+Everything that changes an instance's state is in TRANSITIONS, and `_enter` alone writes it.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.scheduling.rate_limiter import Membership
+
+
+class InstanceState(enum.Enum):
+    ABSENT = "absent"  # announced by the supervisor or by its hello, not yet by both
+    IDLE = "idle"
+    BUSY = "busy"
+    OVERDUE = "overdue"  # executing for longer than its model allows; its end is on the way
+    LEAVING = "leaving"  # not wanted any more: it answers what it has
+    DYING = "dying"  # its process is dead; what it has sent is still being read
+    GONE = "gone"
+
+    __hash__ = object.__hash__  # Enum's own is Python, and TRANSITIONS is asked for each batch
+
+
+class Event(enum.Enum):
+    ARRIVED = "arrived"
+    DISPATCHED = "dispatched"
+    ADVANCED = "advanced"  # it has executed a batch, and has another one that was sent ahead
+    EXECUTED = "executed"
+    DISMISSED = "dismissed"
+    RAN_OUT = "ran out"
+    PARTED = "parted"
+    DIED = "died"
+
+    __hash__ = object.__hash__
+
+
+TRANSITIONS: dict[tuple[InstanceState, Event], InstanceState] = {
+    (InstanceState.ABSENT, Event.ARRIVED): InstanceState.IDLE,
+    (InstanceState.IDLE, Event.DISPATCHED): InstanceState.BUSY,
+    (InstanceState.BUSY, Event.DISPATCHED): InstanceState.BUSY,
+    (InstanceState.BUSY, Event.ADVANCED): InstanceState.BUSY,
+    (InstanceState.BUSY, Event.EXECUTED): InstanceState.IDLE,
+    (InstanceState.BUSY, Event.RAN_OUT): InstanceState.OVERDUE,
+    # It says nothing to this broker: it may hang in what the last one had asked for.
+    (InstanceState.ABSENT, Event.RAN_OUT): InstanceState.OVERDUE,
+    # Its kill is on the way: what it were given now would die with it.
+    (InstanceState.OVERDUE, Event.ARRIVED): InstanceState.OVERDUE,
+    (InstanceState.OVERDUE, Event.ADVANCED): InstanceState.OVERDUE,
+    (InstanceState.OVERDUE, Event.EXECUTED): InstanceState.OVERDUE,
+    (InstanceState.IDLE, Event.DISMISSED): InstanceState.LEAVING,
+    (InstanceState.BUSY, Event.DISMISSED): InstanceState.LEAVING,
+    (InstanceState.OVERDUE, Event.DISMISSED): InstanceState.OVERDUE,
+    (InstanceState.LEAVING, Event.DISMISSED): InstanceState.LEAVING,
+    (InstanceState.LEAVING, Event.ADVANCED): InstanceState.LEAVING,
+    (InstanceState.LEAVING, Event.EXECUTED): InstanceState.LEAVING,
+    (InstanceState.LEAVING, Event.RAN_OUT): InstanceState.OVERDUE,
+    (InstanceState.DYING, Event.DISMISSED): InstanceState.DYING,
+    (InstanceState.LEAVING, Event.PARTED): InstanceState.DYING,
+    (InstanceState.ABSENT, Event.PARTED): InstanceState.DYING,
+    (InstanceState.IDLE, Event.PARTED): InstanceState.DYING,
+    (InstanceState.BUSY, Event.PARTED): InstanceState.DYING,
+    (InstanceState.OVERDUE, Event.PARTED): InstanceState.DYING,
+    (InstanceState.DYING, Event.ARRIVED): InstanceState.DYING,
+    (InstanceState.DYING, Event.ADVANCED): InstanceState.DYING,
+    (InstanceState.DYING, Event.EXECUTED): InstanceState.DYING,
+    **{
+        (state, Event.DIED): InstanceState.GONE
+        for state in InstanceState
+        if state is not InstanceState.GONE
+    },
+}
+
+
+class ImpossibleTransition(ZmqTritonError):
+    """Raised for a pair that TRANSITIONS does not have: a defect of the broker."""
+
+
+#: The number here of batches that an earlier broker had dispatched.
+EARLIER = 0
+_OPEN = (InstanceState.IDLE, InstanceState.BUSY)
+
+
+class Batch(NamedTuple):
+    """What one call of execute() was given."""
+
+    number: int
+    requests: list[Inflight]
+    dispatched_ns: int
+    #: What fills empty slots beside them: the model computes those too.
+    fillers: int = 0
+
+
+class HasBegun(Protocol):
+    """What zmqtriton_floor.progress.Progress is to the broker."""
+
+    @property
+    def begun(self) -> int:
+        """The number of the last batch that was begun."""
+
+
+class Instance:
+    """One stub. It may be given work when it has said hello and the supervisor has attached it."""
+
+    __slots__ = (
+        "_busy_from_ns",
+        *("batches", "earlier", "generation", "has_arrived", "has_executed", "is_dismissed"),
+        *("membership", "name", "open", "progress", "serial", "slots", "state", "waits"),
+        *("asked", "awaits"),
+    )
+
+    def __init__(
+        self, serial: int, name: str, generation: int, progress: HasBegun | None = None
+    ) -> None:
+        self.serial = serial
+        self.name = name
+        self.generation = generation
+        self.state = InstanceState.ABSENT
+        #: It has said hello; until then nobody knows what it has of an earlier broker's.
+        self.has_arrived = False
+        self.has_executed = False
+        #: It is given nothing new, and is to end when it has answered what it has.
+        self.is_dismissed = False
+        #: Tells what it has begun. None: it is never sent anything ahead.
+        self.progress = progress
+        #: In the order in which it executes them. Batches whose execute() has not returned.
+        self.batches: dict[int, Batch] = {}
+        #: Requests that it has and that lack their final answer.
+        self.open: dict[tuple[int, int], Inflight] = {}
+        #: How many batches it executes at once.
+        self.slots = 1
+        #: Since when it has been executing, as far as that was not counted yet; 0: it is not.
+        self._busy_from_ns = 0
+        #: Among those that share resources; None: it shares none.
+        self.membership: Membership | None = None
+        #: How many it was in when it said hello.
+        self.earlier = 0
+        #: What its process asked for and has no answer to.
+        self.asked: dict[tuple[int, int], Inflight] = {}
+        #: What it has said that its batches wait for, each with the number of replies that had
+        #: come; None: that is answered. Batch 0: any.
+        self.awaits: dict[int, list[tuple[Inflight, int] | None]] = {}
+        #: What its process asked for and waits for; meanwhile it begins nothing.
+        self.waits: dict[tuple[int, int], Inflight] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return self.state is InstanceState.IDLE
+
+    @property
+    def is_open(self) -> bool:
+        """It is there and will be."""
+        return self.state in _OPEN
+
+    def _enter(self, event: Event) -> None:
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise ImpossibleTransition(f"{self.name} {event.value} while {self.state.value}")
+        self.state = state
+
+    @property
+    def load(self) -> int:
+        """How many batches it is in, or may be in for an earlier broker."""
+        return len(self.batches) + max(0, self.earlier - 1)
+
+    @property
+    def places(self) -> int:
+        """How many batches more it could execute at once."""
+        return self.slots - self.load if self.is_open else 0
+
+    @property
+    def room(self) -> int:
+        """How many batches it can begin now."""
+        if self.membership is not None and not self.membership.is_its_turn:
+            return 0
+        return self.places
+
+    def awaited(self, batch: int) -> list[Inflight] | None:
+        """What this batch waits for, any one of which lets it go on; None: it may wait for nothing.
+
+        What the process has said holds until it gets a reply that it had not when it said so."""
+        said = self.awaits.get(batch) or self.awaits.get(0) or [None]
+        awaited = [
+            one[0]
+            for one in said
+            if one is not None
+            and one[0].brokered == one[1]
+            and one[0].state is not RequestState.ANSWERED
+        ]
+        return awaited if len(awaited) == len(said) else None
+
+    def await_hello(self, now_ns: int) -> None:
+        """It may be amid what an earlier broker had asked for."""
+        self.batches[EARLIER] = Batch(EARLIER, [], now_ns)
+
+    def arrive(self, slots: int = 1) -> None:
+        self._enter(Event.ARRIVED)
+        self.has_arrived = True
+        self.batches.pop(EARLIER, None)
+        self.slots = slots
+
+    def dispatch(self, batch: Batch) -> None:
+        self._enter(Event.DISPATCHED)
+        if not self.batches:
+            self._busy_from_ns = batch.dispatched_ns
+        self.batches[batch.number] = batch
+        for request in batch.requests:
+            request.dispatch(self, batch.dispatched_ns)
+            self.open[request.route] = request
+
+    def is_in(self, batch: int) -> bool:
+        """Whether it may say that its execution of this batch is over."""
+        return batch in self.batches or EARLIER in self.batches
+
+    def execute(self, batch: int) -> Batch:
+        """execute() has returned. KeyError for a batch that it was never given."""
+        if batch not in self.batches and self.earlier > 1:
+            self.earlier -= 1
+            executed = self.batches[EARLIER]
+        elif batch not in self.batches:
+            self.earlier = 0
+            executed = self.batches.pop(EARLIER)
+        else:
+            executed = self.batches.pop(batch)
+        self.awaits = {}
+        self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
+        return executed
+
+    def busy_ns(self, now_ns: int) -> int:
+        """How long it has been executing since that was counted."""
+        return max(0, now_ns - self._busy_from_ns) if self._busy_from_ns else 0
+
+    def count_busy(self, now_ns: int) -> int:
+        """The same; from now on it is counted."""
+        taken = self.busy_ns(now_ns)
+        self._busy_from_ns = now_ns if self.batches else 0
+        return taken
+
+    def begin_next(self, now_ns: int) -> None:
+        """The next batch that was sent ahead begins: until now it has been waiting."""
+        if self.slots > 1:
+            return  # nothing is sent ahead to those
+        for batch in self.batches.values():
+            for request in batch.requests:
+                request.dispatched_ns = now_ns
+            return
+
+    @property
+    def waiting(self) -> int:
+        """Requests that were sent ahead, are still wanted, and wait for the batch before them."""
+        if self.slots > 1:
+            return 0
+        ahead = itertools.islice(self.batches.values(), 1, None)
+        return sum(not request.is_cancelled for batch in ahead for request in batch.requests)
+
+    def may_take_ahead(self, most: int) -> bool:
+        """Whether it may be sent one more batch while it executes another."""
+        if self.state is not InstanceState.BUSY or self.progress is None:
+            return False
+        if self.slots > 1 or self.asked or self.membership is not None:
+            return False
+        return len(self.batches) < most and EARLIER not in self.batches
+
+    def dismiss(self) -> None:
+        """Now, or as soon as it has said hello."""
+        self.is_dismissed = True
+        if self.state is not InstanceState.ABSENT:
+            self._enter(Event.DISMISSED)
+
+    @property
+    def has_left(self) -> bool:
+        """It is to end and has nothing left to answer."""
+        return self.state is InstanceState.LEAVING and not self.batches and not self.open
+
+    def run_out(self) -> None:
+        self._enter(Event.RAN_OUT)
+
+    def part(self) -> None:
+        """Its process is dead: it is given nothing more."""
+        self._enter(Event.PARTED)
+
+    def loss(self, reason: str) -> Unavailable:
+        """What the requests that it has are answered when it dies."""
+        return Unavailable(
+            f"Failed to process the request(s) for model instance '{self.name}', message: "
+            f"Stub process '{self.name}' is not healthy. ({reason})"
+        )
+
+    def die(self) -> tuple[list[Inflight], list[Inflight]]:
+        """The requests that die with it, and those that it had not begun."""
+        self._enter(Event.DIED)
+        begun = self.progress.begun if self.progress is not None else 0
+        waiting = [
+            request
+            for batch in self.batches.values()
+            if self.progress is not None and batch.number > begun
+            for request in batch.requests
+            if not request.has_run and self.open.pop(request.route, None) is not None
+        ]
+        lost = list(self.open.values())
+        self.open.clear()
+        self.batches.clear()
+        return lost, waiting

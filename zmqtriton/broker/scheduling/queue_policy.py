@@ -1,0 +1,150 @@
+"""How long requests of one priority may wait, and how many: a queue's policy, and who is subject
+to it.
+
+`batching` keeps a `Level` for each priority and takes from them; `core` starts the timers and says
+when one has run out. Knows no clock but what it is told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from zmqtriton.broker.requests.inflight import Inflight
+
+#: Beyond so many levels those in which nobody waits are forgotten.
+_FEW = 64
+
+
+class Policy(NamedTuple):
+    """A `ModelQueuePolicy` of the configuration; as it stands here it asks for nothing."""
+
+    #: How long one may wait, unless it says itself that it is less; 0: for ever.
+    timeout_ns: int = 0
+    may_shorten: bool = False
+    #: Who has waited too long goes behind all others, in place of being refused.
+    delays: bool = False
+    #: How many may wait; 0: any number.
+    most: int = 0
+
+    @classmethod
+    def of(cls, section: dict[str, Any]) -> Policy:
+        return cls(
+            int(section.get("default_timeout_microseconds", 0)) * 1000,
+            bool(section.get("allow_timeout_override", False)),
+            section.get("timeout_action") == "DELAY",
+            int(section.get("max_queue_size", 0)),
+        )
+
+    def expiry_ns(self, request: Inflight) -> int:
+        """When it has waited too long; 0: never."""
+        timeout_ns = self.timeout_ns
+        own_ns = request.row.timeout_us * 1000
+        if self.may_shorten and 0 < own_ns < timeout_ns:
+            timeout_ns = own_ns
+        return request.arrived_ns + timeout_ns if timeout_ns else 0
+
+
+class Level:
+    """All that wait with one priority: first those in time, then those that are late."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.is_limited = policy.timeout_ns > 0 or policy.most > 0
+        #: How many wait here.
+        self.size = 0
+        #: Oldest first. Whoever has left, or has become late, stays until it reaches the head.
+        self._in_time: deque[Inflight] = deque()
+        self._late: deque[Inflight] = deque()
+
+    @property
+    def is_crowded(self) -> bool:
+        """More wait than may."""
+        return 0 < self.policy.most < self.size
+
+    def add(self, request: Inflight) -> None:
+        request.level = self
+        self.size += 1
+        self._in_time.append(request)
+
+    def put_back(self, request: Inflight) -> None:
+        """It had been taken, and goes before all others."""
+        request.level = self
+        self.size += 1
+        (self._late if request.is_late else self._in_time).appendleft(request)
+
+    def delay(self, request: Inflight) -> None:
+        """It has waited too long, and goes behind all others."""
+        request.is_late = True
+        self._late.append(request)
+
+    def leave(self, request: Inflight) -> None:
+        """It is not wanted any more."""
+        request.level = None
+        self.size -= 1
+        if len(self._in_time) + len(self._late) > 2 * self.size + 64:
+            self._in_time = deque(self._waiting_in_time())
+            self._late = deque(r for r in self._late if r.level is self)
+
+    def pop(self) -> Inflight:
+        """The next one; there must be one."""
+        in_time, late = self._in_time, self._late
+        while in_time and (in_time[0].level is not self or in_time[0].is_late):
+            in_time.popleft()
+        while not in_time and late[0].level is not self:
+            late.popleft()
+        request = in_time.popleft() if in_time else late.popleft()
+        request.level = None
+        self.size -= 1
+        return request
+
+    def _waiting_in_time(self) -> Iterator[Inflight]:
+        return (r for r in self._in_time if r.level is self and not r.is_late)
+
+    def __iter__(self) -> Iterator[Inflight]:
+        """All that wait, in their order."""
+        yield from self._waiting_in_time()
+        for request in self._late:
+            if request.level is self:
+                yield request
+
+
+class Levels:
+    """The levels of a queue, highest priority first. There may be as many as 64 bits can count, so
+    one is there only while somebody waits in it, or did not long ago."""
+
+    def __init__(self, batching: dict[str, Any]) -> None:
+        self._count = int(batching.get("priority_levels", 0))
+        self._usual = int(batching.get("default_priority_level", 0)) if self._count else 0
+        self._default = Policy.of(batching.get("default_queue_policy", {}))
+        own = batching.get("priority_queue_policy", {}) if self._count else {}
+        self._policies = {int(number): Policy.of(section) for number, section in own.items()}
+        self._levels: dict[int, Level] = {}
+
+    def of(self, request: Inflight) -> Level:
+        """The one in which it has to wait."""
+        number = self._usual
+        if self._count and 0 < request.row.priority <= self._count:
+            number = request.row.priority
+        level = self._levels.get(number)
+        return level if level is not None else self._new(number)
+
+    def _new(self, number: int) -> Level:
+        kept = self._levels
+        if len(kept) >= _FEW:
+            kept = {n: level for n, level in kept.items() if level.size}
+        level = Level(self._policies.get(number, self._default))
+        self._levels = dict(sorted([*kept.items(), (number, level)]))
+        return level
+
+    def first(self) -> Level | None:
+        """The highest one in which somebody waits."""
+        for level in self._levels.values():
+            if level.size:
+                return level
+        return None
+
+    def __iter__(self) -> Iterator[Inflight]:
+        for level in self._levels.values():
+            yield from level

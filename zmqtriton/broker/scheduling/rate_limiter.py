@@ -1,0 +1,167 @@
+"""The rate limiter: which of the instances that share resources may begin a batch, in which order.
+
+Whoever has used least goes first: each execution costs an instance as many points as its priority
+says. One that has to wait for a resource keeps what is free of it for itself, so that many small
+ones cannot starve a large one; those that need other resources go on. Who holds what is read off
+from who executes what, so nothing can be lost or given back twice. Asked by `dispatch`; knows
+neither queues nor clocks.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.config.resources import NO_DEVICE, Demand, Key, Supply
+
+_NOTHING = Demand({}, 1)
+
+
+class Membership:
+    """One instance among those that share."""
+
+    def __init__(self, demand: Demand, rates: Rates, points: int) -> None:
+        self.demand = demand
+        #: What it has used, and since when it has had something to do; 0: it has nothing.
+        self.points = points
+        self.waits_since = 0
+        #: It is the one that may begin a batch just now.
+        self.is_its_turn = False
+        self._rates = rates
+
+    def blockers(self) -> list[Instance]:
+        """Others that execute, and hold what it would need; [] if it lacks nothing."""
+        return self._rates.blockers(self.demand)
+
+
+class Rates:
+    def __init__(self, generations: Generations) -> None:
+        self._generations = generations
+        self._supply = Supply({})
+        self._limited: dict[int, Generation] = {}
+        self._counter = itertools.count(1)
+        #: What the one that was chosen last had used: who comes anew, or has been idle, begins
+        #: there and catches up on nobody.
+        self._points = 0
+        #: Somebody waits for a request of this generation and may hold what others wait for.
+        self.is_urgent: Callable[[Generation], bool] = lambda generation: False
+
+    def __bool__(self) -> bool:
+        return bool(self._limited)
+
+    def begin(self, settings: str) -> None:
+        self._supply = Supply(json.loads(settings))
+
+    def join(self, instance: Instance, generation: Generation, demand: str) -> None:
+        """Before it is given anything. Where no instance of a model has a demand all are as free as
+        ever; where one has, even those without take turns."""
+        if demand and not generation.is_limited:
+            generation.limit()
+            self._limited[generation.number] = generation
+            for other in generation.instances.values():
+                other.membership = Membership(_NOTHING, self, self._points)
+        if generation.is_limited:
+            needs = Demand.from_json(demand) if demand else _NOTHING
+            instance.membership = Membership(needs, self, self._points)
+
+    # -------------------------------------------------------------- choosing
+
+    def candidates(self, now_ns: int) -> Iterator[tuple[Generation, Instance]]:
+        """Those that may begin something if their generation has it for them, in their order. Ask
+        anew when one has begun."""
+        free = self._free()
+        #: By generation, for one batch: it may have no more, and any of its instances may take it.
+        kept: dict[Generation, Demand] = {}
+        for generation, instance, membership in self._in_order():
+            needs = membership.demand.needs.items()
+            others = [demand for keeper, demand in kept.items() if keeper is not generation]
+            is_free = all(free[key] >= count for key, count in needs)
+            is_kept = any(
+                free[key] - sum(other.needs.get(key, 0) for other in others) < count
+                for key, count in needs
+            )
+            if is_free and (not is_kept or self.is_urgent(generation)):
+                yield generation, instance
+            elif generation not in kept and generation.has_ready(instance, now_ns):
+                kept[generation] = membership.demand
+
+    def began(self, instance: Instance) -> None:
+        membership = instance.membership
+        if membership is not None:
+            self._points = max(self._points, membership.points)
+            membership.points += membership.demand.priority
+
+    def _in_order(self) -> list[tuple[Generation, Instance, Membership]]:
+        waiting = []
+        for generation, instance, membership in self._members():
+            if not generation.pending:
+                membership.waits_since = 0
+                continue
+            if not membership.waits_since:
+                membership.waits_since = next(self._counter)
+                membership.points = max(membership.points, self._points)
+            if instance.places > 0:
+                waiting.append((generation, instance, membership))
+        waiting.sort(key=lambda one: (one[2].points, one[2].waits_since))
+        return waiting
+
+    def _members(self) -> Iterator[tuple[Generation, Instance, Membership]]:
+        for number, generation in list(self._limited.items()):
+            if self._generations.get(number) is not generation:
+                del self._limited[number]
+                continue
+            for instance in generation.instances.values():
+                if instance.membership is not None:
+                    yield generation, instance, instance.membership
+
+    # ------------------------------------------------------------- resources
+
+    def _free(self) -> dict[Key, int]:
+        members = list(self._members())
+        free = self._supply.limits(membership.demand for _, _, membership in members)
+        for _, instance, membership in members:
+            for key, count in membership.demand.needs.items():
+                free[key] -= count * instance.load
+        return free
+
+    def blockers(self, demand: Demand) -> list[Instance]:
+        free = self._free()
+        lacking = [key for key, count in demand.needs.items() if free.get(key, 0) < count]
+        return [
+            instance
+            for _, instance, membership in self._members()
+            if instance.load and lacking and lacking[0] in membership.demand.needs
+        ]
+
+    def report(self) -> list[dict[str, Any]]:
+        """Who holds what, and who waits for it."""
+        members = list(self._members())
+        limits = self._supply.limits(membership.demand for _, _, membership in members)
+        found = {key: _entry(key, limit) for key, limit in sorted(limits.items())}
+        for generation, instance, membership in members:
+            for key, count in membership.demand.needs.items():
+                entry = found[key]
+                if instance.load:
+                    entry["holders"][instance.name] = count * instance.load
+                    entry["in_use"] += count * instance.load
+                elif generation.pending:
+                    entry["waiting"].append(instance.name)
+        return list(found.values())
+
+
+def _entry(key: Key, limit: int) -> dict[str, Any]:
+    name, device = key
+    where = None if device == NO_DEVICE else device
+    return {
+        "resource": name,
+        "device": where,
+        "count": limit,
+        "in_use": 0,
+        "holders": {},
+        "waiting": [],
+    }

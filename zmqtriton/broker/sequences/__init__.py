@@ -1,0 +1,1 @@
+"""Sequences: which instance has which, what is executed together, and how they end."""

@@ -1,0 +1,135 @@
+"""The way of a request into a sequence and out of it. Part of the core.
+
+`sequences` decides; here requests are refused, and what an earlier broker may have known is told
+apart from what never was.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zmqtriton.broker.memory.leases import BROKER
+from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import Unavailable, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.broker.core import Core
+    from zmqtriton.broker.scheduling.generation import Generation
+    from zmqtriton.broker.scheduling.instances import Instance
+
+_LOST = Unavailable("the broker died while the sequence was going on")
+_EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
+
+
+class Sequencing:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        #: Of this broker; the server's first has 1.
+        self.epoch = 1
+
+    def serve(self, generation: Generation) -> None:
+        if generation.sequences is not None and self.epoch > 1:
+            generation.sequences.forget(_LOST, self.epoch << 40)
+
+    def admit(self, request: Inflight, now_ns: int) -> None:
+        """Queues it in its sequence, or refuses it."""
+        generation = request.generation
+        assert generation.sequences is not None
+        generation.pending += 1
+        is_resent = bool(request.row.flags & wire.RESENT)
+        if is_resent and not generation.is_iterative:
+            # What was sent after it may have been executed.
+            self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
+            return
+        try:
+            generation.sequences.check(request.row)
+            if is_resent:
+                self._core.recovery.wait(request)
+                self._core.recovery.proceed(now_ns)
+                return
+            generation.sequences.admit(request, now_ns, self._core.outbox.warnings)
+            if request.sequence is not None and self._is_clients(request):
+                request.sequence.is_clients = True
+            if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
+                self._close_elsewhere(generation, request.row.correlation)
+        except ZmqTritonError as error:
+            self._core.refuse(request, error, statistics.REJECTED, now_ns)
+
+    def _is_clients(self, request: Inflight) -> bool:
+        """Or a model's; a step is of whoever has asked the ensemble."""
+        while request.call is not None:
+            request = request.call.run.request
+        peer = self._core.peers.get(request.peer)
+        return peer is not None and peer.role != "stub"
+
+    def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
+        """Its client has begun anew: if it was open in another generation of the model, nothing
+        that comes now is meant for that."""
+        kin = generation.model, generation.version
+        for other in list(self._core.generations):
+            if other is not generation and (other.model, other.version) == kin and other.sequences:
+                self._end_in(other, correlation)
+
+    def _end_in(self, generation: Generation, correlation: wire.Correlation) -> None:
+        assert generation.sequences is not None
+        generation.sequences.close(correlation)
+        if generation.is_retired:
+            self._core.answers.check_drained(generation)
+
+    def check_room(self, generation: Generation, row: wire.Request, is_client: bool) -> None:
+        """Raises Unavailable where there is none; a sequence cannot go on without that request."""
+        try:
+            self._core.limits.check(generation, is_client)
+        except Unavailable as error:
+            self._miss(generation, row, error)
+            raise
+
+    def _miss(self, generation: Generation, row: wire.Request, error: ZmqTritonError) -> None:
+        if generation.sequences is not None and not generation.is_iterative:
+            generation.sequences.miss(row.correlation, error)
+            if row.flags & wire.SEQUENCE_START:
+                self._close_elsewhere(generation, row.correlation)
+            if generation.is_retired:
+                self._core.answers.check_drained(generation)
+
+    def lose(
+        self,
+        instance: Instance,
+        begun: list[Inflight],
+        waiting: list[Inflight],
+        error: ZmqTritonError,
+    ) -> tuple[list[Inflight], list[Inflight]]:
+        """Its stub is dead: which requests die with it, and which go on elsewhere. Of a sequence
+        none does that was begun, as what became of those before it is lost."""
+        sequences = self._core.generations[instance.generation].sequences
+        if sequences is None:
+            return begun, waiting
+        if sequences.is_iterative:
+            for request in waiting:
+                sequences.recall(request)
+            return begun + sequences.lose(instance, error), waiting
+        return begun + waiting + sequences.lose(instance, error), []
+
+    def look(self, generation: Generation, now_ns: int) -> None:
+        """Refuses what has waited for a slot for too long, and ends what is idle."""
+        if generation.sequences is None:
+            return
+        for request in generation.sequences.expired(now_ns):
+            self._core.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
+        generation.sequences.look_at_idle(now_ns)
+        if generation.is_retired:
+            self._core.answers.check_drained(generation)
+
+    def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
+        """Whether an outcome is of what filled an empty slot, which nobody waits for."""
+        if outcome.peer != BROKER or outcome.id < FILLERS:
+            return False
+        outbox = self._core.outbox
+        self._core.blocks.discard(stub, outcome)
+        grant = wire.Grant(BROKER, outcome.id, outcome.number + 1)
+        if not outcome.flags & wire.FINAL:
+            outbox.grants.setdefault(stub, []).append(grant)
+        return True

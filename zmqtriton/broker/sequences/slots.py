@@ -1,0 +1,149 @@
+"""The sequences of one instance: which of their requests go into its next execute().
+
+`Direct` gives each sequence a place in the batch that it keeps; `Oldest` batches what has waited
+longest. Asked by `sequences` when the instance has room. They know no clock but what they are told.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.scheduling.batching import BatchingQueue
+from zmqtriton_floor.wire import Correlation
+
+
+class Sequence:
+    """Requests that one instance executes one after the other."""
+
+    __slots__ = (
+        *("correlation", "executing", "expires_ns", "has_begun", "is_clients", "is_complete"),
+        *("is_offered", "position", "predecessor", "slots", "successor", "waiting"),
+    )
+
+    def __init__(self, correlation: Correlation) -> None:
+        self.correlation = correlation
+        #: In order; the first is next.
+        self.waiting: deque[Inflight] = deque()
+        #: The one that its stub has and that lacks its final answer.
+        self.executing: Inflight | None = None
+        #: Where it is executed, and which place it has there; None: it waits for one.
+        self.slots: Slots | None = None
+        self.position = 0
+        #: A stub has been given something of it.
+        self.has_begun = False
+        #: A client may go on with it, and not only a model that asks.
+        self.is_clients = False
+        #: Its last request was admitted; what comes next is of another sequence.
+        self.is_complete = False
+        #: `Oldest` has its next request.
+        self.is_offered = False
+        #: When it is refused if it has no slot by then; 0: never.
+        self.expires_ns = 0
+        #: Others with the same id: the one that must be over first, and the one that must wait.
+        self.predecessor: Sequence | None = None
+        self.successor: Sequence | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.executing is None and not self.waiting
+
+    @property
+    def is_ready(self) -> bool:
+        """Its next request may be executed."""
+        return self.executing is None and bool(self.waiting)
+
+
+class Slots:
+    """The places of one instance."""
+
+    #: What goes before it in a batch must be told that its place is empty.
+    has_places = False
+
+    def __init__(self, serial: int, count: int) -> None:
+        #: The instance's.
+        self.serial = serial
+        self.sequences: list[Sequence | None] = [None] * count
+        #: When `take` is to be asked again though nothing else happens; 0: then never.
+        self.due_ns = 0
+
+    def free(self) -> int:
+        """The first free place; -1: there is none."""
+        try:
+            return self.sequences.index(None)
+        except ValueError:
+            return -1
+
+    def place(self, sequence: Sequence, position: int) -> None:
+        self.sequences[position] = sequence
+        sequence.slots, sequence.position = self, position
+
+    def vacate(self, sequence: Sequence) -> None:
+        self.sequences[sequence.position] = None
+        sequence.slots = None
+
+    def take(self, now_ns: int) -> list[Inflight]:
+        """The next batch, or [] if there is none yet."""
+        batch = self._choose(now_ns)
+        for request in batch:
+            sequence = request.sequence
+            assert sequence is not None
+            assert request is sequence.waiting[0]
+            sequence.waiting.popleft()
+            sequence.executing = request
+            sequence.has_begun = True
+            sequence.is_offered = False
+        return batch
+
+    def _choose(self, now_ns: int) -> list[Inflight]:
+        raise NotImplementedError
+
+
+class Direct(Slots):
+    """All that are ready go together, each in its place. May wait until enough are."""
+
+    has_places = True
+
+    def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
+        super().__init__(serial, max(1, max_batch_size))
+        self._delay_ns = int(strategy.get("max_queue_delay_microseconds", 0)) * 1000
+        self._enough = float(strategy.get("minimum_slot_utilization", 0)) * len(self.sequences)
+
+    def _choose(self, now_ns: int) -> list[Inflight]:
+        self.due_ns = 0
+        ready = [s.waiting[0] for s in self.sequences if s is not None and s.is_ready]
+        if not ready:
+            return []
+        if len(ready) < self._enough:
+            due_ns = min(request.queued_ns for request in ready) + self._delay_ns
+            if now_ns < due_ns:
+                self.due_ns = due_ns
+                return []
+        # What has other shapes than the one that has waited longest goes another time.
+        key = min(ready, key=lambda request: request.queued_ns).row.batch_key
+        return [request for request in ready if request.row.batch_key == key]
+
+
+class Oldest(Slots):
+    """One request of each sequence waits in a queue like those of plain requests."""
+
+    def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
+        super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
+        self._queue = BatchingQueue(strategy, max(1, max_batch_size))
+
+    def _choose(self, now_ns: int) -> list[Inflight]:
+        ready = [s for s in self.sequences if s is not None and s.is_ready and not s.is_offered]
+        for sequence in sorted(ready, key=lambda one: one.waiting[0].queued_ns):
+            sequence.is_offered = True
+            self._queue.add(sequence.waiting[0])
+        batch = self._queue.take(now_ns)
+        self.due_ns = self._queue.due_ns
+        return batch
+
+
+def slots_of(serial: int, batching: dict[str, Any], max_batch_size: int) -> Slots:
+    """Those of an instance, as a configuration has it."""
+    if "oldest" in batching:
+        return Oldest(serial, batching["oldest"], max_batch_size)
+    return Direct(serial, batching.get("direct") or {}, max_batch_size)

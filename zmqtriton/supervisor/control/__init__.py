@@ -1,0 +1,1 @@
+"""Control calls of clients, models and operators, and their answers."""

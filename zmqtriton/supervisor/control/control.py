@@ -1,0 +1,301 @@
+"""Control calls of frontends and of zmqtriton-ctl: their arguments, their answers, Triton's texts.
+
+Hands well-formed calls to the core and turns what comes of them into answers. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from zmqtriton.supervisor.actions import Override, Send
+from zmqtriton.supervisor.control import regions, repositories
+from zmqtriton.supervisor.control.log_settings import LogSettings
+from zmqtriton.supervisor.control.operations import Operations
+from zmqtriton.supervisor.control.staged_files import StagedFiles
+from zmqtriton.supervisor.control.trace_settings import TraceSettings
+from zmqtriton.supervisor.fleet import readiness
+from zmqtriton.supervisor.models.loading import Done
+from zmqtriton.supervisor.models.nested_loads import NestedLoads
+from zmqtriton.supervisor.on_demand import on_demand
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.cache_keys import is_cached
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+from zmqtriton_floor.members import inside
+from zmqtriton_floor.signature import takes_gpu
+
+NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
+_MAX_TEXT = 1 << 16
+#: What code of a model may ask for.
+_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
+
+
+class Served(Protocol):
+    """What control calls are about."""
+
+    @property
+    def is_stopping(self) -> bool:
+        """Nothing new may begin."""
+
+    def is_stub(self, caller: int) -> bool:
+        """Whether it is a model that calls."""
+
+    def is_model_ready(self, model: str, version: int) -> bool:
+        """Whether it can execute now; version -1: any."""
+
+    @property
+    def nested(self) -> NestedLoads:
+        """Loads for which another load waits."""
+
+    @property
+    def demand(self) -> on_demand.Demand:
+        """Models that requests have loaded."""
+
+    @property
+    def staged(self) -> StagedFiles:
+        """Directories that loads bring along."""
+
+    def load(self, model: str, override: Override | None, done: Done) -> None:
+        """`done` hears how it went."""
+
+    def unload(self, model: str, dependents: bool, done: Done) -> None:
+        """`done` hears when nobody can ask for it any more, nor for what depends on it."""
+
+    def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+        """`done` gets the entries of the repository index."""
+
+    def status(self, done: Callable[[dict[str, Any]], None]) -> None:
+        """`done` gets every process."""
+
+    @property
+    def operations(self) -> Operations:
+        """What operators do to models."""
+
+    def serving_config(self, model: str, version: int) -> dict[str, Any]:
+        """Of the version that serves, with -1 of the highest; empty where none does."""
+
+    @property
+    def log_lines(self) -> Callable[[str, int, int], dict[str, Any]]:
+        """The last lines of the log: (model or "", behind which number, how many)."""
+
+    @property
+    def log_settings(self) -> LogSettings:
+        """What is logged."""
+
+    @property
+    def trace_settings(self) -> TraceSettings:
+        """What is traced."""
+
+    @property
+    def readiness(self) -> readiness.Readiness:
+        """What models say of themselves."""
+
+    @property
+    def repositories(self) -> repositories.Repositories:
+        """Where models are looked for."""
+
+    @property
+    def regions(self) -> regions.Regions:
+        """Clients' shared memory."""
+
+
+class Control:
+    def __init__(self, plan: Plan, served: Served, *, is_explicit: bool) -> None:
+        self._plan = plan
+        self._served = served
+        self._is_explicit = is_explicit
+
+    def handle(self, caller: int, call: wire.Call) -> None:
+        """Answers the caller, now or later, exactly once."""
+        try:
+            arguments = _parse(call.arguments)
+            if call.verb not in _FOR_MODELS and self._served.is_stub(caller):
+                raise InvalidArgument(f"a model may not call '{call.verb}'")
+            if call.verb == "index":
+                self._index(caller, call.id, arguments)
+            elif call.verb == "load":
+                self._load(caller, call.id, arguments)
+            elif call.verb == "unload":
+                self._unload(caller, call.id, arguments)
+            elif call.verb == "restart":
+                self._restart(_model_name(arguments), self._answer(caller, call.id))
+            elif call.verb == "status":
+                self._served.status(self._answer(caller, call.id))
+            elif call.verb in _AT_ONCE:
+                self._succeed(caller, call.id, _AT_ONCE[call.verb](self._served, arguments))
+            else:
+                self._pass_on(caller, call.verb, arguments, self._answer(caller, call.id))
+        except ZmqTritonError as error:
+            self._fail(caller, call.id, error)
+
+    def _pass_on(
+        self, caller: int, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
+    ) -> None:
+        """To the part that answers it."""
+        if verb == on_demand.VERB:
+            self._served.demand.want(_model_name(arguments), answer)
+        elif verb == readiness.VERB:
+            self._served.readiness.handle(arguments, answer)
+        elif verb in regions.VERBS:
+            self._served.regions.handle(caller, verb, arguments, answer)
+        elif verb in repositories.VERBS:
+            self._served.repositories.handle(verb, arguments, answer)
+        else:
+            raise InvalidArgument(f"unknown control call '{verb}'")
+
+    def _index(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        only_ready = bool(arguments.get("ready", False))
+
+        def answer(entries: list[dict[str, Any]]) -> None:
+            wanted = [e for e in entries if not only_ready or e.get("state") == "READY"]
+            self._succeed(caller, call_id, wanted)
+
+        self._served.index(answer)
+
+    def _load(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        staged, answer = self._served.staged, self._answer(caller, call_id)
+        directory = staged.take(caller, arguments.get("files", {}))
+
+        def done(error: ZmqTritonError | None) -> None:
+            staged.loaded(directory)
+            answer(error)
+
+        try:
+            self._check_allowed()
+            model = _model_name(arguments)
+            override = _override(arguments, directory)
+            ended = self._served.nested.begin(caller, model, done)
+        except ZmqTritonError as error:
+            done(error)
+        else:
+            self._served.load(model, override, ended)
+
+    def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        self._check_allowed()
+        dependents = arguments.get("unload_dependents", False)
+        if not isinstance(dependents, bool):
+            raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
+        self._served.unload(_model_name(arguments), dependents, self._answer(caller, call_id))
+
+    def _restart(self, model: str, answer: Callable[[Any], None]) -> None:
+        if self._served.is_stopping:
+            raise Unavailable("Server exiting")
+        self._served.operations.restart(model, answer)
+
+    def _check_allowed(self) -> None:
+        if self._served.is_stopping:
+            raise Unavailable("Server exiting")
+        if not self._is_explicit:
+            raise Unavailable(NOT_EXPLICIT)
+
+    def _answer(self, caller: int, call_id: int) -> Callable[[Any], None]:
+        def answer(result: Any) -> None:
+            if isinstance(result, ZmqTritonError):
+                self._fail(caller, call_id, result)
+            else:
+                self._succeed(caller, call_id, result)
+
+        return answer
+
+    def _succeed(self, caller: int, call_id: int, result: Any) -> None:
+        self._plan.do(Send(caller, wire.Answer(call_id, 0, "", json.dumps(result))))
+
+    def _fail(self, caller: int, call_id: int, error: ZmqTritonError) -> None:
+        answer = wire.Answer(call_id, error.number, error.text[:_MAX_TEXT], "null")
+        self._plan.do(Send(caller, answer))
+
+
+def _parse(document: str) -> dict[str, Any]:
+    try:
+        arguments = json.loads(document)
+        if "\\u" in document:
+            # Half a pair of surrogates can be escaped in JSON, and sent to nobody afterwards.
+            json.dumps(arguments, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise InvalidArgument("the arguments of a control call must be a JSON object")
+    return arguments
+
+
+def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
+    """Model, number of the line before the first, number of lines."""
+    model, after = arguments.get("model", ""), arguments.get("after", 0)
+    lines = arguments.get("lines", 100)
+    if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:
+        raise InvalidArgument("logs are asked for by model, and by numbers of lines")
+    return model, after, lines
+
+
+def _name(arguments: dict[str, Any]) -> str:
+    name = arguments.get("model", "")
+    if type(name) is not str:
+        raise InvalidArgument("the name of a model must be a text")
+    return name
+
+
+def _changes(arguments: dict[str, Any]) -> dict[str, Any]:
+    changes = arguments.get("changes", {})
+    if type(changes) is not dict:
+        raise InvalidArgument("changes of settings must be an object")
+    return changes
+
+
+def _version(arguments: dict[str, Any]) -> int:
+    version = arguments.get("version", -1)
+    if type(version) is not int:
+        raise InvalidArgument("the version of a model must be a number")
+    return version
+
+
+def _model_name(arguments: dict[str, Any]) -> str:
+    name = arguments.get("model")
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
+    if "/" in name or "\\" in name or "\0" in name or name in (".", ".."):
+        raise InvalidArgument(
+            f"invalid model name '{name}', model name must not contain path traversal characters"
+        )
+    return name
+
+
+def _override(arguments: dict[str, Any], directory: str) -> Override | None:
+    """What stands in for what is on disk; the directory is "" where no files came along."""
+    parameters, files = arguments.get("parameters") or {}, arguments.get("files")
+    if not isinstance(parameters, dict):
+        raise InvalidArgument("the parameters of a load must be an object")
+    for key in parameters:
+        if key != "config":
+            raise InvalidArgument(f"unrecognized load parameter '{key}'.")
+    override = parameters.get("config")
+    if files and override is None:
+        raise InvalidArgument("Load parameter 'config' must be specified for model file override")
+    if files and not directory:
+        raise InvalidArgument(str(files.get("refusal")))
+    if override is None:
+        return None
+    if not isinstance(override, str):
+        raise InvalidArgument("Invalid config override: it must be a string of JSON")
+    return Override(override, directory)
+
+
+def _config(served: Served, given: dict[str, Any]) -> dict[str, Any]:
+    return served.serving_config(_name(given), _version(given))
+
+
+#: What is answered without waiting for anybody.
+_AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
+    "ready": lambda served, given: served.is_model_ready(_name(given), _version(given)),
+    "takes_gpu": lambda served, given: takes_gpu(_config(served, given)),
+    "is_hashed": lambda served, given: any(
+        map(is_cached, inside(served.serving_config, _name(given), _version(given)))
+    ),
+    "logs": lambda served, given: served.log_lines(*_log_range(given)),
+    "stacks": lambda served, given: served.operations.stacks(_name(given)),
+    "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
+    "trace.settings": lambda served, given: served.trace_settings.handle(
+        _name(given), _changes(given)
+    ),
+}

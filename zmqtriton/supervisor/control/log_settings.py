@@ -1,0 +1,78 @@
+"""What is logged, and how: as the options said at start, then as clients change it.
+
+Asked through control.py. A change reaches every process over its lifeline, and those that are born
+later with their birth. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton.supervisor.actions import ChangeLog
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument, Unsupported
+from zmqtriton_floor.logs import FORMS, Wanted
+
+_FIXED_FILE = "log file location can not be updated through network protocol"
+_FIELDS = {
+    "log_info": "info",
+    "log_warning": "warning",
+    "log_error": "error",
+    "log_verbose_level": "verbose",
+    "log_format": "form",
+}
+
+
+class LogSettings:
+    def __init__(self, plan: Plan, introductions: Introductions, settings: str) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        options = json.loads(settings)
+        self._file = options.get("log_file", "")
+        self._wanted = Wanted.of(options)
+
+    def handle(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings after these changes, all of which hold or none."""
+        if "log_file" in changes:
+            raise Unsupported(_FIXED_FILE)
+        if changes:
+            self._change(self._wanted._replace(**_read(changes)))
+        return self._describe()
+
+    def _change(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._plan.do(ChangeLog(wanted))
+        settings = wanted.settings()
+        self._introductions.change_settings(settings, wire.Logging(json.dumps(settings)))
+
+    def _describe(self) -> dict[str, Any]:
+        wanted = self._wanted
+        return {
+            "log_file": self._file,
+            "log_info": bool(wanted.info),
+            "log_warning": bool(wanted.warning),
+            "log_error": bool(wanted.error),
+            "log_verbose_level": wanted.verbose,
+            "log_format": wanted.form,
+        }
+
+
+def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of Wanted; frontends have refused in their protocol's words what fails here."""
+    fields: dict[str, Any] = {}
+    for key, value in changes.items():
+        kind: type[Any] = (
+            int if key == "log_verbose_level" else str if key == "log_format" else bool
+        )
+        if key not in _FIELDS or type(value) is not kind:
+            raise InvalidArgument(f"there is no such log setting: {key}")
+        if kind is str and value not in FORMS:
+            raise InvalidArgument(f"invalid argument for --log_format, got: {value}")
+        if kind is int and not 0 <= value < 2**32:
+            raise InvalidArgument(f"the verbose level is out of range: {value}")
+        fields[_FIELDS[key]] = int(value) if kind is bool else value
+    return fields

@@ -1,0 +1,234 @@
+"""Clients' shared memory: what is registered, and who must know before a call is answered.
+
+A registration is answered when every frontend has the region, an unregistration when none uses it
+any more. The service opens and closes the files. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor.actions import CloseRegion, OpenRegion, Send
+from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    Unsupported,
+    ZmqTritonError,
+)
+
+VERBS = frozenset({"regions.register", "regions.unregister", "regions.status"})
+#: Gets the result, or the error that there is instead.
+Answer = Callable[[Any], None]
+
+_DISABLED = (
+    "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+)
+#: Each costs every frontend a descriptor and a mapping.
+MAX_REGIONS = 1024
+#: Of a file, and of a segment of an URL.
+_MAX_NAME_BYTES = 255
+#: Triton's own segments have such names, and semaphores: neither is a client's to write into.
+_RESERVED = ("triton_python_backend_shm_region_", "sem.")
+
+
+class Request(NamedTuple):
+    """What a client wants to register."""
+
+    name: str
+    key: str
+    offset: int
+    size: int
+
+
+@dataclass
+class Region:
+    number: int
+    request: Request
+    answer: Answer
+    is_open: bool = False
+
+    def describe(self) -> dict[str, Any]:
+        name, key, offset, size = self.request
+        return {"name": name, "key": key, "offset": offset, "byte_size": size}
+
+    def message(self) -> wire.Region:
+        return wire.Region(self.number, self.request.name, self.request.offset, self.request.size)
+
+
+@dataclass
+class Leaving:
+    """An unregistered region that frontends may still read or write."""
+
+    name: str
+    users: set[int]
+    answers: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Regions:
+    def __init__(
+        self,
+        plan: Plan,
+        acknowledgements: Acknowledgements,
+        frontends: Callable[[], Collection[int]],
+        *,
+        is_allowed: bool,
+    ) -> None:
+        self._plan = plan
+        self._acknowledgements = acknowledgements
+        self._frontends = frontends
+        self._is_allowed = is_allowed
+        self._has_warned = False
+        self._last_number = 0
+        #: By name, in the order of registration.
+        self._regions: dict[str, Region] = {}
+        self._leaving: dict[int, Leaving] = {}
+
+    def messages(self) -> list[wire.Region]:
+        """What a new frontend must be told."""
+        return [region.message() for region in self._regions.values() if region.is_open]
+
+    # -------------------------------------------------------------------- calls
+
+    def handle(self, caller: int, verb: str, arguments: dict[str, Any], answer: Answer) -> None:
+        """Answers now or later. Raises what is wrong with the call itself."""
+        name, is_cuda = arguments.get("name", ""), arguments.get("kind") == "cuda"
+        if verb == "regions.status":
+            answer(self._status(name, is_cuda))
+            return
+        if caller not in self._frontends():
+            # A model could otherwise have the frontends write where it cannot.
+            raise InvalidArgument("only clients register shared memory")
+        if not self._is_allowed:
+            if not self._has_warned:  # once: clients must not fill the log
+                self._has_warned = True
+                self._plan.log("W", f"refused to register a client's memory. {_DISABLED}")
+            raise Unsupported(_DISABLED)
+        if verb == "regions.unregister":
+            self._unregister(name, answer, is_cuda)
+        elif is_cuda:
+            text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
+            raise InvalidArgument(text)
+        else:
+            self._register(_read(arguments), answer)
+
+    def _status(self, name: str, is_cuda: bool) -> list[dict[str, Any]]:
+        listed = [r for r in self._regions.values() if r.is_open and not is_cuda]
+        found = [r.describe() for r in listed if name in ("", r.request.name)]
+        if name and not found:
+            kind = "cuda" if is_cuda else "system"
+            raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
+        return found
+
+    def _register(self, request: Request, answer: Answer) -> None:
+        if request.name in self._regions:
+            raise AlreadyExists(f"shared memory region '{request.name}' already in manager")
+        if len(self._regions) + len(self._leaving) >= MAX_REGIONS:
+            raise InvalidArgument(
+                f"failed to register shared memory region '{request.name}': there are "
+                f"{MAX_REGIONS} already"
+            )
+        file = _file_name(request.key)
+        self._last_number = number = self._last_number + 1
+        self._regions[request.name] = Region(number, request, answer)
+        self._plan.do(
+            OpenRegion(number, request.name, request.key, file, request.offset, request.size)
+        )
+
+    def opened(self, number: int, error: ZmqTritonError | None) -> None:
+        """The answer to OpenRegion."""
+        region = next((r for r in self._regions.values() if r.number == number), None)
+        if region is None:  # unregistered in the meantime
+            self._plan.do(CloseRegion(number))
+        elif error is not None:
+            del self._regions[region.request.name]
+            region.answer(error)
+        else:
+            region.is_open = True
+            frontends = self._frontends()
+            self._plan.do(*(Send(serial, region.message()) for serial in frontends))
+            self._acknowledgements.ask(frontends, lambda: region.answer(None))
+
+    def _unregister(self, name: str, answer: Answer, is_cuda: bool) -> None:
+        """All, without a name. One that is unknown is unregistered already, as in Triton."""
+        if is_cuda:
+            answer(None)
+            return
+        for region in [r for r in self._regions.values() if name in ("", r.request.name)]:
+            del self._regions[region.request.name]
+            if region.is_open:
+                self._leave(region)
+            else:
+                region.answer(NotFound(f"shared memory region '{name}' was unregistered"))
+        waiting = [leaving for leaving in self._leaving.values() if name in ("", leaving.name)]
+        left = len(waiting)
+
+        def one_has_ended() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                answer(None)
+
+        for leaving in waiting:
+            leaving.answers.append(one_has_ended)
+        if not waiting:
+            answer(None)
+
+    def _leave(self, region: Region) -> None:
+        users = set(self._frontends())
+        self._plan.do(*(Send(serial, wire.NoRegion(region.number)) for serial in sorted(users)))
+        self._plan.do(CloseRegion(region.number))
+        if users:
+            self._leaving[region.number] = Leaving(region.request.name, users)
+
+    # ---------------------------------------------------------------- frontends
+
+    def left(self, serial: int, number: int) -> None:
+        """A frontend reads and writes it no more."""
+        leaving = self._leaving.get(number)
+        if leaving is None:
+            return
+        leaving.users.discard(serial)
+        if not leaving.users:
+            del self._leaving[number]
+            for answer in leaving.answers:
+                answer()
+
+    def gone(self, serial: int) -> None:
+        """A frontend has died."""
+        for number in list(self._leaving):
+            self.left(serial, number)
+
+
+def _read(arguments: dict[str, Any]) -> Request:
+    given: list[Any] = [arguments.get(key) for key in ("name", "key", "offset", "byte_size")]
+    name, key, offset, size = given
+    if type(name) is not str or type(key) is not str:
+        raise InvalidArgument("a shared memory region needs a name and a key")
+    if not 0 < len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES:
+        raise InvalidArgument("the name of a shared memory region must have 1 to 255 bytes")
+    is_number = type(offset) is int and type(size) is int
+    if not is_number or offset < 0 or size <= 0 or offset + size >= 2**63:
+        raise InvalidArgument(f"failed to register shared memory region '{name}': invalid args")
+    return Request(name, key, offset, size)
+
+
+def _file_name(key: str) -> str:
+    """The file that shm_open() would open for this key. Raises where that is not for clients, with
+    the same text as where there is none, so that nobody can ask which names exist."""
+    name = key.removeprefix("/")
+    is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    is_short = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
+    if not is_name or not is_short or name.startswith(_RESERVED):
+        raise cannot_open(key)
+    return name
+
+
+def cannot_open(key: str) -> InternalError:
+    return InternalError(f"Unable to open shared memory region: '{key}'")

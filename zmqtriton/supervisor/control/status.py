@@ -1,0 +1,90 @@
+"""What `zmqtriton-ctl status` shows: every process, and why those that are missing are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zmqtriton.supervisor.fleet.peers import Peer
+from zmqtriton.supervisor.models.failure_text import shorten
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.states import GenerationState
+
+#: Where clients come, by the names that their settings begin with.
+_DOORS = ("http", "grpc", "metrics")
+
+
+def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]:
+    """Which server this is, for whoever has several; `ready` says in words how it is."""
+    given = json.loads(settings)
+    addresses = {
+        door: f"{_bracketed(given.get(f'{door}_address', ''))}:{given[f'{door}_port']}"
+        for door in _DOORS
+        if given.get(f"allow_{door}") and f"{door}_port" in given
+    }
+    return {
+        "id": given.get("id", ""),
+        "version": given.get("server_version", ""),
+        "directory": directory,
+        "addresses": addresses,
+        "ready": ready,
+    }
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def load_times(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
+    """By model and version how many seconds it took until what serves could do so."""
+    times: dict[str, dict[str, float]] = {}
+    for generation in generations:
+        if generation.state is GenerationState.SERVING:
+            of_model = times.setdefault(generation.blueprint.name, {})
+            of_model[str(generation.version)] = generation.load_s
+    return times
+
+
+def describe(
+    pid: int,
+    started_s: Mapping[int, float],
+    phase: str,
+    peers: Iterable[Peer],
+    generations: Iterable[Generation],
+) -> list[dict[str, Any]]:
+    """The processes; `started_s` is the wall clock by serial number, 0 the supervisor's own."""
+    processes: list[dict[str, Any]] = [
+        {"role": "supervisor", "pid": pid, "started_s": started_s.get(0, 0.0), "state": phase}
+    ]
+    for peer in peers:
+        processes.append(
+            {
+                "role": peer.role,
+                "serial": peer.serial,
+                "pid": peer.pid,
+                "started_s": peer.started_s,
+                "restarts": peer.restarts,
+                "last_reason": peer.last_reason,
+            }
+        )
+    for generation in generations:
+        for instance in generation.instances:
+            processes.append(
+                {
+                    "role": "stub",
+                    "serial": instance.serial,
+                    "pid": instance.pid,
+                    "started_s": started_s.get(instance.serial, 0.0) if instance.pid else 0.0,
+                    "model": generation.blueprint.name,
+                    "version": generation.version,
+                    "generation": generation.number,
+                    "instance": instance.name,
+                    "kind": instance.place.kind,
+                    "device": instance.place.device,
+                    "state": instance.state.value,
+                    "restarts": instance.restarts,
+                    "last_reason": shorten(instance.reason),
+                }
+            )
+    return processes

@@ -1,0 +1,1 @@
+"""The broker, the frontends and the helpers: started, replaced, informed, shut down."""

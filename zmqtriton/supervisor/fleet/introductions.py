@@ -1,0 +1,179 @@
+"""Makes a new process known: its token to the broker first, then its birth message.
+
+Whoever is started before the broker has bound its sockets waits here. When a broker has died, the
+next one is told here all that it must know, and everybody else of it. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.fleet.replay import SETTLED_S, Replay
+from zmqtriton.supervisor.models.resources import Resources
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+#: They speak with the broker, and must know when there is another one.
+_STUB = "stub"
+_FRONTENDS = frozenset({"http", "grpc", "metrics"})
+
+
+class Server(NamedTuple):
+    """What every process is told of the server."""
+
+    directory: str
+    #: JSON
+    settings: str
+    new_token: Callable[[], bytes]
+    #: What is told to one role alone, over the settings.
+    private: Mapping[str, Mapping[str, Any]] = {}
+    #: What part of a GPU's memory is in use; None: nobody knows.
+    used_share: Callable[[int], float | None] = lambda gpu: None
+
+
+class Introductions:
+    """The broker's serial number, and who waits for it."""
+
+    def __init__(self, plan: Plan, server: Server, acknowledgements: Acknowledgements) -> None:
+        self._plan = plan
+        self._server = server
+        self._acknowledgements = acknowledgements
+        self._replay = Replay()
+        self.resources = Resources(json.loads(server.settings))
+        self.resources.gpus.used_share = server.used_share
+        #: Counts the brokers.
+        self._epoch = 0
+        self._waiting: dict[int, Callable[[], None]] = {}
+        #: The last one that was born, dead or alive; what is sent to a dead one is lost. 0: none.
+        self.broker = 0
+        self._is_broker_ready = False
+        #: Everybody has had the time to tell the broker what an earlier one knew.
+        self._is_broker_settled = True
+
+    def bear_broker(self, serial: int) -> None:
+        """The first one, or one that takes over and is told what its predecessor was."""
+        before, self.broker = self.broker, serial
+        self._epoch += 1
+        self._plan.do(Send(serial, self._birth(serial, self._server.new_token(), "broker")))
+        if before:
+            self._replay.forget_settled(self._plan.now_s)
+            self._plan.do(*(Send(serial, message) for message in self._replay.everything()))
+            self._acknowledgements.move(before, serial)
+
+    def broker_is_ready(self) -> None:
+        """Its sockets are bound: everybody connects anew, and who has waited is introduced now."""
+        self._is_broker_ready = True
+        epoch = self._epoch
+        if not self._is_broker_settled:
+            self._announce(epoch, {_STUB, *_FRONTENDS})
+            # Then all have sent again what the old one had; a while later it has arrived too.
+            self._acknowledgements.ask(self._alive(_FRONTENDS), lambda: self._settle_soon(epoch))
+        waiting, self._waiting = self._waiting, {}
+        for introduce in waiting.values():
+            introduce()
+
+    @property
+    def is_broker_ready(self) -> bool:
+        """There is one, and it listens."""
+        return self._is_broker_ready
+
+    def broker_is_gone(self) -> None:
+        """Until the next one is ready nothing can be executed."""
+        was_ready, self._is_broker_ready = self._is_broker_ready, False
+        self._is_broker_settled = False
+        if was_ready:
+            self._announce(0, _FRONTENDS)
+
+    def _announce(self, epoch: int, roles: Collection[str]) -> None:
+        self._plan.do(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
+
+    def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
+        """Who is born from now on is told these; who lives hears the message."""
+        self._keep_settings(changes)
+        living = self._alive({_STUB, *_FRONTENDS})
+        self._plan.do(*(Send(serial, message) for serial in (self.broker, *living)))
+
+    def tell_tracing(self, settings: Mapping[str, Any]) -> None:
+        """The same for which requests are traced, which frontends alone decide."""
+        self._keep_settings({"tracing": settings})
+        levels = {level for said in settings["of"].values() for level in said["levels"]}
+        if settings["mode"] == "opentelemetry" and "TENSORS" in levels:
+            text = "Tensor level tracing is not supported by the mode: opentelemetry"
+            self._plan.log("W", text)
+        message = wire.Tracing(json.dumps(settings))
+        self._plan.do(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
+
+    def _keep_settings(self, changes: Mapping[str, Any]) -> None:
+        settings = json.dumps({**json.loads(self._server.settings), **changes})
+        self._server = self._server._replace(settings=settings)
+
+    def _alive(self, roles: Collection[str]) -> list[int]:
+        """Those that the broker knows."""
+        expected = self._replay.expected.items()
+        return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
+
+    def _settle_soon(self, epoch: int) -> None:
+        self._plan.after(SETTLED_S, lambda: self._settle(epoch))
+
+    def _settle(self, epoch: int) -> None:
+        if epoch == self._epoch and self._is_broker_ready:
+            self._is_broker_settled = True
+            self._plan.do(*(Send(self.broker, message) for message in self._replay.retired()))
+
+    def introduce(
+        self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]
+    ) -> None:
+        """Calls `then` after the birth message; later, if the broker is not there yet."""
+
+        def now() -> None:
+            token = self._server.new_token()
+            self.tell_broker(wire.Expect(serial, token, role, label, pid))
+            self._plan.do(Send(serial, self._birth(serial, token, role)))
+            then()
+
+        self._when_ready(serial, now)
+
+    def guard(
+        self, serial: int, role: str, label: str, pid: int, then: Callable[[], None] | None = None
+    ) -> None:
+        """The broker kills the process group of this one, which it will never meet, if the
+        supervisor is killed. Calls `then` when that is certain."""
+
+        def now() -> None:
+            self.tell_broker(wire.Expect(serial, self._server.new_token(), role, label, pid))
+            if then is not None:
+                self._acknowledgements.ask([self.broker], then)
+
+        self._when_ready(serial, now)
+
+    def _when_ready(self, serial: int, now: Callable[[], None]) -> None:
+        if self._is_broker_ready:
+            now()
+        else:
+            self._waiting[serial] = now
+
+    def forget(self, serial: int, reason: str) -> None:
+        """The process is dead."""
+        self._waiting.pop(serial, None)
+        if self._replay.is_alive(serial):
+            self.tell_broker(wire.Gone(serial, reason))
+            self._acknowledgements.ask(
+                [self.broker], lambda: self._replay.death_seen(serial, self._plan.now_s)
+            )
+
+    def tell_broker(self, message: Any) -> None:
+        """What comes while there is none is told to the next."""
+        self._replay.note(message)
+        if self._is_broker_settled or not isinstance(message, wire.Retire):
+            self._plan.do(Send(self.broker, message))
+
+    def _birth(self, serial: int, token: bytes, role: str) -> wire.Birth:
+        server = self._server
+        settings, private = server.settings, server.private.get(role)
+        if private:
+            settings = json.dumps({**json.loads(settings), **private})
+        return wire.Birth(serial, token, role, server.directory, self._epoch, settings)

@@ -1,0 +1,265 @@
+"""Models that object stores have: a process is asked, and copies them to this machine before they
+are read.
+
+Whoever wants a model read or all of them listed comes through here; where every repository is a
+directory, nothing is between. A store that does not answer changes nothing of what is served. Does
+no I/O.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import posixpath
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.actions import (
+    Copied,
+    Listing,
+    ListRepository,
+    Override,
+    ReadModel,
+    Send,
+    Spawn,
+)
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.policy import Policy
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+
+ROLE = "storage"
+#: A listing this old is as good as a new one, to whoever asks for all names.
+_FRESH_S = 1.0
+#: And to a poll, which has just had all names listed, for each single model.
+_POLLED_S = 10.0
+#: Of a model that a store could not be asked for: another try may find it.
+_UNREACHABLE = "unreachable"
+
+Then = Callable[[Any], None]
+
+
+class Wanted(Protocol):
+    """A model, as far as its copy goes."""
+
+    @property
+    def was_unloaded(self) -> bool:
+        """Somebody wanted it gone, and it is."""
+
+
+class ObjectStores:
+    def __init__(self, plan: Plan, introductions: Introductions, policy: Policy) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._urls = [path for path in policy.repositories if is_remote(path)]
+        self._directory = policy.storage_directory
+        #: Until the first listing that shall not fail.
+        self._may_start_without = not policy.exit_on_error
+        self._numbers = itertools.count(1)
+        #: Who waits for what is on this machine, by ticket.
+        self._readings: dict[int, Callable[[Blueprint | Unreadable], None]] = {}
+        self._listings: dict[int, Callable[[Listing], None]] = {}
+        #: The process; 0: there is none.
+        self._serial = 0
+        self._process: dict[str, Any] = {}
+        #: What hears its answers, by the number of the question: for a copy the ticket.
+        self._asked: dict[int, Then] = {}
+        #: The models that are being copied, by ticket.
+        self._copying: dict[int, str] = {}
+        #: Those who wait for what is in stores.
+        self._waiting: list[Callable[[Listing], None]] = []
+        self._listed_s = float("-inf")
+        #: By repository, as it was last seen: names with digests, and those that cannot be used.
+        self._models: dict[str, dict[str, str]] = {}
+        self._odd: dict[str, dict[str, str]] = {}
+        self._errors: dict[str, str] = {}
+        #: What was last found of each model.
+        self._found: dict[str, Copied] = {}
+        #: Copies that are on this machine, with their models.
+        self._held: dict[str, str] = {}
+
+    # ---------------------------------------------------------- what is asked
+
+    def read(
+        self,
+        model: str,
+        override: Override | None,
+        then: Callable[[Blueprint | Unreadable], None],
+        *,
+        is_patient: bool,
+        is_poll: bool,
+    ) -> int:
+        """Has the model read, now or when it is here; returns the ticket, which `abandon` takes."""
+        ticket = next(self._numbers)
+        self._readings[ticket] = then
+        is_elsewhere = override is not None and override.directory
+        if not self._urls or is_elsewhere or not _can_be_asked_for(model):
+            self._plan.do(ReadModel(ticket, model, override))
+            return ticket
+        known = self._unchanged(model) if is_poll else None
+        if known is not None:
+            self._plan.do(ReadModel(ticket, model, override, known))
+            return ticket
+
+        def copied(found: Any) -> None:
+            self._plan.do(ReadModel(ticket, model, override, self._take(model, found)))
+
+        arguments = {"model": model, "directory": self._directory, "is_patient": is_patient}
+        self._ask(ticket, "copy", arguments, copied)
+        self._copying[ticket] = model
+        return ticket
+
+    def abandon(self, ticket: int) -> None:
+        """Nobody wants the model any more."""
+        self._readings.pop(ticket, None)
+        if self._asked.pop(ticket, None) is not None:
+            self._copying.pop(ticket, None)
+            self._tell("abandon", {"id": ticket})
+
+    def have_read(self, ticket: int, found: Blueprint | Unreadable) -> None:
+        """The answer to ReadModel, which may have been abandoned meanwhile."""
+        then = self._readings.pop(ticket, None)
+        if then is not None:
+            then(found)
+
+    def names(self, then: Callable[[Listing], None]) -> None:
+        """`then` gets the names that they hold, each with the problem that all can see, or ""."""
+        if not self._urls or self._plan.now_s - self._listed_s < _FRESH_S:
+            self._list(then)
+            return
+        self._waiting.append(then)
+        if len(self._waiting) == 1:
+            self._ask(next(self._numbers), "names", {}, self._stores_listed)
+
+    def listed(self, ticket: int, found: Listing) -> None:
+        """The answer to ListRepository."""
+        self._listings.pop(ticket)(found)
+
+    def _unchanged(self, model: str) -> Copied | None:
+        """What a poll would find, if that is known without asking."""
+        if self._plan.now_s - self._listed_s > _POLLED_S:
+            return None
+        for url, odd in self._odd.items():
+            if model in odd:
+                return Copied((url,), "", f"odd: {odd[model]}", odd[model])
+        places = tuple(url for url, names in self._models.items() if model in names)
+        if len(places) != 1:
+            return Copied(places)
+        found = self._found.get(model)
+        if found is None or (found.urls, found.digest) != (places, self._models[places[0]][model]):
+            return None
+        return found if found.problem or found.directory in self._held else None
+
+    # ------------------------------------------------------------ what is heard
+
+    def _take(self, model: str, found: Any) -> Copied:
+        """The answer to a question for a model, which stays known if it is worth knowing."""
+        if isinstance(found, ZmqTritonError):
+            return Copied((), "", _UNREACHABLE, found.text)
+        copied = Copied(tuple(found["urls"]), found["directory"], found["digest"], found["odd"])
+        self._found[model] = copied
+        if copied.directory:
+            self._held[copied.directory] = model
+        return copied
+
+    def _stores_listed(self, found: Any) -> None:
+        answers: list[dict[str, Any]]
+        if isinstance(found, ZmqTritonError):
+            answers = [{"error": found.text}] * len(self._urls)
+        else:
+            answers = found
+            self._listed_s = self._plan.now_s
+        for url, answer in zip(self._urls, answers, strict=True):
+            error = answer.get("error", "")
+            if error and error != self._errors.get(url):
+                self._plan.log("E", f"failed to poll the model repository: {error}")
+            self._errors[url] = error
+            if not error:
+                self._models[url], self._odd[url] = answer["models"], answer["odd"]
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            self._list(then)
+
+    def _list(self, then: Callable[[Listing], None]) -> None:
+        missing = [url for url in self._urls if url not in self._models]
+        if missing and not self._may_start_without:
+            then(InternalError(self._errors[missing[0]]))
+            return
+        # What could not be listed is taken to be as it was.
+        names: list[tuple[str, str]] = []
+        for url in self._urls:
+            names += [(name, "") for name in self._models.get(url, {})]
+            names += self._odd.get(url, {}).items()
+        self._may_start_without = True
+        ticket = next(self._numbers)
+        self._listings[ticket] = then
+        self._plan.do(ListRepository(ticket, tuple(names)))
+
+    # --------------------------------------------------------------- the process
+
+    def _ask(self, number: int, verb: str, arguments: dict[str, Any], then: Then) -> None:
+        self._asked[number] = then
+        self._tell(verb, {**arguments, "urls": self._urls}, number)
+
+    def _tell(self, verb: str, arguments: dict[str, Any], number: int = 0) -> None:
+        if not self._serial:
+            self._serial = self._plan.new_serial()
+            self._plan.do(Spawn(self._serial, ROLE))
+        self._plan.do(Send(self._serial, wire.Call(number, verb, json.dumps(arguments))))
+
+    def started(self, serial: int, pid: int, started_s: float) -> None:
+        """A process runs, which may be ours."""
+        if serial == self._serial:
+            self._introductions.guard(serial, ROLE, ROLE, pid)
+            self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
+
+    def answered(self, serial: int, answer: wire.Answer) -> bool:
+        """Whether it was ours to answer."""
+        if serial != self._serial:
+            return False
+        self._copying.pop(answer.id, None)
+        then = self._asked.pop(answer.id, None)
+        if then is not None:
+            error = from_number(answer.code, answer.text) if answer.code else None
+            then(error or json.loads(answer.result))
+        return True
+
+    def ended(self, serial: int, reason: str) -> None:
+        """A process is dead. The next question starts another."""
+        if serial != self._serial:
+            return
+        self._serial, self._process = 0, {}
+        self._introductions.forget(serial, reason)
+        self._copying.clear()
+        asked, self._asked = self._asked, {}
+        for then in asked.values():
+            then(InternalError(f"the process that asks object stores has died: {reason}"))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The process, for the status."""
+        return [self._process] if self._process else []
+
+    # ------------------------------------------------------------------- copies
+
+    def sweep(self, used: Iterable[str], models: Mapping[str, Wanted]) -> None:
+        """Removes copies that none of these directories' generations uses, but the last one of a
+        model that is wanted: the next poll compares with it, and takes from it what is the same."""
+        if not self._held:
+            return
+        wanted = {m for m in self._found if m in models and not models[m].was_unloaded}
+        still_used = {*used, *(self._found[model].directory for model in wanted)}
+        busy = set(self._copying.values())
+        gone = [d for d, m in self._held.items() if d not in still_used and m not in busy]
+        for directory in gone:
+            model = self._held.pop(directory)
+            if self._found[model].directory == directory:
+                del self._found[model]
+            path = posixpath.dirname(directory)
+            self._tell("remove", {"directory": self._directory, "path": path})
+
+
+def _can_be_asked_for(model: str) -> bool:
+    return "/" not in model and model.isprintable() and model not in ("", ".", "..")

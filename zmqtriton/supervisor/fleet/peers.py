@@ -1,0 +1,266 @@
+"""The broker and the frontends: their start in order, replacements, what they are told.
+
+The broker is born first; frontends wait for it, and accept connections when told to. What dies is
+replaced; a broker that dies again and again ends the server. Gunicorn forks its processes itself:
+they arrive as branches of the arbiter. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from zmqtriton.supervisor.actions import PrepareToListen, Send, Signal, Spawn
+from zmqtriton.supervisor.backoff import PROVEN_S, Backoff
+from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+BROKER = "broker"
+ARBITER = "http-arbiter"
+HTTP = "http"
+GRPC = "grpc"
+METRICS = "metrics"
+#: Forks stubs; it speaks with the supervisor alone, so that it is not introduced to the broker.
+NURSERY = "nursery"
+
+#: What they say they have opened.
+_SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
+
+#: They keep a catalogue of models.
+INFORMED = frozenset({HTTP, GRPC, METRICS})
+#: They serve requests, so that a change holds only when they know of it.
+SERVING = frozenset({HTTP, GRPC})
+#: They open after gRPC, as in Triton: who finds the server ready over HTTP may ask over gRPC.
+_OPENING_LAST = frozenset({ARBITER, HTTP})
+#: Where gRPC does not come up HTTP opens without it.
+_AWAIT_GRPC_S = 5.0
+#: They end before the models do; metrics can be read until the end.
+CLIENT_SIDE = frozenset({ARBITER, HTTP, GRPC})
+
+
+@dataclass
+class Peer:
+    """One process that is neither the supervisor nor a stub."""
+
+    serial: int
+    role: str
+    pid: int = 0
+    started_s: float = 0.0
+    is_introduced: bool = False
+    #: What replaces it when it dies; None: nothing, or somebody else does.
+    backoff: Backoff | None = None
+    #: On the plan's clock.
+    since_s: float = 0.0
+    restarts: int = 0
+    last_reason: str = ""
+
+
+class Peers:
+    def __init__(
+        self,
+        plan: Plan,
+        introductions: Introductions,
+        acknowledgements: Acknowledgements,
+        roles: Iterable[str],
+        *,
+        has_nursery: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._acknowledgements = acknowledgements
+        self._roles = tuple(roles)
+        self._before = (NURSERY,) if has_nursery else ()
+        self._peers: dict[int, Peer] = {}
+        self._is_open = False
+        #: So are those that open last.
+        self._is_all_open = False
+        #: Frontends take nothing new; they end; so does all else.
+        self._is_refusing = self._is_stopping = self._is_finishing = False
+        self._listening: set[tuple[str, str]] = set()
+        #: Everything that is to be known of the models.
+        self.news: Callable[[], Iterable[wire.News]] = tuple
+        #: Clients' shared memory.
+        self.regions: Callable[[], Iterable[wire.Region]] = tuple
+        self.on_broker_lost: Callable[[], None]
+        self.on_statistics: Callable[[wire.Statistics], None]
+
+    def start(self) -> None:
+        for role in (*self._before, BROKER, *self._roles):
+            self._spawn(Peer(self._plan.new_serial(), role, backoff=Backoff()))
+
+    def _spawn(self, peer: Peer) -> None:
+        self._peers[peer.serial] = peer
+        self._plan.do(Spawn(peer.serial, peer.role))
+
+    def find(self, serial: int) -> Peer | None:
+        return self._peers.get(serial)
+
+    def all(self) -> list[Peer]:
+        return list(self._peers.values())
+
+    # ------------------------------------------------------------ what happens
+
+    def process_started(self, peer: Peer, pid: int, started_s: float) -> None:
+        peer.pid, peer.started_s, peer.since_s = pid, started_s, self._plan.now_s
+        if peer.role == BROKER:
+            self._introductions.bear_broker(peer.serial)
+            self._plan.do(Send(peer.serial, wire.Sync(0)))
+        elif peer.role != NURSERY:
+            self._introduce(peer)
+
+    def branched(self, serial: int, pid: int, started_s: float) -> None:
+        """Gunicorn has forked a process that serves HTTP."""
+        peer = Peer(serial, HTTP, pid, started_s)
+        self._peers[serial] = peer
+        self._introduce(peer)
+
+    def _introduce(self, peer: Peer) -> None:
+        # Gunicorn's processes are in the group of their arbiter, and die with that.
+        group = peer.pid if peer.role != HTTP else 0
+        self._introductions.introduce(
+            peer.serial, peer.role, peer.role, group, lambda: self._inform(peer)
+        )
+
+    def _inform(self, peer: Peer) -> None:
+        peer.is_introduced = True
+        if peer.role in INFORMED:
+            self._plan.do(*(Send(peer.serial, news) for news in self.news()))
+        if peer.role in SERVING:
+            self._plan.do(*(Send(peer.serial, region) for region in self.regions()))
+            if self._is_refusing:
+                self._plan.do(Send(peer.serial, wire.Retire(0)))
+        if self._is_all_open or (self._is_open and peer.role not in _OPENING_LAST):
+            self._plan.do(Send(peer.serial, wire.Open()))
+
+    def process_frozen(self, peer: Peer) -> None:
+        """It was stopped by a signal; what takes its place will serve."""
+        text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
+        self._plan.log("E", text)
+        self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
+
+    def process_ended(self, peer: Peer, reason: str) -> None:
+        del self._peers[peer.serial]
+        if peer.role == BROKER:
+            # Who waits for it waits for the next one, which is told the same.
+            self._introductions.broker_is_gone()
+        else:
+            self._acknowledgements.gone(peer.serial)
+            self._introductions.forget(peer.serial, reason)
+        if not self._is_wanted(peer.role):
+            return
+        self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
+        if peer.backoff is not None:
+            lived_s = self._plan.now_s - peer.since_s
+            peer.backoff.record(self._plan.now_s, had_worked=lived_s >= PROVEN_S)
+            if peer.role == BROKER and peer.backoff.is_exhausted:
+                text = f"no broker lives for long: {peer.backoff.deaths} deaths; the server ends"
+                self._plan.log("E", text)
+                self.on_broker_lost()
+                return
+            self._plan.after(peer.backoff.pause_s, lambda: self._replace(peer, reason))
+
+    def _is_wanted(self, role: str) -> bool:
+        """Frontends that end while the server stops are done; what they had needs the broker."""
+        if role == NURSERY and not self._before:
+            return False
+        return not (self._is_finishing if role == BROKER else self._is_stopping)
+
+    def _replace(self, dead: Peer, reason: str) -> None:
+        if self._is_wanted(dead.role):
+            serial, restarts = self._plan.new_serial(), dead.restarts + 1
+            self._spawn(
+                Peer(serial, dead.role, backoff=dead.backoff, restarts=restarts, last_reason=reason)
+            )
+
+    def received(self, peer: Peer, message: Any) -> None:
+        if isinstance(message, wire.Seen):
+            if message.number:
+                self._acknowledgements.seen(peer.serial, message.number)
+            elif peer.role == BROKER:
+                self._introductions.broker_is_ready()
+        elif isinstance(message, wire.Statistics):
+            self.on_statistics(message)
+        elif isinstance(message, wire.Failed) and peer.role == NURSERY:
+            self._before = ()
+            self._plan.log("V", f"every stub is spawned: {message.text}")
+        elif isinstance(message, wire.Listening):
+            where = (message.service, message.address)
+            if where not in self._listening:
+                self._listening.add(where)
+                self._plan.log("I", f"Started {message.service} at {message.address}")
+            if peer.role == GRPC:
+                self._open_last()
+
+    @property
+    def is_listening(self) -> bool:
+        """Every service has opened; it stays so when one is being replaced."""
+        opened = {service for service, _ in self._listening}
+        wanted = {_SERVICES[role] for role in self._roles if role in _SERVICES}
+        return self._is_open and wanted <= opened
+
+    # ------------------------------------------------------------ what is told
+
+    def serving(self) -> list[int]:
+        """Those that must confirm a change."""
+        return self._serials(SERVING)
+
+    def publish(self, message: Any) -> None:
+        self._plan.do(*(Send(serial, message) for serial in self._serials(INFORMED)))
+
+    def _serials(self, roles: Iterable[str]) -> list[int]:
+        return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
+
+    def open(self) -> None:
+        """Lets clients connect."""
+        self._is_open = True
+        self._plan.do(PrepareToListen())
+        self._tell_open(peer for peer in self._peers.values() if peer.role not in _OPENING_LAST)
+        if GRPC in self._roles:
+            self._plan.after(_AWAIT_GRPC_S, self._open_last)
+        else:
+            self._open_last()
+
+    def _open_last(self) -> None:
+        if not self._is_all_open:
+            self._is_all_open = True
+            self._tell_open(peer for peer in self._peers.values() if peer.role in _OPENING_LAST)
+
+    def _tell_open(self, peers: Iterable[Peer]) -> None:
+        for peer in peers:
+            if peer.is_introduced and peer.role != BROKER:
+                self._plan.do(Send(peer.serial, wire.Open()))
+
+    def refuse_new(self) -> None:
+        """The server stops: clients may only go on with sequences that they have begun."""
+        self._is_refusing = True
+        self._plan.do(*(Send(serial, wire.Retire(0)) for serial in self.serving()))
+
+    def close(self, within_ms: int) -> None:
+        """Frontends finish what they have and end."""
+        self._is_stopping = True
+        for peer in self._peers.values():
+            if peer.role in CLIENT_SIDE:
+                self._stop(peer, within_ms)
+
+    @property
+    def is_closed(self) -> bool:
+        return not any(peer.role in CLIENT_SIDE for peer in self._peers.values())
+
+    def finish(self, within_ms: int) -> None:
+        """The others end too."""
+        self._is_stopping = self._is_finishing = True
+        for peer in self._peers.values():
+            self._stop(peer, within_ms)
+
+    def _stop(self, peer: Peer, within_ms: int) -> None:
+        if not peer.is_introduced and peer.role != BROKER:
+            # It does not even know who it is, and has nothing to finish.
+            self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=True))
+            return
+        self._plan.do(Send(peer.serial, wire.Stop(within_ms)))
+        if peer.role == ARBITER:
+            self._plan.do(Signal(peer.serial, int(signal.SIGTERM)))

@@ -1,0 +1,116 @@
+"""Asks models that have is_ready whether they are, for probes of clients.
+
+One question at a time for each instance: who asks meanwhile shares its answer. Nobody waits longer
+than a bound, after which an instance is not ready until it has answered. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.plan import Plan, Timer
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InvalidArgument
+
+VERB = "is_ready"
+ANSWER_WITHIN_S = 5.0
+
+#: Hears what a question, or several together, came to.
+Then = Callable[[bool], None]
+
+
+class _Question:
+    """What one instance is being asked."""
+
+    def __init__(self, number: int, timer: Timer) -> None:
+        self.number = number
+        self.timer = timer
+        self.waiting: list[Then] = []
+        #: Nobody waits for it any more.
+        self.is_overdue = False
+
+
+class Readiness:
+    def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
+        self._plan = plan
+        self._generations = generations
+        self._numbers = itertools.count(1)
+        #: By serial number of the stub.
+        self._open: dict[int, _Question] = {}
+
+    def handle(self, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
+        """A frontend's call: whether each of these generations is ready."""
+        numbers = arguments.get("generations")
+        if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
+            raise InvalidArgument("readiness is asked for by numbers of generations")
+        self.ask(numbers, answer)
+
+    def ask(self, numbers: Iterable[int], then: Then) -> None:
+        """Whether all instances that these generations have now say so."""
+        asked: list[Instance] = []
+        for number in numbers:
+            generation = self._generations.get(number)
+            if generation is None or not generation.ready_instances:
+                then(False)
+                return
+            asked += generation.asked()
+        left = {instance.serial for instance in asked}
+        if not left:
+            then(True)
+            return
+
+        def heard(serial: int, is_ready: bool) -> None:
+            if serial in left:
+                left.discard(serial)
+                if not is_ready or not left:
+                    left.clear()
+                    then(is_ready)
+
+        for instance in asked:
+            self._ask(instance, partial(heard, instance.serial))
+
+    def _ask(self, instance: Instance, then: Then) -> None:
+        serial = instance.serial
+        question = self._open.get(serial)
+        if question is None:
+            timer = self._plan.after(ANSWER_WITHIN_S, lambda: self._lose_patience(instance, serial))
+            question = self._open[serial] = _Question(next(self._numbers), timer)
+            self._plan.do(Send(serial, wire.Call(question.number, VERB, "{}")))
+        if question.is_overdue:
+            then(False)
+        else:
+            question.waiting.append(then)
+
+    def _lose_patience(self, instance: Instance, serial: int) -> None:
+        text = f"'{instance.name}': is_ready() takes more than {ANSWER_WITHIN_S:g} seconds"
+        self._plan.log("W", text)
+        self._open[serial].is_overdue = True
+        self._settle(self._open[serial], False)
+
+    def answered(self, serial: int, answer: wire.Answer) -> bool:
+        """Whether it was asked for."""
+        question = self._open.get(serial)
+        if question is None or question.number != answer.id:
+            return False
+        del self._open[serial]
+        self._settle(question, not answer.code and answer.result == "true")
+        return True
+
+    def gone(self, serial: int) -> None:
+        """The stub is dead."""
+        question = self._open.pop(serial, None)
+        if question is not None:
+            self._settle(question, False)
+
+    @staticmethod
+    def _settle(question: _Question, is_ready: bool) -> None:
+        question.timer.cancel()
+        waiting, question.waiting = question.waiting, []
+        for then in waiting:
+            then(is_ready)

@@ -1,0 +1,353 @@
+"""The children as the loop sees them: descriptors to watch, messages to pass on, ends to report.
+
+Owned by the service, which is told by callbacks what has happened. A death is told after everything
+that the dead process has said; its lifeline alone says nothing, since a child of the model may hold
+it open.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import selectors
+import shlex
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zmqtriton.environments.demand import variables
+from zmqtriton.supervisor.machine import commands, processes
+from zmqtriton.supervisor.machine.child import Child, Listener
+from zmqtriton.supervisor.machine.fork_server import Births, Order
+from zmqtriton.supervisor.machine.host_policies import pin
+from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.out_of_memory import OutOfMemory
+from zmqtriton.supervisor.machine.output import Output
+from zmqtriton.supervisor.machine.probe_lines import ProbeLines
+from zmqtriton.supervisor.machine.processes import Process
+from zmqtriton.supervisor.machine.segments import MESSAGES, Segments
+from zmqtriton_floor import wire
+from zmqtriton_floor.lifeline import Lifeline, pair
+from zmqtriton_floor.logs import LEVEL_NUMBERS
+
+_log = logging.getLogger(__name__)
+_said = logging.getLogger("zmqtriton.said")
+
+#: A process must be found stopped in so many looks in a row: a profiler stops it for moments.
+_FROZEN_LOOKS = 2
+
+
+class _Cradle:
+    """What is kept here for a stub that the nursery was asked for."""
+
+    def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
+        self._child = child
+        self._reading = reading
+        self._begin = begin
+
+    def born(self, pid: int) -> None:
+        """The process is there. Raises OSError if not."""
+        self._begin(Process.adopted(pid))
+
+    def drop(self) -> None:
+        """It will not be, or is nobody's: the end of its lifeline ends it."""
+        self._child.line.close()
+        os.close(self._reading)
+
+
+class Children:
+    def __init__(
+        self, selector: selectors.BaseSelector, listener: Listener, segment_bytes: int = 0
+    ) -> None:
+        """`segment_bytes` is what all processes together may have of shared memory."""
+        self._selector = selector
+        self._listener = listener
+        self._children: dict[int, Child] = {}
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
+        self.births = Births(self)
+        self._probes = ProbeLines(selector, listener.received)
+        self._out_of_memory = OutOfMemory(now_s=time.monotonic())
+        #: Called with the serial of each that is dead, before the listener is.
+        self.on_end: Callable[[int], None] = lambda serial: None
+
+    def stub_pids(self) -> set[int]:
+        return {c.pid for c in self._children.values() if c.output is not None}
+
+    # ---------------------------------------------------------------- starting
+
+    def spawn(
+        self,
+        serial: int,
+        command: Callable[[int], Sequence[str]],
+        *,
+        descriptors: Sequence[int] = (),
+        stub: Stub | None = None,
+        may_branch: bool = False,
+        may_bear: bool = False,
+        page: int | None = None,
+        cores: tuple[int, ...] = (),
+        **how: Any,
+    ) -> None:
+        """Starts what `command` makes of the lifeline's number. The page is the child's from here
+        on, and closed when it is dead."""
+        ours, theirs = pair()
+        reading = writing = None
+        if stub is not None:
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+            how |= {"output": writing, "is_stub": True}
+        end = theirs.fileno()
+        try:
+            process = processes.spawn(command(end), descriptors=(end, *descriptors), **how)
+        except OSError as error:
+            ours.close()
+            for descriptor in (reading, page):
+                if descriptor is not None:
+                    os.close(descriptor)
+            self._listener.process_ended(serial, f"it cannot be started: {error}")
+            return
+        finally:
+            theirs.close()
+            if writing is not None:
+                os.close(writing)
+        child = Child(serial, Lifeline(ours), page=page, cores=cores)
+        child.may_branch, child.may_bear = may_branch, may_bear
+        self._begin(child, process, reading, stub)
+
+    def _begin(
+        self, child: Child, process: Process, reading: int | None, stub: Stub | None
+    ) -> None:
+        child.process, child.pid = process, process.pid
+        if child.cores:
+            pin(process.pid, child.cores)
+        self._watch(child)
+        self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
+        if reading is not None and stub is not None:
+            child.output = output = Output(reading, stub, process.pid)
+            self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
+        self._listener.process_started(child.serial, process.pid, time.time())
+
+    def spawn_nursery(self, serial: int) -> None:
+        self.spawn(serial, commands.nursery_command, may_bear=True, is_stub=True)
+        if serial in self._children:
+            self.births.started(serial)
+
+    def spawn_stub(self, order: Order) -> None:
+        """For whom the nursery is no help."""
+        environment, (model, instance), page = order.environment, order.stub, order.page
+
+        def command(line: int) -> list[str]:
+            words = commands.stub_command(environment, line, page, model, instance)
+            _log.debug("Starting Python backend stub: %s", shlex.join(words))
+            return words
+
+        self.spawn(
+            order.serial,
+            command,
+            descriptors=(page,),
+            environment=variables(environment, os.environ),
+            stub=order.stub,
+            page=page,
+            cores=order.cores,
+        )
+
+    def ask(self, nursery: int, order: Order) -> _Cradle:
+        """Asks the nursery for a stub. Raises OSError where descriptors are short."""
+        ours, theirs = pair()
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        child = Child(order.serial, Lifeline(ours), page=order.page, cores=order.cores)
+        asked = json.dumps(order.stub._asdict())
+        _log.debug(
+            "Starting Python backend stub: %s, a copy of process %d",
+            order.stub.instance,
+            self._children[nursery].pid,
+        )
+        bearer = self._children[nursery]
+        try:
+            descriptors = (theirs.fileno(), order.page, writing)
+            bearer.line.send(wire.Call(order.serial, "bear", asked), *descriptors)
+        finally:
+            theirs.close()
+            os.close(writing)
+        self._watch_for_writing(bearer)
+        return _Cradle(
+            child, reading, lambda process: self._begin(child, process, reading, order.stub)
+        )
+
+    def add_caller(self, serial: int, line: Lifeline) -> None:
+        """Somebody on the control socket."""
+        self._watch(Child(serial, line))
+
+    def _watch(self, child: Child) -> None:
+        self._children[child.serial] = child
+        self._selector.register(child.line, selectors.EVENT_READ, lambda: self._attend(child))
+
+    # --------------------------------------------------------------- talking
+
+    def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
+        """Lost if the process is dead; that is told separately. Copies the descriptor."""
+        child = self._children.get(serial)
+        if child is not None and child.page is not None and type(message) is wire.Call:
+            self._probes.send(serial, message)
+            return
+        if child is not None and type(message) is wire.Probe:
+            end = self._probes.open(serial)
+            child.line.send(message, end)
+            os.close(end)
+            return
+        if type(message) is wire.Attach:  # the broker reads there what the stub has begun
+            stub = self._children.get(message.serial)
+            descriptor = stub.page if stub is not None else None
+        if child is not None:
+            child.line.send(message, *(() if descriptor is None else (descriptor,)))
+            self._watch_for_writing(child)
+
+    def _watch_for_writing(self, child: Child) -> None:
+        wanted = child.line.is_backed_up and not child.line.ended
+        if wanted != child.is_watched_for_writing:
+            child.is_watched_for_writing = wanted
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+            self._selector.modify(child.line, events, lambda: self._attend(child))
+
+    def _attend(self, child: Child) -> None:
+        if child.serial not in self._children:
+            return
+        if child.is_watched_for_writing:
+            child.line.flush()
+            self._watch_for_writing(child)
+        self._receive(child)
+        if child.line.ended:
+            self._selector.unregister(child.line)
+            if child.process is None:
+                # Nothing else tells the end of a caller, or of a process that is not our child.
+                self._part(child, "its lifeline has ended")
+
+    def _receive(self, child: Child) -> None:
+        before = child.line.malformed
+        for message, descriptors in child.line.receive():
+            if isinstance(message, wire.Branch) and descriptors and child.may_branch:
+                self._adopt(message.pid, descriptors.pop(0))
+            elif isinstance(message, wire.Said):
+                self._say(child, message)
+            elif child.may_bear and isinstance(message, wire.Seen):
+                self.births.ready()
+            elif child.may_bear and isinstance(message, wire.Answer):
+                self.births.answered(message.id, int(message.result or 0))
+            elif isinstance(message, MESSAGES) and child.pid:
+                self.segments.received(child.serial, message)
+            else:
+                self._listener.received(child.serial, message)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        if child.line.malformed != before:
+            self._listener.malformed(child.line.malformed - before)
+            if not before:
+                text = "process %d sent what does not decode; more of it will only be counted"
+                _log.warning(text, child.pid)
+
+    @staticmethod
+    def _say(child: Child, said: wire.Said) -> None:
+        origin = (child.pid, said.file, said.line)
+        level = LEVEL_NUMBERS.get(said.level, logging.INFO)
+        about = {} if child.output is None else {"stub": child.output.stub}
+        _said.log(level, "%s", said.text, extra={"origin": origin, **about})
+
+    def _adopt(self, pid: int, descriptor: int) -> None:
+        line = Lifeline.inherited(descriptor)
+        serial = self._listener.branched(pid, time.time())
+        child = Child(serial, line, pid)
+        try:
+            child.pidfd = os.pidfd_open(pid)
+        except OSError:
+            child.pidfd = None  # dead already, which its line says too
+        self._watch(child)
+
+    # -------------------------------------------------------------- watching
+
+    def _read_output(self, child: Child) -> None:
+        if child.output is not None and not child.output.read():
+            # Closed by the process, which may go on without.
+            self._selector.unregister(child.output)
+
+    def look_for_frozen(self) -> None:
+        """Call it once a second."""
+        self._out_of_memory.look(time.monotonic())
+        for child in list(self._children.values()):
+            if not child.pid:
+                continue
+            child.frozen_looks = child.frozen_looks + 1 if processes.is_frozen(child.pid) else 0
+            if child.frozen_looks == _FROZEN_LOOKS:
+                self._listener.process_frozen(child.serial)
+
+    def reap_orphans(self) -> None:
+        """Call it once a second."""
+        if self.births.is_under_way:
+            return  # one of them may be dead before we hear of it, and its status is wanted
+        processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
+
+    def signal(self, serial: int, number: int, group: bool = False) -> None:
+        child = self._children.get(serial)
+        if child is None:
+            return
+        if child.process is not None:
+            child.process.signal(number, group)
+        elif child.pidfd is not None:
+            try:
+                signal.pidfd_send_signal(child.pidfd, number)
+            except ProcessLookupError:
+                pass  # its line ends in this moment
+
+    # ------------------------------------------------------------------- ends
+
+    def _bury(self, child: Child) -> None:
+        if child.serial in self._children and child.process is not None:
+            self._receive(child)
+            self._unregister(child.process.pidfd)
+            reason = child.process.reap()
+            self._part(child, self._out_of_memory.explain(reason, time.monotonic()))
+
+    def _part(self, child: Child, reason: str) -> None:
+        del self._children[child.serial]
+        self.segments.gone(child.serial, time.monotonic())
+        self._unregister(child.line)
+        child.line.close()
+        self._probes.close(child.serial)
+        words = crash = ""
+        if child.output is not None:
+            self._unregister(child.output)
+            child.output.close()
+            words, crash = child.output.last_words, child.output.crash
+        for descriptor in (child.pidfd, child.page):
+            if descriptor is not None:
+                os.close(descriptor)
+        self.on_end(child.serial)
+        if child.may_bear:
+            self.births.ended()
+        if child.pid:
+            self._listener.process_ended(child.serial, reason, words, crash)
+
+    def _unregister(self, descriptor: Any) -> None:
+        try:
+            self._selector.unregister(descriptor)
+        except (KeyError, ValueError):
+            pass  # it had ended by itself before
+
+    def end_all(self, within_s: float) -> None:
+        """Kills everything that is left and waits for it."""
+        self.births.close()
+        for serial in list(self._children):
+            self.signal(serial, signal.SIGKILL, group=True)
+        deadline_s = time.monotonic() + within_s
+        for child in list(self._children.values()):
+            if child.process is None:
+                self._part(child, "the server has ended")
+                continue
+            with selectors.DefaultSelector() as waiting:
+                waiting.register(child.process.pidfd, selectors.EVENT_READ)
+                is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
+            if is_dead:
+                self._bury(child)
+        processes.kill_orphans(max(0.0, deadline_s - time.monotonic()))

@@ -1,0 +1,54 @@
+"""The command lines of the children; `ps` shows them, so they say what each process is."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton.supervisor.machine.model_reading import STUB
+
+_MODULES = {
+    "broker": "zmqtriton.broker",
+    "http-arbiter": "zmqtriton_frontends.http_api",
+    "grpc": "zmqtriton_frontends.grpc_api",
+    "metrics": "zmqtriton_frontends.metrics_api",
+    "storage": "zmqtriton.storage",
+    "tracer": "zmqtriton.tracing",
+}
+#: Which of them listen on a socket that they are given.
+_WITH_SOCKET = frozenset({"http-arbiter", "metrics"})
+
+
+def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
+    command = [sys.executable, "-m", _MODULES[role], "--lifeline", str(lifeline)]
+    if role in _WITH_SOCKET and socket is not None:
+        command += ["--socket", str(socket)]
+    return command
+
+
+#: The directory in which the server was started is not a place to look for its modules.
+ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
+
+
+#: The arguments of a stub that it becomes must find room in its own.
+_ROOM = " " * 2048
+
+
+def nursery_command(lifeline: int) -> list[str]:
+    return [sys.executable, str(STUB / "__main__.py"), "--nursery", str(lifeline), _ROOM]
+
+
+def stub_command(
+    environment: Environment, lifeline: int, page: int, model: str, instance: str
+) -> list[str]:
+    """Started by path, so that the model's interpreter sees nothing else of ours."""
+    arguments = ["--lifeline", str(lifeline), "--progress", str(page)]
+    if environment.support:
+        arguments += ["--support", environment.support]
+    return [environment.python, str(STUB / "__main__.py"), *arguments, model, instance]
+
+
+def environment_command(lifeline: int, model: str, cache: str, demand: Demand) -> list[str]:
+    arguments = ["--lifeline", str(lifeline), model, cache, json.dumps(demand)]
+    return [sys.executable, "-m", "zmqtriton.environments", *arguments]

@@ -1,0 +1,353 @@
+"""Reads models from the repositories into blueprints. Called by the service when the core asks.
+
+Does I/O on small files only; what is wrong with a model becomes an Unreadable or the problem of a
+version, never an exception.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import zmqtriton_floor
+from zmqtriton.config.backends import OWN_BACKENDS, find_model_file
+from zmqtriton.config.document import to_json
+from zmqtriton.config.ensembles import member_steps
+from zmqtriton.config.errors import ConfigError, Problem, closest, refuse
+from zmqtriton.config.files import check_paths, inherit_labels, read_labels
+from zmqtriton.config.instances import apply_group_defaults, instance_names, total_problems
+from zmqtriton.config.members import complete_ensemble
+from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
+from zmqtriton.config.parameters import callees, load_within_s, parameter_problems
+from zmqtriton.config.positions import locate, located
+from zmqtriton.config.states import check_states
+from zmqtriton.environments.demand import (
+    SERVERS_OWN,
+    Demand,
+    Environment,
+    find_demand,
+    ignored_stubs,
+)
+from zmqtriton.options import Options
+from zmqtriton.repository.agents import agent_problems
+from zmqtriton.repository.scan import (
+    DUPLICATE_REASON,
+    ScannedModel,
+    advice,
+    choose_versions,
+    not_found,
+    not_unique,
+    scan_model,
+    subdirectories,
+)
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.actions import Copied, Override
+from zmqtriton.supervisor.machine.host_policies import policy_of
+from zmqtriton.supervisor.machine.python_settings import check as check_settings
+from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
+from zmqtriton.supervisor.models.instance import Place
+from zmqtriton_floor.errors import (
+    AlreadyExists,
+    InternalError,
+    InvalidArgument,
+    NotFound,
+    ZmqTritonError,
+)
+
+#: The stub lies beside the floor; it is started by path and imported by nobody.
+STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
+
+#: Fields that decide which versions and how many instances there are, and nothing else.
+_ONLY_INSTANCES = ("instance_group", "version_policy")
+
+
+class Repository:
+    """All repositories of the command line."""
+
+    def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
+        self._paths = [Path(path) for path in options.model_repository if not is_remote(path)]
+        self._remote = tuple(filter(is_remote, options.model_repository))
+        self._config_name = options.model_config_name
+        self._auto_complete = not options.strict_model_config
+        self._python_settings = options.backend_settings("python")
+        self._may_build = options.build_environments
+        self._host = Host(gpus, options.min_supported_compute_capability)
+        self._agents = options.repoagent_directory
+        self._backends = (OWN_BACKENDS, Path(options.backend_directory))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Those that are looked into now."""
+        return (*(os.path.abspath(path) for path in self._paths), *self._remote)
+
+    def advice(self) -> list[str]:
+        """What looks wrong with the repositories as such, where they can be read."""
+        found = []
+        for path in self._paths:
+            try:
+                found.append(advice(path))
+            except InternalError:
+                pass  # which the start will tell
+        return [text for text in found if text]
+
+    def register(self, path: str) -> None:
+        """Looks into this one too. Raises InvalidArgument and AlreadyExists."""
+        if not os.path.isdir(path):
+            raise InvalidArgument(f"failed to register '{path}', repository not found")
+        if os.path.abspath(path) in self.paths:
+            raise AlreadyExists(f"model repository '{path}' has already been registered")
+        self._paths.append(Path(path))
+
+    def unregister(self, path: str) -> None:
+        """Does not look into it any more; what was loaded from it stays. Raises NotFound."""
+        wanted = os.path.abspath(path)
+        if wanted not in self.paths:
+            raise NotFound(f"failed to unregister '{path}', repository not found")
+        del self._paths[self.paths.index(wanted)]
+
+    def names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+        """Every model directory, with what is wrong with its name, or "", and those that object
+        stores have. Raises InternalError."""
+        found: dict[str, str] = {}
+        places: dict[str, Path] = {}
+        for repository in self._paths:
+            for path in subdirectories(repository):
+                name, place = path.name, path.resolve()
+                if places.setdefault(name, place) != place:
+                    found[name] = DUPLICATE_REASON
+                else:
+                    found.setdefault(name, "")
+        for name, problem in remote:
+            found[name] = DUPLICATE_REASON if name in found else problem
+        return dict(sorted(found.items()))
+
+    def read(
+        self, name: str, override: Override | None = None, copied: Copied | None = None
+    ) -> Blueprint | Unreadable:
+        """What a load of this model would build now."""
+        if override is not None and override.directory:
+            directory = Path(override.directory)
+            return self._read(name, directory, directory.parent, override)
+        places: dict[Path, tuple[Path, Path]] = {}
+        if "/" not in name and "\0" not in name and name not in ("", ".", ".."):
+            for repository in self._paths:
+                path = repository / name
+                # Path.is_dir() raises for a name that is longer than the file system's may be.
+                if os.path.isdir(path):
+                    places.setdefault(path.resolve(), (path, repository))
+        copied = copied or Copied()
+        urls = copied.urls
+        if not places and not urls:
+            if copied.problem:
+                return self._read_copy(name, copied, override)
+            text = not_found(name)
+            if meant := closest(name, self._known()):
+                text += f" Did you mean '{meant}'?"
+            return Unreadable(text, NotFound.number)
+        if len(places) + len(urls) > 1:
+            return Unreadable(
+                not_unique(name), InternalError.number, "duplicate", is_duplicate=True
+            )
+        if urls:
+            return self._read_copy(name, copied, override)
+        ((path, repository),) = places.values()
+        return self._read(name, path, repository, override)
+
+    def _known(self) -> list[str]:
+        """Names for a suggestion; a repository that cannot be listed has none."""
+        try:
+            return list(self.names())
+        except InternalError:
+            return []
+
+    def _read_copy(
+        self, name: str, copied: Copied, override: Override | None
+    ) -> Blueprint | Unreadable:
+        if copied.problem:
+            return Unreadable(copied.problem, InternalError.number, copied.digest)
+        path = Path(copied.directory)
+        return self._read(name, path, path.parent, override, copied.digest)
+
+    def _read(
+        self,
+        name: str,
+        path: Path,
+        repository: Path,
+        override: Override | None,
+        fingerprint: str = "",
+    ) -> Blueprint | Unreadable:
+        """With the fingerprint of what it is a copy of, if it is one."""
+        known, fingerprint = fingerprint, fingerprint or "unreadable"
+        try:
+            scanned = replace(scan_model(path, repository, self._config_name), name=name)
+            fingerprint = known or scanned.fingerprint
+            scanned = replace(scanned, fingerprint=fingerprint)
+            return self._blueprint(scanned, override)
+        except ZmqTritonError as error:
+            return Unreadable(error.text, error.number, fingerprint)
+        except OSError as error:
+            return Unreadable(str(error), InternalError.number, fingerprint)
+
+    def _blueprint(self, scanned: ScannedModel, override: Override | None) -> Blueprint:
+        completed: list[str] = []
+        config = load_config(
+            scanned.name,
+            scanned.path,
+            scanned.config_path,
+            override=override.config if override is not None else None,
+            auto_complete=self._auto_complete,
+            host=self._host,
+            tell=completed.append,
+        )
+        #: Where what is wrong stands.
+        source = scanned.config_path if override is None else None
+        refuse(locate(problem, source) for problem in agent_problems(config, self._agents))
+        versions, warnings = self._versions(config, scanned, source)
+        warnings = (*warnings, *ignored_stubs(scanned.path))
+        labels = ""
+        environment: Environment | Demand = SERVERS_OWN
+        is_ensemble = config.HasField("ensemble_scheduling")
+        try:
+            self._check_further(config, scanned.path, source)
+            labels = read_labels(config, scanned.path)
+            if not is_ensemble:
+                check_settings(self._python_settings)
+                refuse(locate(problem, source) for problem in parameter_problems(config))
+                environment = find_demand(
+                    config, scanned.path.absolute(), may_build=self._may_build
+                )
+        except ZmqTritonError as error:
+            versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
+        ensemble = _ensemble(config, labels, source) if is_ensemble else None
+        versions = {
+            n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
+            for n, v in versions.items()
+        }
+        expected = _expected(config, self._host)
+        return Blueprint(
+            name=scanned.name,
+            directory=str(scanned.path.absolute()),
+            fingerprint=scanned.fingerprint + getattr(environment, "stamp", ""),
+            environment=environment,
+            config=to_json(config),
+            first=expected[0],
+            others=expected[1:],
+            versions=versions,
+            finished=None if ensemble or self._auto_complete else _finished(config, labels),
+            finish=partial(_finish, config, self._host, labels, source),
+            warnings=(*scanned.warnings, *warnings),
+            completed="".join(completed),
+            is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
+            ensemble=ensemble,
+            load_within_s=load_within_s(config),
+            callees=() if ensemble else callees(config),
+        )
+
+    def _check_further(self, config: Any, directory: Path, source: Path | None) -> None:
+        """What Triton looks at when it makes the model; with completion some of it comes later."""
+        try:
+            check_paths(config, directory)
+        except ConfigError as error:
+            raise located(error, source) from None
+        check_states(config, directory)
+        if not self._auto_complete:
+            check_runnable(config, self._host, source)
+
+    def _versions(
+        self, config: Any, scanned: ScannedModel, source: Path | None
+    ) -> tuple[dict[int, Version], tuple[str, ...]]:
+        try:
+            choice = choose_versions(config, scanned.versions)
+        except ConfigError:
+            return {}, ()
+        return {
+            n: self._version(config, scanned, n, source) for n in choice.versions
+        }, choice.warnings
+
+    def _version(
+        self, config: Any, scanned: ScannedModel, number: int, source: Path | None
+    ) -> Version:
+        if config.HasField("ensemble_scheduling"):
+            return Version("")
+        try:
+            file = find_model_file(config, scanned.path.absolute(), number, self._backends)
+        except ConfigError as error:
+            return Version("", located(error, source).text, error.number)
+        except ZmqTritonError as error:
+            return Version("", error.text, error.number)
+        return Version(str(file))
+
+
+def _substance(config: Any, environment: Environment | Demand, contents: str) -> str:
+    """Of a version: all that makes it what it is, but for how many instances it has and where.
+    "" where these decide more than that: a sequence is kept by one, a rate limit counts them."""
+    groups = config.instance_group
+    is_bound = config.HasField("sequence_batching") or any(g.passive for g in groups)
+    if is_bound or config.HasField("ensemble_scheduling"):
+        return ""
+    if any(group.HasField("rate_limiter") for group in groups):
+        return ""
+    rest = type(config)()
+    rest.CopyFrom(config)
+    for member in _ONLY_INSTANCES:
+        rest.ClearField(member)
+    digest = hashlib.blake2b(rest.SerializeToString(deterministic=True), digest_size=16)
+    digest.update(f"{contents}\n{tuple(environment)}".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def _places(config: Any) -> tuple[Place, ...]:
+    return tuple(
+        Place(
+            *(i.name, i.kind, i.device_id, i.demand, i.passive),
+            policy_of(i.host_policy, i.kind, i.device_id),
+        )
+        for i in instance_names(config)
+    )
+
+
+def _expected(config: Any, host: Host) -> tuple[Place, ...]:
+    """The instances, the first of which is asked for the configuration. Groups that ask for what is
+    not here have none, and are refused when that is final; until then one is made up."""
+    draft = type(config)()
+    draft.CopyFrom(config)
+    apply_group_defaults(draft, host.gpus)
+    if any(total_problems(draft)):  # refused later, too
+        return (Place(f"{config.name}_0", "CPU", 0),)
+    return _places(draft) or (Place(f"{config.name}_0", "CPU", 0),)
+
+
+def _finished(config: Any, labels: str = "") -> Finished:
+    return Finished(to_json(config), config.SerializeToString(), _places(config), labels)
+
+
+def _finish(config: Any, host: Host, labels: str, source: Path | None, reply: str) -> Finished:
+    return _finished(merge_completion(config, reply, host=host, path=source), labels)
+
+
+def _ensemble(config: Any, labels: str, source: Path | None) -> Ensemble:
+    return Ensemble(
+        tuple(member_steps(config)),
+        partial(_finish_ensemble, config, labels, source),
+        config.ensemble_scheduling.max_inflight_requests,
+        partial(_refuse_step, source),
+    )
+
+
+def _refuse_step(source: Path | None, index: int, text: str) -> ConfigError:
+    field = ("ensemble_scheduling", "step", index, "model_name")
+    return ConfigError(locate(Problem(text, field), source))
+
+
+def _finish_ensemble(
+    config: Any, labels: str, source: Path | None, members: Mapping[str, Finished]
+) -> Finished:
+    protos = {name: one.proto for name, one in members.items()}
+    complete = complete_ensemble(config, protos, path=source)
+    found = {name: one.labels for name, one in members.items()}
+    return _finished(complete, inherit_labels(config, labels, found))

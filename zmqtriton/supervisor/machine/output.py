@@ -1,0 +1,108 @@
+"""What a stub writes to its stdout and stderr: it becomes records of the server's log.
+
+Each line carries the instance's name and its number where other records have file and line. A
+model that floods its output loses lines, which are counted; the last lines are kept as its last
+words.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+
+from zmqtriton.supervisor.machine.crashes import told_in
+from zmqtriton.supervisor.machine.log_ring import Stub
+
+_log = logging.getLogger("zmqtriton.output")
+
+_READ_BYTES = 65536
+_MAX_LINE_BYTES = 16384
+#: Lines in a second that get through, after a first burst of as many again.
+_LINES_PER_S = 1000
+_LAST_WORDS_BYTES = 4096
+
+
+class Output:
+    """The reading end of one stub's pipe."""
+
+    def __init__(self, descriptor: int, stub: Stub, pid: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self.stub = stub
+        self._pid = pid
+        self._rest = b""
+        self._number = 0
+        self._last: deque[str] = deque()
+        self._last_bytes = 0
+        self._allowance = float(_LINES_PER_S)
+        self._allowed_at_s = time.monotonic()
+        self.dropped = 0
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def read(self) -> bool:
+        """Takes some of what is there; False if there is nothing, or never will be."""
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        if not data:
+            return False
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _MAX_LINE_BYTES:
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self._take(line)
+        return True
+
+    def close(self, at_most: int = 64) -> None:
+        """Takes what is left; a child of the model may hold the other end and go on for ever."""
+        for _ in range(at_most):
+            if not self.read():
+                break
+        if self._rest:
+            self._take(self._rest)
+        if self.dropped:
+            text = "%d lines of '%s' were dropped, there were too many"
+            _log.warning(text, self.dropped, self.stub.instance, extra={"stub": self.stub})
+        os.close(self._descriptor)
+
+    @property
+    def crash(self) -> str:
+        """What Python wrote about its own crash."""
+        return told_in([line.strip() for line in self._last if line.strip()])
+
+    @property
+    def last_words(self) -> str:
+        """What Python wrote about its own crash, else the last line that says something."""
+        lines = [line.strip() for line in self._last if line.strip()]
+        return self.crash or (lines[-1] if lines else "")
+
+    def _take(self, data: bytes) -> None:
+        # A progress bar writes over itself; what a terminal would show in the end is its line.
+        shown = data.rstrip(b"\r").rpartition(b"\r")[2]
+        line = shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
+        self._number += 1
+        self._last.append(line)
+        self._last_bytes += len(line)
+        while self._last_bytes > _LAST_WORDS_BYTES and len(self._last) > 1:
+            self._last_bytes -= len(self._last.popleft())
+        if self._may_pass():
+            origin = (self._pid, self.stub.instance, self._number)
+            _log.info("%s", line, extra={"origin": origin, "stub": self.stub})
+        else:
+            self.dropped += 1
+
+    def _may_pass(self) -> bool:
+        now_s = time.monotonic()
+        gained = (now_s - self._allowed_at_s) * _LINES_PER_S
+        self._allowance = min(2.0 * _LINES_PER_S, self._allowance + gained)
+        self._allowed_at_s = now_s
+        if self._allowance < 1:
+            return False
+        self._allowance -= 1
+        return True

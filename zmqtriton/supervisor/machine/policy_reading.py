@@ -1,0 +1,43 @@
+"""Derives the policy of the core from the command line's options and this machine's cores."""
+
+from __future__ import annotations
+
+import os
+
+from zmqtriton.options import Options
+from zmqtriton.storage.places import is_remote
+from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton.supervisor.policy import Policy
+
+
+def read_policy(options: Options) -> Policy:
+    """The policy of a server that is started with these options on this machine."""
+    cores = len(os.sched_getaffinity(0))
+    roles = ["http-arbiter"] if options.allow_http else []
+    if options.allow_grpc:
+        roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
+    if options.allow_metrics:
+        roles.append("metrics")
+    if options.trace.may_be_on:
+        roles.append("tracer")
+    python = PythonSettings.read(options.backend_settings("python"))
+    return Policy(
+        control_mode=options.model_control_mode,
+        startup_models=options.load_model,
+        poll_s=float(options.repository_poll_secs),
+        load_slots=options.model_load_thread_count,
+        load_patience_s=python.patience_s,
+        load_retries=options.model_load_retry_count,
+        exit_on_error=options.exit_on_error,
+        exit_timeout_s=options.exit_timeout_secs,
+        early_liveness=options.early_liveness,
+        allow_client_shm=options.allow_client_shm,
+        repositories=tuple(
+            path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
+        ),
+        roles=tuple(roles),
+        has_nursery=True,
+        load_on_demand=options.load_on_demand,
+        idle_after_s=options.unload_idle_after,
+        memory_budget_bytes=options.model_memory_budget,
+    )

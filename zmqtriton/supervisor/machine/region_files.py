@@ -1,0 +1,74 @@
+"""The files of clients' shared memory: opened once, checked, kept for the frontends to come.
+
+Called by the service. Opens nothing but regular files directly in /dev/shm, creates none, and never
+waits for one.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+
+from zmqtriton.supervisor.actions import OpenRegion
+from zmqtriton.supervisor.control.regions import cannot_open
+from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
+
+_DIRECTORY = "/dev/shm"
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+
+
+class RegionFiles:
+    """Open descriptors by the regions' numbers."""
+
+    def __init__(self, directory: str = _DIRECTORY) -> None:
+        self._directory = directory
+        self._descriptors: dict[int, int] = {}
+        #: Each process holds one descriptor for each region; clients shall not use them all up.
+        self._limit = max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+
+    def open(self, wanted: OpenRegion) -> ZmqTritonError | None:
+        """Why it cannot be had, or None."""
+        if len(self._descriptors) >= self._limit:
+            return Unavailable(
+                f"{self._limit} shared memory regions are registered, more cannot be"
+            )
+        try:
+            descriptor = os.open(os.path.join(self._directory, wanted.file), _FLAGS)
+        except (OSError, ValueError):
+            return cannot_open(wanted.key)
+        error = _check(descriptor, wanted)
+        if error is None:
+            self._descriptors[wanted.number] = descriptor
+        else:
+            os.close(descriptor)
+        return error
+
+    def descriptor(self, number: int) -> int | None:
+        return self._descriptors.get(number)
+
+    def reader(self, number: int) -> int | None:
+        """A descriptor of the caller's own, by which nobody can write there."""
+        descriptor = self._descriptors.get(number)
+        if descriptor is None:
+            return None
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self, number: int) -> None:
+        descriptor = self._descriptors.pop(number, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def close_all(self) -> None:
+        for number in list(self._descriptors):
+            self.close(number)
+
+
+def _check(descriptor: int, wanted: OpenRegion) -> ZmqTritonError | None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return cannot_open(wanted.key)
+    if wanted.offset + wanted.size > found.st_size:
+        text = f"failed to register shared memory region '{wanted.name}': invalid args"
+        return InvalidArgument(text)
+    return None

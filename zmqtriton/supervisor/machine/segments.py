@@ -1,0 +1,224 @@
+"""The segments of shared memory: made here on request, kept by owner, given to those who read them.
+
+Owned by the children's loop, which hands over the messages about segments and the deaths. A segment
+has no name, and only what is registered here can be asked for. Reads and writes none of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.arena import seal_size
+from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.mappings import REGIONS_FROM
+
+#: What this file answers.
+MESSAGES = (wire.MakeSegment, wire.AskSegment, wire.DropSegment)
+
+#: Of what is available at the start, so much may become segments.
+SHARE = 1 / 4
+#: What a process has said before its death may still be on its way to who will ask for a segment.
+_LINGER_S = 5.0
+
+#: Bytes of what memory of a GPU is opened by.
+_MOST_HANDLE = 256
+_ODD = "The handle is none of memory on a GPU."
+
+_CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
+_MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
+
+#: (to whom, message, a descriptor that goes along)
+Send = Callable[[int, Any, int | None], None]
+
+
+class _Segment(NamedTuple):
+    #: -1 for memory on a GPU, which has a handle instead.
+    descriptor: int
+    size: int
+    handle: bytes
+    #: Serial numbers of those who have it mapped, unless they are dead.
+    readers: set[int]
+
+
+class Segments:
+    def __init__(self, budget: int, send: Send, most: int = 4096) -> None:
+        """`budget` in bytes; `most` is how many, since each costs a descriptor."""
+        self._budget = budget
+        self._send = send
+        self._most = most
+        self._segments: dict[int, dict[int, _Segment]] = {}
+        self._total = 0
+        #: Opens a client's region, where clients are trusted, as somebody who cannot write there.
+        self.open_region: Callable[[int], int | None] = lambda number: None
+        #: By region: who has it mapped, and as whose.
+        self._regions: dict[int, set[tuple[int, int]]] = {}
+        #: Dead owners, and when each of them was found dead.
+        self._dead: dict[int, float] = {}
+
+    @property
+    def bytes_by_owner(self) -> Mapping[int, int]:
+        """By serial number."""
+        return {o: sum(map(_host_bytes, own.values())) for o, own in self._segments.items()}
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._segments.values()))
+
+    # ------------------------------------------------------------- messages
+
+    def received(self, serial: int, message: Any) -> None:
+        """One of MESSAGES, from a process."""
+        if isinstance(message, wire.MakeSegment):
+            self._make(serial, message)
+        elif isinstance(message, wire.AskSegment):
+            self._give(serial, message)
+        elif isinstance(message, wire.DropSegment):
+            self._drop(serial, message.segment)
+
+    def _make(self, serial: int, wanted: wire.MakeSegment) -> None:
+        number, size, handle = wanted
+        own = self._segments.setdefault(serial, {})
+        # What is on a GPU takes nothing of the budget.
+        is_odd = len(handle) > _MOST_HANDLE
+        reason = _ODD if is_odd else self._refusal(own, number, size, 0 if handle else size)
+        descriptor = -1
+        if not (reason or handle):
+            try:
+                descriptor = anonymous_memory(size)
+            except OSError as error:
+                reason = error.strerror or str(error)
+        if reason:
+            code = Unavailable.number
+            self._send(serial, wire.SegmentMade(number, size, code, reason), None)
+            return
+        own[number] = segment = _Segment(descriptor, size, handle, set())
+        self._total += _host_bytes(segment)
+        self._send(serial, wire.SegmentMade(number, size, 0, ""), None if handle else descriptor)
+
+    def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
+        """Why a process that has these may not have such a one; empty: it may.
+
+        Nobody may have more than is then left for all others together. So one process alone gets
+        up to a half of the budget, two get up to a third each, and a new one always gets some.
+        """
+        if number in own or size < 1:
+            return "The segment is not a new one."
+        if self.count >= self._most:
+            return f"The server has {self.count} segments already."
+        left = self._budget - self._total - host_bytes
+        if host_bytes and sum(map(_host_bytes, own.values())) + host_bytes > left:
+            return (
+                f"Tensors have {self._total} bytes of memory by now, of {self._budget} in all, "
+                "and one process may not have more than would be left for the others."
+            )
+        return ""
+
+    def _give(self, serial: int, asked: wire.AskSegment) -> None:
+        if asked.segment >= REGIONS_FROM:
+            self._give_region(serial, asked)
+            return
+        segment = self._segments.get(asked.owner, {}).get(asked.segment)
+        if segment is None:
+            self._send(serial, wire.SegmentGiven(*asked, 0), None)
+            return
+        segment.readers.add(serial)
+        given = wire.SegmentGiven(*asked, segment.size, segment.handle)
+        self._send(serial, given, None if segment.handle else segment.descriptor)
+
+    def _give_region(self, serial: int, asked: wire.AskSegment) -> None:
+        number = asked.segment - REGIONS_FROM
+        descriptor = self.open_region(number)
+        if descriptor is None:
+            self._send(serial, wire.SegmentGiven(*asked, 0), None)
+            return
+        self._regions.setdefault(number, set()).add((serial, asked.owner))
+        size = os.fstat(descriptor).st_size
+        self._send(serial, wire.SegmentGiven(*asked, size), descriptor)
+        os.close(descriptor)
+
+    def region_closed(self, number: int) -> None:
+        """Who has it mapped is told, and keeps of it what he still reads."""
+        for reader, owner in self._regions.pop(number, ()):
+            self._send(reader, wire.SegmentGiven(owner, REGIONS_FROM + number, 0), None)
+
+    def _drop(self, owner: int, number: int) -> None:
+        segment = self._segments.get(owner, {}).pop(number, None)
+        if segment is not None:
+            self._total -= _host_bytes(segment)
+            if segment.descriptor >= 0:
+                os.close(segment.descriptor)
+            for reader in segment.readers:
+                self._send(reader, wire.SegmentGiven(owner, number, 0), None)
+
+    # ---------------------------------------------------------------- deaths
+
+    def gone(self, serial: int, now_s: float) -> None:
+        """A process is dead. What it owned can be asked for a little longer."""
+        for segments in self._segments.values():
+            for segment in segments.values():
+                segment.readers.discard(serial)
+        for readers in self._regions.values():
+            readers.difference_update([who for who in readers if who[0] == serial])
+        if self._segments.get(serial):
+            self._dead[serial] = now_s
+        else:
+            self._segments.pop(serial, None)
+
+    def tick(self, now_s: float) -> None:
+        """Call it about once a second."""
+        for serial, since_s in list(self._dead.items()):
+            if now_s - since_s >= _LINGER_S:
+                del self._dead[serial]
+                self._bury(serial)
+
+    def close(self) -> None:
+        for serial in list(self._segments):
+            self._bury(serial)
+
+    def _bury(self, owner: int) -> None:
+        for number in list(self._segments[owner]):
+            self._drop(owner, number)
+        del self._segments[owner]
+
+
+def _host_bytes(segment: _Segment) -> int:
+    return 0 if segment.handle else segment.size
+
+
+def anonymous_memory(size: int) -> int:
+    """A segment whose size nobody can change, and which nobody can execute."""
+    try:
+        descriptor = _create(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        descriptor = _create(_CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
+    try:
+        os.truncate(descriptor, size)
+        seal_size(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _create(flags: int) -> int:
+    create = getattr(os, "memfd_create", None)
+    if create is not None:
+        made: int = create("zmqtriton", flags)
+        return made
+    # Not every Python was built where the C library had it.
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = _MEMFD_CREATE.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    made = libc.syscall(number, b"zmqtriton", flags)
+    if made < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return made

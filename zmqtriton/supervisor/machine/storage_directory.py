@@ -1,0 +1,40 @@
+"""The directory for copies of models that object stores have: private, locked, gone afterwards.
+
+Called by the service at start, where also shows whether such repositories can be served at all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+
+from zmqtriton.options import Options
+from zmqtriton.storage.places import is_remote, local_folder, parse
+from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, RuntimeDirectory, make
+from zmqtriton_floor.errors import InvalidArgument
+
+_LIBRARY = "obstore"
+
+
+def claim_storage(options: Options) -> RuntimeDirectory | None:
+    """None where every repository is a directory. Raises DirectoryError."""
+    urls = [path for path in options.model_repository if is_remote(path)]
+    if not urls:
+        return None
+    if importlib.util.find_spec(_LIBRARY) is None:
+        raise DirectoryError(
+            f"the model repository '{urls[0]}' needs the package {_LIBRARY}; install it with "
+            "pip install 'zmqtriton[cloud]'"
+        )
+    try:
+        kinds = [parse(url).kind for url in urls]
+    except InvalidArgument as error:
+        raise DirectoryError(error.text) from None
+    parent = local_folder(kinds, os.environ) or tempfile.gettempdir()
+    try:
+        return make(Path(parent).absolute())
+    except OSError as error:
+        text = f"models of object stores cannot be kept in '{parent}': {error.strerror}"
+        raise DirectoryError(text) from error

@@ -1,0 +1,96 @@
+"""The tables that are printed once all models were tried."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from zmqtriton import console
+from zmqtriton.options import Options
+from zmqtriton.supervisor.machine.python_settings import PythonSettings
+from zmqtriton_floor import __version__
+
+_log = logging.getLogger(__name__)
+
+#: What is served, in Triton's order. The frontends are told, so that all say the same.
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+
+
+def all_tables(
+    options: Options,
+    models: Sequence[tuple[str, str, str]],
+    python_path: str,
+    gpus: Sequence[int],
+    stream: IO[str],
+) -> Iterator[str]:
+    width = _width(stream)
+    config = console.backend_config(options, "python")
+    yield console.repository_agent_table(width=width)
+    yield console.backend_table([console.BackendRow("python", python_path, config)], width)
+    yield console.model_table([console.ModelRow(*row) for row in models], width)
+    yield console.option_table(
+        options, version=__version__, extensions=EXTENSIONS, gpus=gpus, width=width
+    )
+
+
+#: In Triton's order.
+_CALLS = (
+    *("Check", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
+    *("ModelConfig", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister"),
+    *("SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister"),
+    *("CudaSharedMemoryUnregister", "RepositoryIndex", "RepositoryModelLoad"),
+    *("RepositoryModelUnload", "ModelStatistics", "Trace", "Logging"),
+)
+
+
+def tell_grpc(options: Options, stream: IO[str]) -> None:
+    """How gRPC is set up, where verbose lines are wanted."""
+    if not options.allow_grpc:
+        return
+    _log.debug("", extra={"raw": console.keepalive_table(options, _width(stream))})
+    for call in _CALLS:
+        _log.debug("Ready for RPC '%s', 0", call)
+
+
+def tell_python_settings(options: Options) -> None:
+    """What models on the Python backend have, where verbose lines are wanted."""
+    given = options.backend_settings("python")
+    settings = PythonSettings.read(given)
+    _log.debug(
+        "Shared memory configuration is shm-default-byte-size=%d,shm-growth-byte-size=%d,"
+        "stub-timeout-seconds=%d",
+        settings.segment_bytes,
+        settings.segment_step_bytes,
+        settings.patience_s,
+    )
+
+
+def _width(stream: IO[str]) -> int | None:
+    """Of the terminal; None where there is none."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        return None
+
+
+def print_plain(text: str) -> None:
+    """For who started the server, whatever becomes of records."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""A model from its files to its instances: loads, generations, instances, unloads."""

@@ -1,0 +1,119 @@
+"""Which models call which, beyond ensembles: what BLS_MODELS names, and whom a model has asked.
+
+A model is loaded after those that it names, if they can be loaded; and whoever nobody may ask for
+any more ends after those who call it, because what they still have may need it. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.states import GenerationState
+
+if TYPE_CHECKING:
+    from zmqtriton.supervisor.models.model import Model
+
+#: Names of models, to those that each needs.
+_Needs = Callable[[str], Iterable[str]]
+
+
+def reaches(start: str, target: str, needs: _Needs) -> bool:
+    """Whether the one calls the other, perhaps through others."""
+    seen, found = {start}, [start]
+    while found:
+        for name in needs(found.pop()):
+            if name == target:
+                return True
+            if name not in seen:
+                seen.add(name)
+                found.append(name)
+    return False
+
+
+class LoadOrder:
+    """Loads what a model names before the model; nobody waits for who waits for it."""
+
+    def __init__(self, models: Mapping[str, Model], make: Callable[[str], Model]) -> None:
+        self._models = models
+        self._make = make
+        #: What to call when those who wait need not wait any more, by model.
+        self._waiting: dict[str, Callable[[], None]] = {}
+
+    def require(
+        self, name: str, callees: Iterable[str], then: Callable[[], None], *, again: bool
+    ) -> None:
+        """Calls `then` when each was loaded, or tried."""
+        left = {c for c in callees if c != name and not reaches(c, name, self._needs)}
+
+        def go_on() -> None:
+            if self._waiting.get(name) is go_on:
+                del self._waiting[name]
+                then()
+
+        def tried(callee: str) -> None:
+            left.discard(callee)
+            if not left:
+                go_on()
+
+        self._waiting[name] = go_on
+        for callee in sorted(left):
+            self._make(callee).require(partial(tried, callee), again=again)
+        if not left:
+            go_on()
+
+    def loosen(self, name: str) -> None:
+        """What this one needs is known now: whoever it needs and who waits for it waits no more."""
+        for waiting, go_on in list(self._waiting.items()):
+            is_circle = reaches(waiting, name, self._needs) and reaches(name, waiting, self._needs)
+            if waiting != name and is_circle:
+                go_on()
+
+    def _needs(self, name: str) -> Iterable[str]:
+        model = self._models.get(name)
+        return model.needs if model is not None else ()
+
+
+class Leaving:
+    """Generations that nobody may ask for any more. `proceed` is called after all that happens."""
+
+    def __init__(self, generations: Mapping[int, Generation]) -> None:
+        self._generations = generations
+        self._waiting: dict[int, Generation] = {}
+
+    def leave(self, generation: Generation) -> None:
+        """Retires it once those who call it have ended, of those that end too."""
+        self._waiting[generation.number] = generation
+
+    def proceed(self) -> None:
+        while self._waiting:
+            ready = [g for g in self._waiting.values() if not self._is_needed(g)]
+            if not ready:
+                return
+            for generation in ready:
+                del self._waiting[generation.number]
+                generation.retire()
+
+    def _is_needed(self, generation: Generation) -> bool:
+        name = generation.blueprint.name
+        for other in self._generations.values():
+            caller = other.blueprint.name
+            is_caller = caller != name and self._is_ending(other)
+            # Who call each other end together.
+            if (
+                is_caller
+                and reaches(caller, name, self._calls)
+                and not reaches(name, caller, self._calls)
+            ):
+                return True
+        return False
+
+    def _is_ending(self, generation: Generation) -> bool:
+        is_ending = generation.state in (GenerationState.DRAINING, GenerationState.STOPPING)
+        return is_ending or generation.number in self._waiting
+
+    def _calls(self, name: str) -> set[str]:
+        found = [g.calls for g in self._generations.values() if g.blueprint.name == name]
+        return {callee for calls in found for callee in calls}

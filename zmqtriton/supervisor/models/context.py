@@ -1,0 +1,76 @@
+"""What every model needs from the rest of the brain, handed over as one thing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, NamedTuple
+
+from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.fleet.object_stores import ObjectStores
+from zmqtriton.supervisor.models.call_graph import Leaving, LoadOrder
+from zmqtriton.supervisor.models.ensembles import Members
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.preparations import Preparations
+from zmqtriton.supervisor.plan import Plan, Timer
+
+
+class Slots:
+    """How many models may load at a time; the others wait in order.
+
+    A load that takes very long gives its slot back, so that it does not hold up the others.
+    """
+
+    def __init__(self, plan: Plan, count: int, patience_s: float) -> None:
+        self._plan = plan
+        self._free = max(1, count)
+        self._patience_s = patience_s
+        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        #: With what takes the slot from those that keep it for too long.
+        self._holders: dict[object, Timer] = {}
+
+    def take(self, holder: object, then: Callable[[], None]) -> None:
+        """Calls `then` when it is this one's turn."""
+        self._waiting.append((holder, then))
+        self._fill()
+
+    def give_back(self, holder: object) -> None:
+        """May be called again, and by who still waits."""
+        timer = self._holders.pop(holder, None)
+        if timer is not None:
+            timer.cancel()
+            self._free += 1
+        self._waiting = deque(entry for entry in self._waiting if entry[0] is not holder)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._free and self._waiting:
+            holder, then = self._waiting.popleft()
+            self._free -= 1
+            late = partial(self.give_back, holder)
+            self._holders[holder] = self._plan.after(self._patience_s, late)
+            then()
+
+
+class Surroundings(NamedTuple):
+    plan: Plan
+    introductions: Introductions
+    acknowledgements: Acknowledgements
+    slots: Slots
+    #: Serial numbers of the frontends that know the models.
+    frontends: Callable[[], Collection[int]]
+    #: Tells those frontends something.
+    publish: Callable[[Any], None]
+    #: All that have been started and not ended, by number.
+    generations: dict[int, Generation]
+    members: Members
+    load_order: LoadOrder
+    leaving: Leaving
+    preparations: Preparations
+    stores: ObjectStores
+    #: A load that fails is tried again so often.
+    retries: int
+    #: Requests have models loaded.
+    on_demand: bool = False

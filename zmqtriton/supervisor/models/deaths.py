@@ -1,0 +1,30 @@
+"""What the log says of a stub that has died."""
+
+from __future__ import annotations
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.models.failure_text import shorten
+from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.states import InstanceState
+
+
+def log_death(
+    plan: Plan,
+    label: str,
+    instance: Instance,
+    event: states.ProcessExited,
+    before: InstanceState,
+) -> None:
+    """`label` names the version, `before` is the state in which it died. Ends that were asked for
+    are none."""
+    what = f"stub '{instance.name}' of {label} has died: {shorten(instance.reason)}"
+    if instance.state is InstanceState.FAILED and instance.may_restart:
+        deaths = instance.recent_deaths
+        plan.log("E", f"{what}; it is not started again after {deaths} deaths")
+    elif instance.state is InstanceState.BACKOFF:
+        plan.log("W", f"{what}; it is started again")
+    elif before is InstanceState.DRAINING or (
+        before is InstanceState.STOPPING and instance.reason != event.reason
+    ):
+        plan.log("W", what)

@@ -1,0 +1,201 @@
+"""Ensembles: a generation without processes, and what it needs of the models that its steps call.
+
+An ensemble is loaded after its members, executes in the broker, and is as ready as the least ready
+of them. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from zmqtriton.config.ensembles import check_circle
+from zmqtriton.config.members import no_version, not_that_version
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished
+from zmqtriton.supervisor.models.failure_text import shorten
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.instance import Instance
+from zmqtriton.supervisor.models.protocols import Owner
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from zmqtriton.supervisor.models.model import Model
+    from zmqtriton.supervisor.models.version import ModelVersion
+
+
+#: Ensembles of ensembles; each level costs the broker a part of its stack.
+MAX_DEPTH = 32
+
+
+class Members:
+    """Every model, as ensembles see them."""
+
+    def __init__(self, models: Mapping[str, Model], make: Callable[[str], Model]) -> None:
+        self._models = models
+        self._make = make
+
+    # ---------------------------------------------------------------- loading
+
+    def require(self, ensemble: Ensemble, then: Callable[[], None], *, again: bool) -> None:
+        """Calls `then` when each member was loaded, or tried; `again` tries those that failed."""
+        left = set(ensemble.models)
+
+        def tried(name: str) -> None:
+            left.discard(name)
+            if not left:
+                then()
+
+        for name in ensemble.models:
+            self._make(name).require(partial(tried, name), again=again)
+
+    def check_circle(self, name: str) -> None:
+        """Raises ConfigError if an ensemble calls itself through others."""
+        check_circle(name, {other: model.members for other, model in self._models.items()})
+
+    def finish(self, blueprint: Blueprint) -> Finished:
+        """The ensemble's configuration, which its members complete. Raises InvalidArgument and
+        ConfigError where it cannot be served."""
+        ensemble = blueprint.ensemble
+        assert ensemble is not None
+        name = blueprint.name
+        members: dict[str, Finished] = {}
+        for index, (model, number) in enumerate(ensemble.steps):
+            served = self._serving(model, -1)
+            if served is None:
+                known = self._models.get(model)
+                why = known.why_not_loaded if known else "unknown model"
+                raise ensemble.refuse(index, no_version(name, model, shorten(why)))
+            served = self._serving(model, number)
+            if served is None:
+                raise ensemble.refuse(index, not_that_version(name, model, number))
+            generation = served.generation
+            assert generation is not None
+            assert generation.finished is not None
+            members[model] = generation.finished
+        if 1 + max(map(self._depth, ensemble.models)) > MAX_DEPTH:
+            raise InvalidArgument(
+                f"ensemble '{name}' has ensembles in it that are more than {MAX_DEPTH} deep"
+            )
+        return ensemble.finish(members)
+
+    def _depth(self, name: str) -> int:
+        """Of the ensembles within a model that serves; 0 for a model that is none."""
+        model = self._models.get(name)
+        members = model.served_members if model else ()
+        return 1 + max(map(self._depth, members)) if members else 0
+
+    def _serving(self, model: str, number: int) -> ModelVersion | None:
+        known = self._models.get(model)
+        versions = [v for v in known.versions.values() if v.is_serving] if known else []
+        fitting = [v for v in versions if number in (-1, v.number)]
+        return max(fitting, key=lambda version: version.number, default=None)
+
+    # -------------------------------------------------------------- readiness
+
+    def ready_instances(self, ensemble: Ensemble) -> int:
+        """Of the step that has the fewest."""
+        return min(self._ready(model, number) for model, number in ensemble.steps)
+
+    def _ready(self, model: str, number: int) -> int:
+        version = self._serving(model, number)
+        generation = version.generation if version else None
+        return generation.ready_instances if generation else 0
+
+    def asked(self, ensemble: Ensemble) -> list[Instance]:
+        """All of the steps' instances whose models have to be asked."""
+        found: dict[int, Instance] = {}
+        for model, number in ensemble.steps:
+            version = self._serving(model, number)
+            if version is not None and version.generation is not None:
+                found.update((one.serial, one) for one in version.generation.asked())
+        return list(found.values())
+
+    def trouble(self, ensemble: Ensemble) -> str:
+        """Why the first step that cannot be executed now cannot, or ""."""
+        for model, number in ensemble.steps:
+            if not self._ready(model, number):
+                known = self._models.get(model)
+                why = known.why_not_loaded if known else "unknown model"
+                return f"model '{model}' of the ensemble is not ready: {shorten(why)}"
+        return ""
+
+    def changed(self, name: str) -> None:
+        """A model was told of: ensembles that call it may have become ready, or not."""
+        for model in self._models.values():
+            model.member_changed(name)
+
+    # -------------------------------------------------------------- unloading
+
+    def dependents(self, name: str) -> list[str]:
+        """What goes with a model, callers first: those that call it; and of those that it calls
+        the ones that were loaded for its sake alone."""
+        leaving = [name]
+        for each in leaving:
+            leaving += [
+                n for n, m in self._models.items() if each in m.callees and n not in leaving
+            ]
+        for each in leaving:
+            model = self._models.get(each)
+            for callee in sorted(model.callees) if model else ():
+                if callee not in leaving and self._is_free(callee, leaving):
+                    leaving.append(callee)
+        return self._callers_first(leaving)
+
+    def _callers_first(self, names: list[str]) -> list[str]:
+        left, ordered = list(names), []
+        while left:
+            called = {c for n in left if n in self._models for c in self._models[n].callees - {n}}
+            # Where all call each other, any is the first.
+            first = next((name for name in left if name not in called), left[0])
+            left.remove(first)
+            ordered.append(first)
+        return ordered
+
+    def _is_free(self, name: str, leaving: list[str]) -> bool:
+        model = self._models.get(name)
+        callers = [n for n, m in self._models.items() if name in m.callees]
+        return model is not None and not model.was_asked_for and set(callers) <= set(leaving)
+
+
+class EnsembleGeneration(Generation):
+    """Begins to serve at once, and ends when the broker has answered the last request."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        introductions: Introductions,
+        blueprint: Blueprint,
+        version: int,
+        members: Members,
+    ) -> None:
+        super().__init__(plan, introductions, blueprint, version)
+        assert blueprint.ensemble is not None
+        self._ensemble = blueprint.ensemble
+        self._members = members
+
+    def start(self, owner: Owner) -> None:
+        self.owner = owner
+        self._enter(states.AllInstancesLoaded())
+        owner.generation_loaded(self)
+
+    @property
+    def ready_instances(self) -> int:
+        return self._members.ready_instances(self._ensemble)
+
+    def asked(self) -> list[Instance]:
+        return self._members.asked(self._ensemble)
+
+    @property
+    def is_given_up(self) -> bool:
+        return False
+
+    @property
+    def trouble(self) -> str:
+        return self._members.trouble(self._ensemble)
+
+    def _abort_if_nobody_drains(self) -> None:
+        """The broker does."""

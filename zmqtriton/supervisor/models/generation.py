@@ -1,0 +1,381 @@
+"""One loading of one version of a model: its instances, from their start to the end of the last.
+
+The model in the first stub may be asked for the configuration, while the others import theirs. The
+generation loads as a whole or fails as a whole; once it serves, instances come and go. Its owner,
+the model, decides when it is announced and when it is retired. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+
+from zmqtriton.environments.demand import SERVERS_OWN
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import Send
+from zmqtriton.supervisor.backoff import MAX_DEATHS
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.deaths import log_death
+from zmqtriton.supervisor.models.failure_text import shorten
+from zmqtriton.supervisor.models.instance import Instance, Place
+from zmqtriton.supervisor.models.instance_groups import Regrouping, Then
+from zmqtriton.supervisor.models.protocols import Owner
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import GIVEN_UP, ZmqTritonError
+
+
+class Generation:
+    def __init__(
+        self, plan: Plan, introductions: Introductions, blueprint: Blueprint, version: int
+    ) -> None:
+        self.number = plan.new_generation()
+        self.blueprint = blueprint
+        self.version = version
+        self.state = GenerationState.LOADING
+        self.finished: Finished | None = blueprint.finished
+        #: What its instances are started with; set when it has been prepared.
+        self.environment = SERVERS_OWN
+        self.instances: list[Instance] = []
+        self.owner: Owner
+        self._plan = plan
+        self._introductions = introductions
+        #: Those whose first start is still to come.
+        self._not_begun: deque[Instance] = deque()
+        #: The models that it needs to execute.
+        self.calls = {
+            *blueprint.callees,
+            *(blueprint.ensemble.models if blueprint.ensemble else ()),
+        }
+        self._is_announced = False  # the broker knows of it
+        #: Those that wait for what the first one says of the configuration.
+        self._imported: list[Instance] = []
+        #: What the model has said of its configuration.
+        self._completion = ""
+        self._regrouping: Regrouping | None = None
+        self._began_s, self.load_s = plan.now_s, 0.0  # until it could serve
+
+    @property
+    def label(self) -> str:
+        return f"model '{self.blueprint.name}' version {self.version}"
+
+    @property
+    def ready_instances(self) -> int:
+        return sum(instance.state is InstanceState.READY for instance in self._active)
+
+    @property
+    def _active(self) -> list[Instance]:
+        """Those that may be given requests."""
+        return [instance for instance in self.instances if not instance.place.is_passive]
+
+    def asked(self) -> list[Instance]:
+        """Those that are ready as far as we know, and whose model has to be asked."""
+        ready = InstanceState.READY
+        return [i for i in self._active if i.is_asked and i.state is ready]
+
+    @property
+    def is_given_up(self) -> bool:
+        states_now = {i.state for i in self._active if not i.is_dismissed}
+        return self.state is GenerationState.SERVING and states_now == {InstanceState.FAILED}
+
+    @property
+    def trouble(self) -> str:
+        """Why no instance is ready, or ""."""
+        if self.ready_instances:
+            return ""
+        for instance in self._active:
+            if instance.reason:
+                reason = f"instance '{instance.name}': {shorten(instance.reason)}"
+                if instance.state is InstanceState.FAILED:
+                    return f"{reason} ({GIVEN_UP} {instance.recent_deaths} deaths)"
+                return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
+        return ""
+
+    def find(self, serial: int) -> Instance | None:
+        return next((i for i in self.instances if i.serial == serial), None)
+
+    def _enter(self, event: states.Event) -> None:
+        """The only writer of the state."""
+        self.state = states.advance(
+            states.GENERATION_TRANSITIONS, self.state, event, f"{self.label} ({self.number})"
+        )
+
+    # ---------------------------------------------------------- what is asked
+
+    def start(self, owner: Owner) -> None:
+        self.owner = owner
+        if self.finished is None:
+            self._start([self.blueprint.first, *self.blueprint.others])
+        elif self._may_share(self.finished):
+            self._start(self.finished.places)
+
+    def announce(self) -> None:
+        """Tells the broker of it and of the instances that are ready."""
+        assert self.finished is not None
+        self._is_announced, self.load_s = True, self._plan.now_s - self._began_s
+        name, config = self.blueprint.name, self.finished.config
+        self._introductions.tell_broker(wire.Serve(self.number, name, self.version, config))
+        for instance in self._active:
+            if instance.state is InstanceState.READY:
+                self._attach(instance)
+
+    def retire(self) -> None:
+        """Ends it when the requests that it has are answered."""
+        if self.state is GenerationState.LOADING:
+            self.abort(UNLOADED)
+            return
+        if self.state is not GenerationState.SERVING:
+            return
+        self._enter(states.RetireRequested())
+        self._regrouping = None
+        for instance in self.instances:
+            if instance.state is not InstanceState.DRAINING:
+                is_ready = instance.state is InstanceState.READY
+                instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
+        if self._is_announced:
+            self._introductions.tell_broker(wire.Retire(self.number))
+        self._abort_if_nobody_drains()
+
+    def drained(self) -> None:
+        """The broker has answered the last request."""
+        if self.state is not GenerationState.DRAINING:
+            return
+        self._enter(states.Drained())
+        for instance in self.instances:
+            if instance.state is InstanceState.DRAINING:
+                instance.handle(states.DrainFinished())
+        self._settle()
+
+    # ------------------------------------------------------ other instances
+
+    def regroup(self, blueprint: Blueprint, then: Then) -> None:
+        """Has its instances from now on and calls `then`, or cannot. Raises ZmqTritonError."""
+        finished = blueprint.finished or blueprint.finish(self._completion)
+        claim = partial(self._introductions.resources.claim, self.number)
+        self._regrouping = Regrouping(self, blueprint, finished, claim, then)
+        self._proceed()
+
+    def _proceed(self) -> None:
+        if self._regrouping is not None and self._regrouping.proceed():
+            self._regrouping = None
+
+    def add(self, places: Sequence[Place]) -> list[Instance]:
+        """Starts these too."""
+        before = len(self.instances)
+        self._start(places)
+        return self.instances[before:]
+
+    def dismiss(self, instance: Instance) -> None:
+        """It ends when it has answered what it has."""
+        instance.is_dismissed = True
+        if instance in self._not_begun:
+            self._not_begun.remove(instance)
+        if instance.state is InstanceState.READY:
+            instance.handle(states.DrainRequested())
+            if instance.place.is_passive:
+                instance.handle(states.DrainFinished())
+            elif self._is_announced:
+                self._introductions.tell_broker(wire.Retire(self.number, instance.serial))
+        else:
+            instance.handle(states.StopRequested())
+        self._forget_the_dismissed()
+
+    def dismissed(self, serial: int) -> None:
+        """The broker has its last answer."""
+        instance = self.find(serial)
+        if instance is not None and instance.state is InstanceState.DRAINING:
+            instance.handle(states.DrainFinished())
+
+    def adopt(self, blueprint: Blueprint, finished: Finished) -> None:
+        """It is one of these from now on."""
+        self.blueprint, self.finished = blueprint, finished
+        if self._is_announced:
+            row = (self.number, blueprint.name, self.version, finished.config)
+            self._introductions.tell_broker(wire.Serve(*row))
+
+    def _forget_the_dismissed(self) -> None:
+        gone = (InstanceState.STOPPED, InstanceState.FAILED)
+        self.instances = [i for i in self.instances if not (i.is_dismissed and i.state in gone)]
+
+    # --------------------------------------------------------------- the end
+
+    def abort(self, reason: str) -> None:
+        """Ends it now."""
+        if self.state is GenerationState.ENDED:
+            return
+        self._enter(states.AbortRequested())
+        self._remove(reason)
+        for instance in self.instances:
+            if instance.state is not InstanceState.STOPPED:
+                instance.handle(states.StopRequested())
+        self._settle()
+
+    # --------------------------------------------------------- what happens
+
+    def handle(self, instance: Instance, event: states.Event) -> None:
+        """Something happened to one of the instances."""
+        before, serial = instance.state, instance.serial
+        instance.handle(event)
+        if isinstance(event, states.ProcessStarted):
+            self._introduce(instance)
+        elif isinstance(event, states.ProcessExited):
+            self._introductions.forget(serial, instance.death)
+            log_death(self._plan, self.label, instance, event, before)
+        elif isinstance(event, states.ConfigCompleted):
+            self._complete(instance, event.document)
+        if instance.state is not before:
+            self._follow(instance, before)
+
+    def _follow(self, instance: Instance, before: InstanceState) -> None:
+        """What a change of an instance means for the whole."""
+        if self.state is GenerationState.LOADING:
+            if instance.state is InstanceState.FAILED:
+                self._fail(instance.failure_code, self.why(instance))
+            elif instance.state is InstanceState.READY and self._not_begun:
+                self._begin_next()
+            elif all(i.state is InstanceState.READY for i in self.instances):
+                self._enter(states.AllInstancesLoaded())
+                self.owner.generation_loaded(self)
+        elif self.state is GenerationState.SERVING:
+            self._follow_while_serving(instance, before)
+        elif self.state is GenerationState.DRAINING:
+            self._abort_if_nobody_drains()
+        self._settle()
+
+    def _follow_while_serving(self, instance: Instance, before: InstanceState) -> None:
+        if instance.state is InstanceState.READY:
+            if self._is_announced and not instance.place.is_passive:
+                self._attach(instance)
+            self._begin_next()
+        self._forget_the_dismissed()
+        self._proceed()
+        if self.is_given_up:
+            self._remove(self.trouble)
+            self.owner.generation_given_up(self)
+        elif InstanceState.READY in (instance.state, before):
+            self.owner.generation_changed(self)
+
+    def _abort_if_nobody_drains(self) -> None:
+        """What still waits for an instance would wait for ever."""
+        # Passive ones wait for the others, unless there are none.
+        waiting = self._active or self.instances
+        if not any(i.state is InstanceState.DRAINING for i in waiting):
+            self.abort(self.trouble or UNLOADED)
+
+    def _settle(self) -> None:
+        if self.state is not GenerationState.STOPPING:
+            return
+        if not any(instance.is_alive for instance in self.instances):
+            self._remove(UNLOADED)
+            self._introductions.resources.give_back(self.number)
+            self._enter(states.LastProcessExited())
+            self.owner.generation_ended(self)
+
+    # ------------------------------------------------------------- instances
+
+    def _start(self, places: Sequence[Place]) -> None:
+        new = [
+            Instance(
+                self._plan,
+                place,
+                model=self.blueprint.name,
+                environment=self.environment,
+                load_within_s=self.blueprint.load_within_s,
+                on_event=self.handle,
+            )
+            for place in places
+        ]
+        self.instances += new
+        self._not_begun += new
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._not_begun and (self.blueprint.is_parallel or not self._is_one_loading):
+            self.handle(self._not_begun.popleft(), states.StartRequested())
+
+    @property
+    def _is_one_loading(self) -> bool:
+        return any(i.is_alive and i.state is not InstanceState.READY for i in self.instances)
+
+    def _introduce(self, instance: Instance) -> None:
+        blueprint, place = self.blueprint, instance.place
+        load = wire.Load(
+            place.name,
+            blueprint.name,
+            self.version,
+            place.kind,
+            place.device,
+            blueprint.directory,
+            blueprint.versions[self.version].path,
+            blueprint.config if self.finished is None else self.finished.config,
+            int(self._is_first(instance)),
+        )
+        self._introductions.introduce(
+            instance.serial,
+            "stub",
+            place.name,
+            instance.pid,
+            lambda: self._plan.do(Send(instance.serial, load)),
+        )
+
+    def _complete(self, instance: Instance, document: str) -> None:
+        if instance.state is not InstanceState.LOADING:
+            return
+        if self.finished is None and not self._is_first(instance):
+            self._imported.append(instance)
+            return
+        others: Sequence[Place] = ()
+        if self.finished is None:
+            self._completion = document
+            try:
+                self.finished = self.blueprint.finish(document)
+            except ZmqTritonError as error:
+                self._fail(error.number, error.text)
+                return
+            if not self._may_share(self.finished):
+                return
+            others = self.finished.places[len(self.instances) :]
+        waiting, self._imported = [instance, *self._imported], []
+        for each in waiting:
+            if each.state is InstanceState.LOADING:
+                self._plan.do(Send(each.serial, wire.Initialize(self.finished.config)))
+        self._start(others)
+
+    def _is_first(self, instance: Instance) -> bool:
+        """The one whose model is asked for the configuration, where that is to be done."""
+        return self.finished is None and instance is self.instances[0]
+
+    def _may_share(self, finished: Finished) -> bool:
+        """Whether all of its instances could ever execute, with what others need."""
+        try:
+            self._introductions.resources.claim(self.number, finished.places)
+        except ZmqTritonError as error:
+            self._fail(error.number, error.text)
+            return False
+        return True
+
+    def _attach(self, instance: Instance) -> None:
+        demand = self._introductions.resources.shown(instance.place.demand)
+        message = wire.Attach(self.number, instance.serial, instance.name, demand)
+        self._introductions.tell_broker(message)
+
+    def _fail(self, code: int, text: str) -> None:
+        self.owner.generation_failed(self, code, text)
+        self.abort(text)
+
+    def _remove(self, reason: str) -> None:
+        if self._is_announced:
+            self._is_announced = False
+            self._introductions.tell_broker(wire.Remove(self.number, shorten(reason)))
+
+    # ----------------------------------------------------------------- texts
+
+    @staticmethod
+    def why(instance: Instance) -> str:
+        """It could not be loaded."""
+        if instance.has_said_why:
+            return instance.reason
+        return f"Stub process '{instance.name}' is not healthy. ({instance.reason})"

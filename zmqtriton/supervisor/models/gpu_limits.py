@@ -1,0 +1,55 @@
+"""How much of a GPU may be in use when an instance begins to load there: `--model-load-gpu-limit`.
+
+Part of `resources`. What is in use is told by `used_share`, so that this does no I/O itself. For
+instances that are started again nobody is asked: their model was let in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from zmqtriton.supervisor.models.instance import Place
+from zmqtriton_floor.errors import Unavailable
+
+_GPU = "GPU"
+
+
+class GpuLimits:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        #: By the number of the GPU.
+        self._limits = {
+            int(gpu): float(most) for gpu, most in settings.get("model_load_gpu_limit", ())
+        }
+        #: What of a GPU's memory is in use, from 0 to 1; None: nobody knows.
+        self.used_share: Callable[[int], float | None] = lambda gpu: None
+        #: By generation, the instances that were let in.
+        self._admitted: dict[int, set[tuple[str, int]]] = {}
+
+    def check(self, generation: int, places: Iterable[Place]) -> None:
+        """Raises Unavailable where a new one of them is to load on a GPU that is too full."""
+        if not self._limits:
+            return
+        known = self._admitted.get(generation, set())
+        new = {
+            (place.name, place.device): place
+            for place in places
+            if place.kind == _GPU and (place.name, place.device) not in known
+        }
+        # Each GPU is asked once: what loads at the same time is not there yet.
+        full = {gpu for gpu in {place.device for place in new.values()} if self._is_full(gpu)}
+        for place in new.values():
+            if place.device in full:
+                raise Unavailable(
+                    f"can not create model '{place.name}': memory limit set for GPU "
+                    f"{place.device} has exceeded, model loading is rejected."
+                )
+        self._admitted[generation] = known | new.keys()
+
+    def _is_full(self, gpu: int) -> bool:
+        most = self._limits.get(gpu)
+        used = None if most is None else self.used_share(gpu)
+        return used is not None and most is not None and used > most
+
+    def forget(self, generation: int) -> None:
+        self._admitted.pop(generation, None)

@@ -1,0 +1,26 @@
+"""The repository index: what the repositories hold and what is known of it. Does no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zmqtriton.supervisor.actions import Listing
+from zmqtriton.supervisor.models.model import Model
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+def index_of(
+    found: Listing, models: Mapping[str, Model], never_loaded: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Its entries; `never_loaded` is said of a model that nobody has tried to load."""
+    names = {} if isinstance(found, ZmqTritonError) else found
+    entries: list[dict[str, Any]] = []
+    for name in sorted({*names, *models}):
+        if names.get(name):
+            entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
+        elif name in models:
+            entries += models[name].index()
+        else:
+            entries.append({"name": name, **never_loaded})
+    return entries

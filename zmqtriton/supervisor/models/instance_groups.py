@@ -1,0 +1,95 @@
+"""Other instance groups for a generation that serves: what it still wants stays as it is.
+
+What it lacks is started first, and what it has too much leaves once all of that is ready, so there
+are never fewer instances than before or after. If one of the new ones fails, all of them end and
+the generation is as it was. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.instance import Instance, Place
+from zmqtriton.supervisor.states import InstanceState
+from zmqtriton_floor.errors import InternalError, ZmqTritonError
+
+if TYPE_CHECKING:
+    from zmqtriton.supervisor.models.generation import Generation
+
+#: Hears the error, or None: the groups are those of the blueprint.
+Then = Callable[[ZmqTritonError | None], None]
+#: Says which places need something of the rate limiter's resources. Raises ZmqTritonError where one
+#: of them could never execute.
+Claim = Callable[[Sequence[Place]], None]
+
+_OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
+
+
+class Regrouping:
+    def __init__(
+        self,
+        generation: Generation,
+        blueprint: Blueprint,
+        finished: Finished,
+        claim: Claim,
+        then: Then,
+    ) -> None:
+        """Raises what `claim` raises, before anything is changed."""
+        self._generation = generation
+        self._blueprint = blueprint
+        self._finished = finished
+        self._claim = claim
+        self._then = then
+        self._before = [instance.place for instance in generation.instances]
+        claim([*self._before, *finished.places])
+        usable = [i for i in generation.instances if i.state is not InstanceState.FAILED]
+        self._kept, lacking = match(usable, finished.places)
+        self._surplus = [i for i in generation.instances if i not in self._kept]
+        self._new = generation.add(lacking)
+
+    def proceed(self) -> bool:
+        """Whether it is over."""
+        failed = next((i for i in self._new if i.state in _OVER and i.reason), None)
+        if failed is not None:
+            for instance in self._new:
+                self._generation.dismiss(instance)
+            self._claim(self._before)
+            self._then(InternalError(self._generation.why(failed)))
+            return True
+        if not all(i.state is InstanceState.READY for i in self._new):
+            return False
+        for instance, place in self._kept.items():
+            instance.place = place
+        self._generation.adopt(self._blueprint, self._finished)
+        for instance in self._surplus:
+            self._generation.dismiss(instance)
+        self._claim(self._finished.places)
+        self._then(None)
+        return True
+
+
+def match(
+    instances: Iterable[Instance], places: Iterable[Place]
+) -> tuple[dict[Instance, Place], list[Place]]:
+    """Who stays, and for which place; and the places for which there is nobody. A place of the
+    same name comes first; else all but the name must be the same."""
+    free, lacking = list(instances), list(places)
+    kept: dict[Instance, Place] = {}
+    for is_same in (_is_equal, _is_alike):
+        for place in list(lacking):
+            fitting = next((one for one in free if is_same(one.place, place)), None)
+            if fitting is not None:
+                kept[fitting] = place
+                free.remove(fitting)
+                lacking.remove(place)
+    return kept, lacking
+
+
+def _is_equal(one: Place, other: Place) -> bool:
+    return one == other
+
+
+def _is_alike(one: Place, other: Place) -> bool:
+    return one[1:] == other[1:]

@@ -1,0 +1,302 @@
+"""One load of a model: build a generation of each version, swap them in, say how it went.
+
+Belongs to a model, which has at most one at a time; an Inquiry says what there is to build. Each
+version goes its own way; what served before goes on until its replacement does, and stays where
+that fails. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.context import Surroundings
+from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
+from zmqtriton.supervisor.models.failure_text import describe
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.load_inquiry import Inquiry, Wanted
+from zmqtriton.supervisor.models.protocols import Loader
+from zmqtriton.supervisor.models.version import ModelVersion
+from zmqtriton.supervisor.states import UNLOADED, GenerationState
+from zmqtriton_floor.errors import (
+    InternalError,
+    InvalidArgument,
+    Unavailable,
+    ZmqTritonError,
+    from_number,
+)
+
+#: Hears the error, or None: all is well.
+Done = Callable[[ZmqTritonError | None], None]
+
+
+def ignore(_: ZmqTritonError | None) -> None:
+    """For whom nobody asked: what went wrong is in the log and in the index."""
+
+
+class Loading:
+    """`done` is called exactly once."""
+
+    def __init__(
+        self,
+        model: Loader,
+        around: Surroundings,
+        done: Done,
+        wanted: Wanted,
+    ) -> None:
+        self._model = model
+        self._around = around
+        self._done = done
+        self._override = wanted.override
+        self._inquiry = Inquiry(model, around, wanted, self)
+        #: An ensemble's configuration, or why it cannot be served.
+        self._combined: Finished | ZmqTritonError | None = None
+        self._blueprint: Blueprint | None = None
+        #: What runs it, or why nothing can.
+        self._environment: Environment | ZmqTritonError = SERVERS_OWN
+        #: The number of the preparation that it waits for, or 0.
+        self._preparing = 0
+        #: Those that do not serve yet, by version.
+        self._generations: dict[int, Generation] = {}
+        #: Those that stay, and get other instances.
+        self._regrouping: dict[int, Generation] = {}
+        #: Versions whose new generation serves, but not every frontend knows.
+        self._swapping: set[int] = set()
+        self._retries: dict[int, int] = {}
+        self._failures: dict[int, str] = {}
+        self._has_ended = False
+
+    def begin(self) -> None:
+        self._inquiry.begin()
+
+    def build(self, blueprint: Blueprint, combined: Finished | ZmqTritonError | None) -> None:
+        """There is something to load; for an ensemble with its configuration, or why it cannot be
+        served."""
+        self._combined = combined
+        self._blueprint = blueprint
+        self._model.take_tried(blueprint, self._override)
+        if blueprint.completed:
+            text = f"Server side auto-completed config: {blueprint.completed}"
+            self._around.plan.log("V", text)
+        for warning in blueprint.warnings:
+            self._around.plan.log("W", warning)
+        if not blueprint.versions:
+            self._refuse_all(blueprint.name)
+            return
+        for number in blueprint.versions:
+            version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
+            self._around.plan.log("I", f"loading: {blueprint.name}:{number}")
+            if version.enter(states.LoadStarted()):
+                self._model.publish(version)
+            same = self._same(version)
+            if same is not None:
+                self._regrouping[number] = same
+                continue
+            self._generations[number] = self._new_generation(number)
+            self._retries[number] = self._around.retries
+        demand = blueprint.environment
+        is_needed = any(not blueprint.versions[number].problem for number in self._generations)
+        if isinstance(demand, Demand) and is_needed:
+            prepare = self._around.preparations.begin
+            self._preparing = prepare(blueprint.name, demand, self._prepared)
+        else:
+            self._start_all()
+
+    def _refuse_all(self, name: str) -> None:
+        """There is no version. The model is known from now on, also to frontends."""
+        # Triton's words for it; the table has others.
+        error = InvalidArgument(
+            f"load failed for model '{name}': at least one version must be available under the "
+            f"version policy of model '{name}'\n"
+        )
+        for news in self._model.news():
+            self._around.publish(news)
+        self._around.acknowledgements.ask(self._around.frontends(), lambda: self.end(error))
+
+    def _prepared(self, found: Environment | ZmqTritonError) -> None:
+        self._environment = found
+        self._preparing = 0
+        self._start_all()
+
+    def _same(self, version: ModelVersion) -> Generation | None:
+        """What serves this version, if it differs in nothing but its instances."""
+        assert self._blueprint is not None
+        generation = version.generation if version.is_serving else None
+        wanted = self._blueprint.versions[version.number].substance
+        if generation is None or generation.state is not GenerationState.SERVING or not wanted:
+            return None
+        served = generation.blueprint.versions[version.number].substance
+        return generation if wanted == served else None
+
+    def _start_all(self) -> None:
+        assert self._blueprint is not None
+        for number, generation in list(self._generations.items()):
+            self._start(number, generation)
+        for number, generation in list(self._regrouping.items()):
+            then = partial(self._regrouped, number)
+            try:
+                generation.regroup(self._blueprint, then)
+            except ZmqTritonError as error:
+                then(error)
+
+    def _regrouped(self, number: int, error: ZmqTritonError | None) -> None:
+        if self._regrouping.pop(number, None) is None:
+            return  # somebody wants the model gone
+        if error is not None:
+            self._fail(number, error.number, error.text)
+            return
+        self._swapping.add(number)
+        version = self._model.versions[number]
+        version.enter(states.GenerationServing())
+        self._model.publish(version)
+        around = self._around
+        peers = {around.introductions.broker, *around.frontends()} - {0}
+        around.acknowledgements.ask(peers, lambda: self._swapped(number, None))
+
+    def _new_generation(self, number: int) -> Generation:
+        assert self._blueprint is not None
+        around = self._around
+        parts = (around.plan, around.introductions, self._blueprint, number)
+        if self._blueprint.ensemble is None:
+            generation = Generation(*parts)
+        else:
+            generation = EnsembleGeneration(*parts, around.members)
+            self._say_most_at_once(self._blueprint.ensemble.most_at_once)
+        generation.owner = self
+        around.generations[generation.number] = generation
+        return generation
+
+    def _say_most_at_once(self, most: int) -> None:
+        if most:
+            text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests: "
+            self._around.plan.log("I", f"{text}{most}")
+
+    def _start(self, number: int, generation: Generation) -> None:
+        assert self._blueprint is not None
+        plan = self._blueprint.versions[number]
+        combined = self._combined
+        if plan.problem:
+            self._refuse(generation, from_number(plan.code, plan.problem))
+        elif isinstance(combined, ZmqTritonError):
+            self._refuse(generation, combined)
+        elif isinstance(self._environment, ZmqTritonError):
+            self._refuse(generation, self._environment)
+        else:
+            name = self._blueprint.name
+            if self._blueprint.ensemble is None:
+                text = f"TRITONBACKEND_ModelInitialize: {name} (version {number})"
+                self._around.plan.log("V", text)
+            generation.environment = self._environment
+            generation.finished = combined or generation.finished
+            generation.start(self)
+
+    def _refuse(self, generation: Generation, error: ZmqTritonError) -> None:
+        """There is nothing to start."""
+        self._fail(generation.version, error.number, error.text)
+        generation.abort(error.text)
+
+    # ------------------------------------- what becomes of a new generation
+
+    def generation_loaded(self, generation: Generation) -> None:
+        """The broker hears of it first, so that no request comes for what it doesn't know."""
+        generation.announce()
+        around = self._around
+        around.acknowledgements.ask([around.introductions.broker], lambda: self._tell(generation))
+
+    def _tell(self, generation: Generation) -> None:
+        number = generation.version
+        is_wanted = self._generations.get(number) is generation
+        if not is_wanted or generation.state is not GenerationState.SERVING:
+            return
+        del self._generations[number]
+        self._swapping.add(number)
+        version = self._model.versions[number]
+        old, version.generation = version.generation, generation
+        generation.owner = self._model
+        version.enter(states.GenerationServing())
+        self._model.publish(version)
+        around = self._around
+        around.acknowledgements.ask(around.frontends(), lambda: self._swapped(number, old))
+
+    def _swapped(self, number: int, old: Generation | None) -> None:
+        if old is not None:
+            old.retire()
+        self._swapping.discard(number)
+        self._end_if_complete()
+
+    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+        number = generation.version
+        if self._generations.get(number) is not generation:
+            return
+        if self._retries[number]:
+            self._retries[number] -= 1
+            self._generations[number] = again = self._new_generation(number)
+            self._start(number, again)
+        else:
+            self._fail(number, code, text)
+
+    def generation_changed(self, generation: Generation) -> None:
+        """Not announced to frontends yet, so there is nothing to correct."""
+
+    def generation_given_up(self, generation: Generation) -> None:
+        self.generation_failed(generation, InternalError.number, generation.trouble)
+        generation.abort(generation.trouble)
+
+    def generation_ended(self, generation: Generation) -> None:
+        """Its failure was told before."""
+
+    def _fail(self, number: int, code: int, text: str) -> None:
+        reason = describe(code, text)
+        name = self._model.name
+        self._around.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
+        self._failures[number] = reason
+        self._generations.pop(number, None)
+        version = self._model.versions[number]
+        if version.enter(states.GenerationFailed(), reason):
+            self._model.publish(version)
+        self._end_if_complete()
+
+    # ----------------------------------------------------------------- the end
+
+    def cancel(self, why: str = UNLOADED) -> None:
+        """Somebody wants the model gone: what is not swapped in yet ends now."""
+        self._around.preparations.abandon(self._preparing)
+        self._inquiry.cancel()
+        generations, self._generations = self._generations, {}
+        self._regrouping = {}
+        for generation in generations.values():
+            generation.abort(why)
+        name = self._model.name
+        numbers = sorted(generations)
+        texts = "".join(f"version {n} is at UNAVAILABLE state: {why};\n" for n in numbers)
+        self.end(Unavailable(f"load failed for model '{name}': {texts or why}"))
+
+    def _end_if_complete(self) -> None:
+        if self._generations or self._regrouping or self._swapping or self._has_ended:
+            return
+        if not self._failures and self._blueprint is not None:
+            self._model.take_loaded(self._blueprint)
+            self._around.plan.log("I", f"successfully loaded '{self._model.name}'")
+            self.end(None)
+            return
+        if isinstance(self._combined, ZmqTritonError):
+            # It is the ensemble that cannot be made, whichever versions it has.
+            texts = f"{self._combined.text}\n"
+        else:
+            texts = "".join(
+                f"version {number} is at UNAVAILABLE state: {reason};\n"
+                for number, reason in sorted(self._failures.items())
+            )
+        self.end(InvalidArgument(f"load failed for model '{self._model.name}': {texts}"))
+
+    def end(self, error: ZmqTritonError | None) -> None:
+        """It is over: well, or with this error. Only the first end counts."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._around.slots.give_back(self)
+        self._model.loading_ended(self)
+        self._done(error)

@@ -1,0 +1,361 @@
+"""One model: its versions, the load that is under way and those that wait, unloading.
+
+Loads of one model come one after the other; an unload cancels them all, because a model that hangs
+in its initialize must be stoppable. Owns generations from the moment that they serve. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.actions import Override
+from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.models.context import Surroundings
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.load_inquiry import Wanted
+from zmqtriton.supervisor.models.loading import Done, Loading, ignore
+from zmqtriton.supervisor.models.version import LAST_FAILED, ModelVersion
+from zmqtriton.supervisor.states import UNLOADED, ModelState
+from zmqtriton_floor import wire
+
+#: What the table of models says of one without a version.
+NO_VERSION = "Not loaded: No model version was found"
+
+
+class Model:
+    def __init__(self, name: str, around: Surroundings) -> None:
+        self.name = name
+        self.versions: dict[int, ModelVersion] = {}
+        #: Its directory is gone: it is forgotten once it has ended.
+        self.is_leaving = False
+        #: Why it could not even be read the last time, or "".
+        self.problem = ""
+        self._around = around
+        self._loading: Loading | None = None
+        self._waiting: deque[Loading] = deque()
+        #: What is on disk of what is served, and of what was tried last; "" with an override.
+        self._served = ""
+        self._tried = ""
+        self._override: Override | None = None
+        self._has_no_version = False
+        #: Somebody wanted it, not only an ensemble that calls it.
+        self.was_asked_for = False
+        #: Somebody wanted it gone, so requests do not bring it back.
+        self._is_barred = False
+        #: What its last blueprint calls, where that is an ensemble.
+        self._tried_members: tuple[str, ...] = ()
+        #: What its last blueprint says that it asks.
+        self._tried_callees: tuple[str, ...] = ()
+        self._when_quiet: list[Callable[[], None]] = []
+
+    # ------------------------------------------------------- what is asked
+
+    def load(
+        self,
+        done: Done,
+        *,
+        override: Override | None = None,
+        again: bool = False,
+    ) -> None:
+        """`again` tries even members of an ensemble that have failed."""
+        self.was_asked_for, self._is_barred = True, False
+        self._load(Loading(self, self._around, done, Wanted(override, again=again)))
+
+    def load_on_demand(self, done: Done) -> None:
+        """For the sake of requests: it may be evicted."""
+        self._load(Loading(self, self._around, done, Wanted(again=True)))
+
+    def poll(self, settle_s: float) -> None:
+        """Loads what has changed and then stayed the same for so long; what has failed and has
+        not changed is not tried."""
+        self.was_asked_for = True
+        wanted = Wanted(is_poll=True, settle_s=settle_s)
+        self._load(Loading(self, self._around, ignore, wanted))
+
+    def _load(self, loading: Loading) -> None:
+        self._waiting.append(loading)
+        self._next()
+
+    def require(self, then: Callable[[], None], *, again: bool) -> None:
+        """For an ensemble: calls `then` when it is loaded, or was tried."""
+        if self._loading is not None:
+            self._when_quiet.append(then)
+        elif any(version.is_serving for version in self.versions.values()):
+            then()
+        else:
+            self._is_barred = False
+            wanted = Wanted(is_poll=not again, again=again)
+            self._load(Loading(self, self._around, lambda _: then(), wanted))
+
+    def _next(self) -> None:
+        if self._loading is None and self._waiting:
+            self._loading = self._waiting.popleft()
+            self._loading.begin()
+
+    @property
+    def is_loading(self) -> bool:
+        return self._loading is not None
+
+    def cancel_loads(self, why: str = UNLOADED) -> None:
+        loads = [*([self._loading] if self._loading else []), *self._waiting]
+        self._waiting.clear()
+        for loading in loads:
+            loading.cancel(why)
+
+    def unload(self, done: Done) -> None:
+        """`done` hears when nobody can ask for it any more; requests under way go on."""
+        self.was_asked_for, self._is_barred = False, True
+        self.cancel_loads()
+        self.evict(UNLOADED)
+        around = self._around
+        if self._has_no_version and not self.versions:
+            self._has_no_version = False
+            around.publish(wire.Forget(self.name))
+        peers = {around.introductions.broker, *around.frontends()} - {0}
+        around.acknowledgements.ask(peers, lambda: done(None))
+
+    def evict(self, why: str) -> None:
+        """Unloads what serves, in order; the reason is for the index."""
+        self._served = ""
+        for version in self.versions.values():
+            self._unload(version, why)
+
+    def _unload(self, version: ModelVersion, why: str = UNLOADED) -> None:
+        generation = version.generation
+        if version.enter(states.UnloadStarted(), why):
+            self.publish(version)
+        if generation is not None:
+            self._around.leaving.leave(generation)
+        elif version.state is ModelState.UNLOADING:
+            self._finish_unload(version)
+
+    def _finish_unload(self, version: ModelVersion) -> None:
+        version.enter(states.UnloadFinished(), version.reason)
+        self.publish(version)
+
+    # ------------------------------------------------------ what loads tell
+
+    def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
+        return (
+            override is None
+            and self._served == blueprint.fingerprint
+            and bool(blueprint.versions)
+            and all(n in self.versions and self.versions[n].is_serving for n in blueprint.versions)
+        )
+
+    def was_tried(self, fingerprint: str) -> bool:
+        return self._tried == fingerprint
+
+    def take_needs(self, blueprint: Blueprint) -> None:
+        ensemble = blueprint.ensemble
+        self._tried_members = ensemble.models if ensemble is not None else ()
+        self._tried_callees = blueprint.callees
+        self._around.load_order.loosen(self.name)
+
+    def take_unreadable(self, found: Unreadable) -> None:
+        self._tried, self.problem = found.fingerprint, found.reason
+        self.is_leaving = not found.fingerprint
+        if found.is_duplicate or not found.fingerprint:
+            self._around.plan.log("E", found.reason)
+        else:
+            text = f"Poll failed for model directory '{self.name}': {found.reason}"
+            self._around.plan.log("E", text)
+
+    def take_tried(self, blueprint: Blueprint, override: Override | None) -> None:
+        self._tried, self._override, self.problem = blueprint.fingerprint, override, ""
+        self.is_leaving = False
+        self._has_no_version = not blueprint.versions
+
+    def take_current(self, blueprint: Blueprint) -> None:
+        self._tried, self.problem = blueprint.fingerprint, ""
+        for number in blueprint.versions:
+            self.versions[number].enter(states.GenerationServing())
+
+    def take_loaded(self, blueprint: Blueprint) -> None:
+        self._served = blueprint.fingerprint if self._override is None else ""
+        for number, version in self.versions.items():
+            if number not in blueprint.versions:
+                self._unload(version)
+
+    def loading_ended(self, loading: Loading) -> None:
+        if self._loading is loading:
+            self._loading = None
+            self._next()
+        if self._loading is None:
+            waiting, self._when_quiet = self._when_quiet, []
+            for then in waiting:
+                then()
+
+    def publish(self, version: ModelVersion) -> None:
+        self._around.publish(self._news_of(version))
+        self._around.members.changed(self.name)
+
+    def member_changed(self, name: str) -> None:
+        """It may be one that this ensemble calls."""
+        for version in self.versions.values():
+            if name in _members(version):
+                self.publish(version)
+
+    # ------------------------------------------ what becomes of a generation
+
+    def generation_loaded(self, generation: Generation) -> None:
+        """Told to the load that built it."""
+
+    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+        """Told to the load that built it."""
+
+    def generation_changed(self, generation: Generation) -> None:
+        version = self.versions[generation.version]
+        if version.generation is generation:
+            self.publish(version)
+
+    def generation_given_up(self, generation: Generation) -> None:
+        version = self.versions[generation.version]
+        if version.generation is generation and version.state is ModelState.READY:
+            version.enter(states.GenerationGivenUp(), generation.trouble)
+            self.publish(version)
+
+    def generation_ended(self, generation: Generation) -> None:
+        number = generation.version
+        self._around.plan.log("I", f"successfully unloaded '{self.name}' version {number}")
+        version = self.versions[number]
+        if version.generation is generation:
+            version.generation = None
+            if version.state is ModelState.UNLOADING:
+                self._finish_unload(version)
+
+    # ----------------------------------------------------------- ensembles
+
+    @property
+    def served_members(self) -> set[str]:
+        """The models that it calls, if it is an ensemble that serves."""
+        return {name for version in self.versions.values() for name in _members(version)}
+
+    @property
+    def members(self) -> list[str]:
+        """Those that it would call too."""
+        return sorted({*self._tried_members, *self.served_members})
+
+    @property
+    def needs(self) -> list[str]:
+        """Those that are loaded before it."""
+        return [*self.members, *self._tried_callees]
+
+    @property
+    def callees(self) -> set[str]:
+        """Those that it calls, or may call."""
+        generations = [version.generation for version in self.versions.values()]
+        called = {callee for g in generations if g is not None for callee in g.calls}
+        return called | set(self.members)
+
+    @property
+    def why_not_loaded(self) -> str:
+        """Of each version that does not serve, or cannot now."""
+        shown = {number: version.shown for number, version in sorted(self.versions.items())}
+        texts = [
+            f"version {number} is at {state.value} state: {reason};"
+            for number, (state, reason) in shown.items()
+            if state is not ModelState.READY
+        ]
+        return "\n".join(texts) or self.problem or NO_VERSION
+
+    # ------------------------------------------------------- what is shown
+
+    def is_ready(self, version: int) -> bool:
+        """Whether this one can execute now; -1: any."""
+        meant = [one for number, one in self.versions.items() if version in (-1, number)]
+        return any(one.shown[0] is ModelState.READY for one in meant)
+
+    def serving_config(self, version: int) -> dict[str, Any]:
+        """Of the version that serves, with -1 of the highest; empty where none does."""
+        serving = [n for n, one in self.versions.items() if one.is_serving and version in (-1, n)]
+        generation = self.versions[max(serving)].generation if serving else None
+        finished = generation.finished if generation is not None else None
+        config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
+        return config
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing of it is loaded, loading or ending."""
+        return not self.is_loading and all(
+            version.generation is None for version in self.versions.values()
+        )
+
+    @property
+    def was_unloaded(self) -> bool:
+        """Somebody wanted it gone, and it is."""
+        reasons = {version.reason for version in self.versions.values()}
+        return self.has_ended and (reasons == {UNLOADED} or self.is_on_demand)
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Requests have it loaded; else somebody has said that it is to be there, or not."""
+        return self._around.on_demand and not (self.was_asked_for or self._is_barred)
+
+    @property
+    def may_be_evicted(self) -> bool:
+        return self.is_on_demand and not self.is_loading and bool(self.serving)
+
+    @property
+    def serving(self) -> list[str]:
+        """The configurations of what requests go to."""
+        generations = [v.generation for v in self.versions.values() if v.is_serving]
+        return [g.finished.config for g in generations if g is not None and g.finished is not None]
+
+    @property
+    def is_loaded(self) -> bool:
+        """Every version that was wanted serves."""
+        return bool(self.versions) and all(
+            version.is_serving or version.reason == UNLOADED for version in self.versions.values()
+        )
+
+    def news(self) -> list[wire.News]:
+        """All that frontends must know of it."""
+        if self._has_no_version and not self.versions:
+            state = ModelState.UNAVAILABLE.value
+            return [wire.News(0, self.name, 0, state, NO_VERSION, 0, "", b"")]
+        return [self._news_of(version) for version in self.versions.values()]
+
+    def _news_of(self, version: ModelVersion) -> wire.News:
+        news = version.news()
+        return news._replace(is_on_demand=1) if self.is_on_demand else news
+
+    def index(self) -> Iterator[dict[str, Any]]:
+        """Its entries in the repository index."""
+        for number, version in sorted(self.versions.items()):
+            state, reason = version.shown
+            if state is ModelState.READY and self.problem:
+                reason = f"{LAST_FAILED}: {self.problem}"
+            entry = {"name": self.name, "version": str(number), "state": state.value}
+            yield {**entry, "reason": reason} if reason else entry
+        if not self.versions:
+            entry = {"name": self.name}
+            if self.problem:
+                entry |= {"state": ModelState.UNAVAILABLE.value, "reason": self.problem}
+            yield entry
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """Its lines in the table that the server prints at start."""
+        rows = []
+        for number, version in self.versions.items():
+            state, reason = version.shown
+            rows.append((self.name, str(number), _status(state, reason)))
+        if self.problem:
+            rows.append((self.name, "-", _status(ModelState.UNAVAILABLE, self.problem)))
+        elif not rows:
+            rows.append((self.name, "-", NO_VERSION))
+        return rows
+
+
+def _members(version: ModelVersion) -> tuple[str, ...]:
+    generation = version.generation if version.is_serving else None
+    ensemble = generation.blueprint.ensemble if generation else None
+    return ensemble.models if ensemble else ()
+
+
+def _status(state: ModelState, reason: str) -> str:
+    return f"{state.value}: {reason}" if reason else state.value

@@ -1,0 +1,62 @@
+"""Loads that a model asks for while it is itself being loaded, in its initialize.
+
+It waits for them, so the place that its own load takes is lent to others, and a load that would
+wait for the one that asks for it is refused. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from zmqtriton.supervisor.models.context import Slots
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.loading import Done
+from zmqtriton.supervisor.states import GenerationState
+from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
+
+
+class NestedLoads:
+    def __init__(self, generations: Mapping[int, Generation], slots: Slots) -> None:
+        self._generations = generations
+        self._slots = slots
+        #: Who asks, the model that is, and the model that it waits for.
+        self._waiting: list[tuple[int, str, str]] = []
+
+    def begin(self, caller: int, model: str, done: Done) -> Done:
+        """What to call when the load of the model has ended. Raises InvalidArgument if that would
+        never be."""
+        asking = self._loading(caller)
+        if asking is None:
+            return done
+        name = asking.blueprint.name
+        if self._waits_for(model, name):
+            raise InvalidArgument(
+                f"failed to load '{model}', model '{name}' asks for it in its initialize and would "
+                "wait for itself"
+            )
+        self._slots.give_back(asking.owner)
+        entry = (caller, name, model)
+        self._waiting.append(entry)
+
+        def ended(error: ZmqTritonError | None) -> None:
+            self._waiting.remove(entry)
+            done(error)
+
+        return ended
+
+    def _loading(self, serial: int) -> Generation | None:
+        for generation in self._generations.values():
+            if generation.state is GenerationState.LOADING and generation.find(serial) is not None:
+                return generation
+        return None
+
+    def _waits_for(self, model: str, other: str) -> bool:
+        """Whether a load of the one ends only after that of the other."""
+        reached, found = {model}, [model]
+        while found and other not in reached:
+            asking = found.pop()
+            for caller, name, target in self._waiting:
+                if name == asking and target not in reached and self._loading(caller) is not None:
+                    reached.add(target)
+                    found.append(target)
+        return other in reached

@@ -1,0 +1,88 @@
+"""Environments that are being prepared, each by a process of its own that says one Answer.
+
+A load asks and waits. The same environment may be prepared for several models at a time: those
+processes settle between them who makes it. Does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
+
+_ROLE = "environment"
+#: Hears what there is, or why there is none.
+Then = Callable[[Environment | ZmqTritonError], None]
+
+
+class Preparations:
+    def __init__(self, plan: Plan, introductions: Introductions) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._waiting: dict[int, tuple[Demand, Then]] = {}
+        self._processes: dict[int, dict[str, Any]] = {}
+
+    def begin(self, model: str, demand: Demand, then: Then) -> int:
+        """`then` is called once, unless `abandon` is called with the number returned here."""
+        serial = self._plan.new_serial()
+        self._waiting[serial] = (demand, then)
+        self._plan.do(PrepareEnvironment(serial, model, demand))
+        return serial
+
+    def started(self, serial: int, pid: int, started_s: float) -> None:
+        """The process runs."""
+        if serial in self._waiting:
+            demand, _ = self._waiting[serial]
+            self._processes[serial] = {
+                "role": _ROLE,
+                "serial": serial,
+                "pid": pid,
+                "started_s": started_s,
+                "state": f"preparing {demand}",
+            }
+            go_on = partial(self._guarded, serial)
+            self._introductions.guard(serial, _ROLE, demand.kind, pid, go_on)
+
+    def _guarded(self, serial: int) -> None:
+        """What it starts from now on ends with the server, whoever kills the supervisor."""
+        if serial in self._waiting:
+            self._plan.do(Send(serial, wire.Call(0, "prepare", "{}")))
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The processes, for the status."""
+        return list(self._processes.values())
+
+    def abandon(self, serial: int) -> None:
+        """Nobody wants it any more; half of it is swept later."""
+        if self._waiting.pop(serial, None) is not None:
+            self._plan.do(Signal(serial, int(signal.SIGKILL), group=True))
+
+    def answered(self, serial: int, answer: wire.Answer) -> bool:
+        """Whether it was awaited."""
+        if serial not in self._waiting:
+            return False
+        _, then = self._waiting.pop(serial)
+        if answer.code:
+            then(from_number(answer.code, answer.text))
+        else:
+            then(Environment(*json.loads(answer.result)))
+        return True
+
+    def ended(self, serial: int, reason: str, last_words: str) -> None:
+        """The process is dead; it may have answered."""
+        if self._processes.pop(serial, None) is not None:
+            self._introductions.forget(serial, reason)
+        if serial not in self._waiting:
+            return
+        demand, then = self._waiting.pop(serial)
+        words = f": {last_words}" if last_words else ""
+        then(InternalError(f"{demand} cannot be prepared ({reason}){words}"))

@@ -1,0 +1,42 @@
+"""What all instances that are loaded, or are being loaded, need of the rate limiter's resources,
+and whether the GPUs that they want are too full.
+
+A generation claims for its instances before they start, and is refused where one of them could
+never execute. The broker shares out; here it is only checked. Does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zmqtriton.config.resources import Demand, Supply
+from zmqtriton.supervisor.models.gpu_limits import GpuLimits
+from zmqtriton.supervisor.models.instance import Place
+
+
+class Resources:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._supply = Supply(settings)
+        self._claims: dict[int, list[Demand]] = {}
+        self.gpus = GpuLimits(settings)
+
+    def claim(self, generation: int, places: Iterable[Place]) -> None:
+        """In place of what it has claimed before. Raises InvalidArgument, and changes nothing,
+        where that does not go together; Unavailable where a GPU is too full."""
+        places = [*places]
+        others = [d for number, ds in self._claims.items() if number != generation for d in ds]
+        own = [Demand.from_json(place.demand) for place in places if place.demand]
+        if self._supply.is_on:
+            self._supply.check([*own, *others])
+            self._claims[generation] = own
+        self.gpus.check(generation, places)
+
+    def give_back(self, generation: int) -> None:
+        """No process of it is left."""
+        self._claims.pop(generation, None)
+        self.gpus.forget(generation)
+
+    def shown(self, demand: str) -> str:
+        """What the broker is told of an instance; "": nothing limits it."""
+        return demand if self._supply.is_on else ""

@@ -1,0 +1,68 @@
+"""One version of a model as clients see it: its state, why, and the generation that serves it.
+
+Owned by its model, which decides; `enter` is the only writer of the state.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.supervisor import states
+from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.states import UNLOADED, ModelState
+from zmqtriton_floor import wire
+
+#: What serves stays when a load of something newer fails; its reason begins so.
+LAST_FAILED = "still served, the last load failed"
+
+
+class ModelVersion:
+    def __init__(self, model: str, number: int) -> None:
+        self.model = model
+        self.number = number
+        self.state = ModelState.UNAVAILABLE
+        self.reason = UNLOADED
+        #: What serves, or did until it was unloaded or given up.
+        self.generation: Generation | None = None
+
+    def enter(self, event: states.Event, reason: str = "") -> bool:
+        """Whether anything is different now."""
+        before = (self.state, self.reason)
+        whose = f"model '{self.model}' version {self.number}"
+        self.state = states.advance(states.MODEL_TRANSITIONS, self.state, event, whose)
+        if self.state is not ModelState.READY:
+            self.reason = reason
+        elif isinstance(event, states.GenerationFailed):
+            self.reason = f"{LAST_FAILED}: {reason}"
+        else:
+            self.reason = ""
+        return before != (self.state, self.reason)
+
+    @property
+    def is_serving(self) -> bool:
+        return self.state is ModelState.READY and self.generation is not None
+
+    @property
+    def shown(self) -> tuple[ModelState, str]:
+        """State and reason for the index: a version that cannot execute now is not ready."""
+        if self.is_serving and self.generation is not None and not self.generation.ready_instances:
+            return ModelState.UNAVAILABLE, self.generation.trouble
+        return self.state, self.reason
+
+    def news(self) -> wire.News:
+        """What frontends are to know. While stubs restart, the version is READY with no instance
+        that is: new requests may wait for one."""
+        served = self.generation if self.is_serving else None
+        if served is None or served.finished is None:
+            state, reason = self.state.value, self.reason
+            return wire.News(0, self.model, self.number, state, reason, 0, "", b"")
+        return wire.News(
+            served.number,
+            self.model,
+            self.number,
+            self.state.value,
+            served.trouble,
+            served.ready_instances,
+            served.finished.config,
+            served.finished.proto,
+            int(bool(served.asked())),
+            served.finished.labels,
+        )

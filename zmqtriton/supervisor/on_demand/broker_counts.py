@@ -1,0 +1,62 @@
+"""What the broker has counted, asked for when somebody wants to see it. Does no I/O."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from zmqtriton.supervisor.fleet.introductions import Introductions
+from zmqtriton.supervisor.plan import Plan
+from zmqtriton_floor import wire
+
+#: A broker that needs longer is shown without counts.
+_WITHIN_S = 2.0
+
+#: `counts`: one entry for each version that is loaded, None if the broker does not answer.
+#: `resources`: of the rate limiter, and who holds them.
+Found = dict[str, Any]
+
+
+class BrokerCounts:
+    def __init__(self, plan: Plan, introductions: Introductions) -> None:
+        self._plan = plan
+        self._introductions = introductions
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Callable[[Found], None]] = {}
+
+    def ask(self, then: Callable[[Found], None]) -> None:
+        number = next(self._numbers)
+        self._waiting[number] = then
+        self._introductions.tell_broker(wire.AskStatistics(number, "", -1))
+        self._plan.after(_WITHIN_S, lambda: self._answer(number, None, []))
+
+    def answered(self, message: wire.Statistics) -> None:
+        document = json.loads(message.result) if not message.code else {}
+        entries = document.get("model_stats")
+        resources = document.get("zmqtriton", {}).get("resources", [])
+        self._answer(message.id, entries and [_summary(entry) for entry in entries], resources)
+
+    def _answer(self, number: int, counts: Any, resources: list[dict[str, Any]]) -> None:
+        then = self._waiting.pop(number, None)
+        if then is not None:
+            then({"counts": counts, "resources": resources})
+
+
+def _summary(entry: dict[str, Any]) -> dict[str, Any]:
+    """Of requests, but for `executions`."""
+    stats, own = entry["inference_stats"], entry["zmqtriton"]
+    return {
+        "model": entry["name"],
+        "version": int(entry["version"]),
+        "succeeded": stats["success"]["count"],
+        "failed": stats["fail"]["count"],
+        "pending": own["pending"],
+        "unanswered": own["unanswered"],
+        "sequences": own["sequences"],
+        "last_arrival_s": own["last_arrival_ns"] / 1e9,
+        "executions": entry["execution_count"],
+        "direct_responses": own["direct_responses"],
+        "brokered_responses": own["brokered_responses"],
+    }
