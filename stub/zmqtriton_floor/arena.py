@@ -18,7 +18,7 @@ from collections import deque
 from typing import Any, Callable, Iterable, NamedTuple
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.wire import MAX_ROWS, Block, DropSegment, Held, MakeSegment, Reference
+from zmqtriton_floor.wire import MAX_ROWS, Block, CreateSegment, FreeSegment, HeldBlocks, Reference
 
 PAGE = mmap.PAGESIZE
 #: In place of the number of a GPU.
@@ -81,10 +81,10 @@ def block_of(reference: Reference) -> Block:
     return Block(*reference[:3])
 
 
-def held(blocks: list[Block]) -> list[Held]:
+def held(blocks: list[Block]) -> list[HeldBlocks]:
     """The messages that tell a new broker of all of them."""
     starts = range(0, len(blocks) or 1, MAX_ROWS)
-    return [Held(blocks[i : i + MAX_ROWS], int(i + MAX_ROWS >= len(blocks))) for i in starts]
+    return [HeldBlocks(blocks[i : i + MAX_ROWS], int(i + MAX_ROWS >= len(blocks))) for i in starts]
 
 
 class _Segment:
@@ -297,7 +297,7 @@ class Arena:
 
     # -------------------------------------------------------------- segments
 
-    def wanted(self, size: int, gpu: int = HOST) -> MakeSegment:
+    def wanted(self, size: int, gpu: int = HOST) -> CreateSegment:
         """The segment that would give room to a block of this size."""
         room = block_bytes(size)
         with self._lock:
@@ -308,9 +308,9 @@ class Arena:
                 step = max(self._step_bytes, min(pool, _MAX_POOL_SEGMENT))
                 room = max(room, step if pool else self._first_bytes)
                 room = -(-room // PAGE) * PAGE
-        return MakeSegment(number, room)
+        return CreateSegment(number, room)
 
-    def add(self, made: MakeSegment, descriptor: int) -> None:
+    def add(self, made: CreateSegment, descriptor: int) -> None:
         """Takes a segment that was wanted. Unavailable where the memory it stands for is not there.
         The descriptor is closed: the mapping is all that the owner needs."""
         size = made.size
@@ -325,7 +325,7 @@ class Arena:
             os.close(descriptor)
         self.hold(made, memory)
 
-    def hold(self, made: MakeSegment, memory: Any, gpu: int = HOST) -> None:
+    def hold(self, made: CreateSegment, memory: Any, gpu: int = HOST) -> None:
         """The same where the memory is there already: of a GPU by its address."""
         number, now_s = made.segment, self._clock()
         with self._lock:
@@ -333,7 +333,7 @@ class Arena:
             segment = _Segment(number, made.size, memory, is_pool=is_pool, now_s=now_s)
             self._those_of(gpu)[number] = segment
 
-    def refuse(self, made: MakeSegment, reason: str) -> Unavailable:
+    def refuse(self, made: CreateSegment, reason: str) -> Unavailable:
         """The error for a segment that was wanted and is not to be had."""
         self._wanted.pop(made.segment, None)
         size = self.bytes + made.size
@@ -341,7 +341,7 @@ class Arena:
             f"Failed to increase the shared memory pool size to {size} bytes. {reason}"
         )
 
-    def trim(self, idle_s: float = IDLE_S) -> list[DropSegment]:
+    def trim(self, idle_s: float = IDLE_S) -> list[FreeSegment]:
         """Lets go of segments that were empty for so long; the supervisor is to be told."""
         if not self._segments:
             return []
@@ -353,7 +353,7 @@ class Arena:
             idle = [s for s in self._segments.values() if s.is_empty and s.left_s <= latest_s]
             for segment in idle:
                 del self._segments[segment.number]
-        return [DropSegment(segment.number) for segment in idle]
+        return [FreeSegment(segment.number) for segment in idle]
 
     def next_trim_s(self) -> float | None:
         """In how many seconds trim() is worth a call; None: not before something is freed."""

@@ -103,7 +103,7 @@ class Formatter(logging.Formatter):
 
 
 class Wanted(NamedTuple):
-    """Which records are written, and how; as wire.Logging tells it."""
+    """Which records are written, and how; as wire.LogSettings has it."""
 
     form: str = "default"
     verbose: int = 0

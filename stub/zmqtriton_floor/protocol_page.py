@@ -11,7 +11,7 @@ from zmqtriton_floor import wire
 def _document(cls: type[Any], number: int | None) -> list[str]:
     title = f"### {cls.__name__}" + ("" if number is None else f" ({number})")
     lines = [title, "", " ".join((cls.__doc__ or "").split()), ""]
-    form = wire.FORMS[cls.__name__]
+    form = wire.SCHEMAS[cls.__name__]
     if form.fields:
         lines += ["| field | kind |", "|---|---|"]
         lines += [f"| `{name}` | {kind} |" for name, kind in zip(form.fields, form.kinds)]

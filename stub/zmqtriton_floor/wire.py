@@ -5,24 +5,28 @@ A message on a ZeroMQ socket is
     | header | body 0 | body 1 | ...      one body for each row of the header's list of rows
     +--------+--------+--------+---
 
-and on a lifeline or the control socket just the header. On a stub's publisher the topic (see
-endpoints.py) stands before the header in the same frame.
+and just the header on a lifeline or the control socket. On a stub's publisher the topic (see
+endpoints.py) precedes the header in the same frame.
 
-The **header** is one msgpack array `[VERSION, kind, field, field, ...]`, the fields being those of
+The **header** is one msgpack array `[VERSION, kind, field, field, ...]`. The fields are those of
 the kind's class below; a row in a list is the array of the row's fields. The **body** is one
 `RequestBody` or `ResponseBody`, which the broker forwards unread.
 
-Three conversations, frontend (F), broker (B), stub (S), supervisor (V):
+Three conversations between frontend (F), broker (B), stub (S) and supervisor (V):
 
-    a stub is born       an inference                     a load
-    V ── Birth ──▶ S     F ── Infer ───▶ B                F ── Call ────▶ V
-    V ── Expect ─▶ B     B ── Execute ─▶ S                V ── Load … ──▶ S ── Loaded ─▶ V
-    V ── Load ───▶ S     S ── Results ─▶ B                V ── Serve, Attach, Sync ─▶ B ── Seen ─▶ V
-    S ── Loaded ─▶ V     B ── Replies ─▶ F                V ── News, Sync ─▶ F ── Seen ─▶ V
-    S ── Hello ──▶ B                                      V ── Answer ──▶ F
+    a stub starts            an inference           a load
+    V ── Bootstrap ───▶ S    F ── Infer ────▶ B     F ── Call ─────────────────────────▶ V
+    V ── ExpectPeer ──▶ B    B ── Execute ──▶ S     V ── LoadModel, Initialize ────────▶ S
+    V ── LoadModel ───▶ S    S ── Results ──▶ B     S ── ModelLoaded ──────────────────▶ V
+    S ── ModelLoaded ─▶ V    B ── Replies ──▶ F     V ── AddGeneration, AttachInstance ▶ B
+    S ── Hello ───────▶ B                           V ── VersionInfo ──────────────────▶ F
+                                                    V ── CallResult ───────────────────▶ F
 
-What does not decode raises `ProtocolError` naming kind and field; its reader counts and drops it.
-`python -m zmqtriton_floor.protocol_page` prints the tables as Markdown, which is docs/protocol.md.
+A Sync after the messages of a load asks for a Synced, so that the load is answered only when they
+have taken effect everywhere.
+
+A header that does not decode raises `ProtocolError` naming kind and field; its reader counts and
+drops it. `python -m zmqtriton_floor.protocol_page` prints the tables as Markdown: docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -34,15 +38,15 @@ import msgpack
 
 from zmqtriton_floor.errors import ProtocolError
 
-#: Raised by one with each incompatible change; every process of a server must have the same.
+#: Incremented with each incompatible change; all processes of a server must agree on it.
 VERSION = 1
 
-#: A header above this is refused unread, but on lifelines and in what the broker tells frontends.
+#: A larger header is refused unread; the second limit is for lifelines and the broker's replies.
 MAX_HEADER_BYTES, MAX_CONTROL_BYTES = 1 << 20, 256 << 20
 MAX_ROWS = 4096  # in one header; a sender with more splits them
 MAX_DOCUMENT = 1 << 26  # characters
 
-# The kinds of fields. Python sees plain types; the names say what decode() enforces.
+# Field types. To Python they are plain types; decode() enforces the bounds of each.
 Count = int  # 0 ... 2^63-1
 Number = int  # -2^63 ... 2^63-1
 Code = int  # 0: no error, else ZmqTritonError.number
@@ -66,19 +70,21 @@ LENGTHS = {
     "Token": (bytes, 16, 16),
 }
 
-# Flags of a request, the first two as in Triton.
+# Flags of a request; the first two have Triton's values.
 SEQUENCE_START, SEQUENCE_END = 1, 2
-RESENT = 4  # an earlier broker may have known it
-ONE_RESPONSE = 8  # from a model: refuse it if it leads to a decoupled one
-UNCHECKED = 16  # set by the broker: it is a model's, which does not know the inputs of the other
-WAITS = 32  # from a model: its process executes nothing else until this is answered
-ON_GPU = 64  # whoever gets the answer takes tensors that lie on a GPU as they are
-NOT_READY = 128  # set by the broker: it fills an empty slot; inputs without data are zeros
-OVER = 256  # set by the broker: that sequence is over; alone in its batch, which is not executed
-HASHED = 512  # set by the broker: references to large outputs are to have digests
-TRACE_TENSORS = 1024  # its trace, if it has one, shows its tensors too
-PLACED = 2048  # of a model's request, and of replies: without it no tensor may be a Reference
-STREAM_WINDOW = 256  # responses of one request that may be under way; the final one may come on top
+RESENT = 4  # sent before to a broker that has died since
+ONE_RESPONSE = 8  # from a model: refuse it if the target is decoupled
+UNCHECKED = 16  # set by the broker: from a model, so nobody has checked its inputs yet
+CALLER_BLOCKS = 32  # from a model: its process executes nothing else until this is answered
+ACCEPTS_GPU = 64  # the caller takes response tensors on a GPU as they are
+PADDING = 128  # set by the broker: fills an empty sequence slot; inputs without data are zeros
+SEQUENCE_OVER = (
+    256  # set by the broker: its sequence has ended; alone in its batch, which is not executed
+)
+WANT_DIGESTS = 512  # set by the broker: references to large outputs must carry digests
+TRACE_TENSORS = 1024  # its trace, if any, includes its tensors
+HAS_REFERENCES = 2048  # of a model's request or a reply: only then may a tensor be a Reference
+STREAM_WINDOW = 256  # unacknowledged responses of one request; the final one does not count
 FINAL = 1  # a flag of an outcome and of a reply
 
 
@@ -86,10 +92,10 @@ FINAL = 1  # a flag of an outcome and of a reply
 
 
 class Request(NamedTuple):
-    """One inference that a frontend asks for; its body is a RequestBody."""
+    """An inference request of a frontend or a model; its body is a RequestBody."""
 
-    id: Count  # the asking peer's own numbering, never reused
-    generation: Count  # which loading of a model it was checked against; 0: see model and version
+    id: Count  # numbered by the requesting peer, never reused
+    generation: Count  # that it was checked against; 0: see model and version
     model: Name  # "" where the generation is given
     version: Number  # -1: the highest that is ready
     flags: Flags  # SEQUENCE_START, SEQUENCE_END, RESENT, ONE_RESPONSE, WAITS, ON_GPU, PLACED
@@ -99,17 +105,17 @@ class Request(NamedTuple):
     batch_size: Count  # 0 where the model does not batch
     batch_key: Count  # equal keys may share a batch
     correlation: Correlation  # 0 or "": no sequence
-    cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; none: it is not looked up
-    trace: Name = ""  # of the span that it belongs to, see spans.py; "": it is not traced
+    cache_key: Blob = b""  # 32 bytes; equal keys have equal answers; empty: no cache lookup
+    trace: Name = ""  # the span that it belongs to, see spans.py; "": not traced
 
 
-class Work(NamedTuple):
-    """One request of a batch, on its way to a stub; its body is the request's, unread."""
+class BatchedRequest(NamedTuple):
+    """One request of a batch, sent to a stub; its body is the request's, unread."""
 
-    batch: Count  # rows with the same number are one call of execute()
-    peer: Count  # who asked, and ...
-    id: Count  # ... under which id: the two name a request everywhere
-    flags: Flags  # of the request, or NOT_READY or OVER
+    batch: Count  # rows with the same number form one call of execute()
+    peer: Count  # the requesting peer, and ...
+    id: Count  # ... its id for the request: together the key of the request
+    flags: Flags  # of the request, or PADDING or SEQUENCE_OVER
     correlation: Correlation
     priority: Count
     timeout_us: Count
@@ -117,35 +123,35 @@ class Work(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A piece of a segment that a tensor lies in; leased to whoever holds a reference to it."""
+    """A piece of a segment that holds a tensor; leased to every holder of a reference to it."""
 
-    owner: Count  # the serial of the process whose arena it is
-    segment: Count  # its owner's numbering, never reused
-    block: Count  # likewise, so that a block's next use has another name
+    owner: Count  # serial of the process whose arena it is
+    segment: Count  # numbered by its owner, never reused
+    block: Count  # likewise: each use of a block has a number of its own
 
 
 class Outcome(NamedTuple):
-    """One response; its body is a ResponseBody, or empty with an error or with a FINAL alone."""
+    """One response or error of a stub; its body is a ResponseBody or, with an error, empty."""
 
     peer: Count
     id: Count
     code: Code
     text: Text
-    flags: Flags  # FINAL: no other will follow
-    number: Count = 0  # of this response, from 0; of a FINAL alone: the one that does not come
-    blocks: list[Block] = []  # leased to whoever gets the body; released one by one
+    flags: Flags  # FINAL: the last one of its request
+    number: Count = 0  # index of this response; of a bare FINAL: how many there were
+    blocks: list[Block] = []  # leased to the receiver of the body; released one by one
 
 
-class Grant(NamedTuple):
-    """How far the reader of a request's responses has come; the stub may be STREAM_WINDOW ahead."""
+class StreamAck(NamedTuple):
+    """How many responses of a stream its reader has taken; the stub may be STREAM_WINDOW ahead."""
 
     peer: Count
     id: Count
-    responses: Count  # that the reader has taken, in all
+    responses: Count  # taken by the reader, in total
 
 
 class Executed(NamedTuple):
-    """execute() has returned: the instance is free. Durations are the batch's."""
+    """execute() has returned, so the instance is free. Durations are those of the batch."""
 
     batch: Count
     input_ns: Count
@@ -154,123 +160,134 @@ class Executed(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """An Outcome on its way to the one who asked."""
+    """An outcome, forwarded to the peer that made the request."""
 
     id: Count
     code: Code
     text: Text
     flags: Flags
     number: Count = 0
-    source: Count = 0  # the stub that answered; 0: the broker itself
+    source: Count = 0  # serial of the stub that answered; 0: the broker itself
 
 
-class Route(NamedTuple):
-    """Names one request."""
+class RequestKey(NamedTuple):
+    """Identifies one request."""
 
     peer: Count
     id: Count
 
 
-class Await(NamedTuple):
-    """A request without whose next reply, or another's, execute() of a batch does not go on."""
+class WaitEdge(NamedTuple):
+    """An edge of the wait-for graph: a batch that waits for a request's next reply."""
 
-    batch: Count  # 0: any that this process is in
+    batch: Count  # 0: any batch of this process
     id: Count
-    received: Count  # replies to it that had come; with one more this does not hold any longer
+    received: Count  # replies when this was observed; one more removes the edge
 
 
 # ------------------------------------------------- messages to the broker
 
 
 class Hello(NamedTuple):
-    """The first message of a connection. It tells the next broker what a dead one knew. Bodies: one
-    for each answered outcome."""
+    """The first message of a connection; tells a new broker what a dead one knew.
+
+    Bodies: one for each unconfirmed outcome.
+    """
 
     serial: Count
     token: Token
     epoch: Count
-    received: list[Route] = []  # by a stub: requests that have reached it and lack a final answer
-    answered: list[Outcome] = []  # by a stub: final answers of the last second
-    is_executing: Flags = 0  # by a stub: batches in execute(); an Executed each will tell
-    slots: Count = 1  # by a stub: batches that it executes at once
+    received: list[
+        RequestKey
+    ] = []  # from a stub: requests that it has and that lack a final answer
+    unconfirmed: list[Outcome] = []  # from a stub: final answers of the last second
+    is_executing: Flags = 0  # from a stub: batches in execute(); an Executed follows for each
+    concurrency: Count = 1  # from a stub: batches that it executes at the same time
 
 
 class Infer(NamedTuple):
-    """The requests of one turn of a frontend's loop. Bodies: one for each."""
+    """The requests of one iteration of a frontend's event loop. Bodies: one for each."""
 
     requests: list[Request]
 
 
 class Cancel(NamedTuple):
-    """Nobody waits for these any more; each still gets its one final reply."""
+    """Cancels requests; each still gets its one final reply."""
 
     ids: Ids
 
 
 class AskStatistics(NamedTuple):
-    """Counters of one model (version -1: all its versions) or, without a name, of all."""
+    """Requests the counters of a model (version -1: of all versions) or, without name, of all."""
 
     id: Count
     model: Name
     version: Number
 
 
-class Consumed(NamedTuple):
-    """A reader of streams has come this far; on to the stubs that send them."""
+class StreamAcks(NamedTuple):
+    """Acknowledges responses of streams; forwarded to the stubs that send them."""
 
-    grants: list[Grant]
+    acks: list[StreamAck]
 
 
 class Lease(NamedTuple):
-    """Each is held once more, in a request that outlives its stub's own; to broker and owner."""
+    """Adds a lease for each block, for a request that outlives its stub's own; to broker, owner."""
 
     blocks: list[Block]
 
 
 class Release(NamedTuple):
-    """Each of these blocks is held once less: to broker and owner."""
+    """Ends one lease of each block; to broker and owner."""
 
     blocks: list[Block]
 
 
-class Held(NamedTuple):
-    """After a Hello: blocks of others that are still read here, as often as they are leased."""
+class HeldBlocks(NamedTuple):
+    """After a Hello: the leases of this process on blocks of others, one entry per lease."""
 
     blocks: list[Block]
-    is_last: Flags  # 0: more of them follow
+    is_last: Flags  # 0: more follow
 
 
-class Waits(NamedTuple):
-    """From a stub that was asked: what its batches wait for. Asked by the broker with none."""
+class WaitReport(NamedTuple):
+    """What a stub's batches wait for. The broker asks for it with an empty one."""
 
-    awaits: list[Await]
+    edges: list[WaitEdge]
 
 
-class Settled(NamedTuple):
-    """To owners: all have said what they hold, so what went out before this epoch is else free."""
+class LeasesReported(NamedTuple):
+    """To owners: every peer has reported its leases.
+
+    Blocks that were leased before this epoch and are not reported are free.
+    """
 
 
 class Results(NamedTuple):
-    """What a stub has to say since its last message. Bodies: one for each outcome."""
+    """Everything that happened in a stub since its last message. Bodies: one for each outcome."""
 
     outcomes: list[Outcome]
     executed: list[Executed]
-    rescheduled: list[Route] = []  # to be executed again, by the same stub, under the same names
-    responses: Document = ""  # of streams since it was last told: counts and times by index, JSON
+    rescheduled: list[
+        RequestKey
+    ] = []  # to be executed again, by the same stub, under the same keys
+    response_counts: Document = (
+        ""  # of streams since the last message: counts and times by index, JSON
+    )
 
 
-class Expect(NamedTuple):
-    """Who may say hello with which token, and what to kill when the supervisor has died."""
+class ExpectPeer(NamedTuple):
+    """Announces a peer and its token, and the process to kill should the supervisor die."""
 
     serial: Count
     token: Token
     role: Name
     label: Name
-    pid: Count  # its process and process group; 0: none that the supervisor started
+    pid: Count  # of its process and process group; 0: not started by the supervisor
 
 
-class Serve(NamedTuple):
-    """A generation of a model exists; requests for it wait until a stub is attached."""
+class AddGeneration(NamedTuple):
+    """Adds a generation of a model; requests for it wait until an instance is attached."""
 
     generation: Count
     model: Name
@@ -278,32 +295,35 @@ class Serve(NamedTuple):
     config: Document
 
 
-class Attach(NamedTuple):
-    """This stub has loaded that generation and may be given requests."""
+class AttachInstance(NamedTuple):
+    """Attaches a stub that has loaded a generation; it may be given requests."""
 
     generation: Count
     serial: Count
     instance: Name
-    demand: Document = ""  # what it shares with others, as zmqtriton.config.resources has it
+    resources: Document = ""  # of the rate limiter, as in zmqtriton.config.resources
 
 
 class Retire(NamedTuple):
-    """Take no more requests for a generation, or with this stub of it; say Drained at their end.
-    With 0 the server stops, frontends are told too: none but of sequences that are open."""
+    """Stops accepting requests for a generation, or executing them in one stub; Drained follows.
+
+    Generation 0: the server stops, and only requests of open sequences are accepted. Frontends get
+    this one too.
+    """
 
     generation: Count
     serial: Count = 0
 
 
-class Remove(NamedTuple):
-    """Forget a generation; what is unanswered is answered UNAVAILABLE with the reason."""
+class RemoveGeneration(NamedTuple):
+    """Removes a generation; its unanswered requests fail as UNAVAILABLE with the reason."""
 
     generation: Count
     reason: Text
 
 
-class Gone(NamedTuple):
-    """A process is dead. What it executed fails with the reason."""
+class PeerDied(NamedTuple):
+    """A process has died. The requests that it was executing fail with the reason."""
 
     serial: Count
     reason: Text
@@ -313,50 +333,50 @@ class Gone(NamedTuple):
 
 
 class Execute(NamedTuple):
-    """Batches to run, in this order. Bodies: one for each row."""
+    """Batches to execute, in this order. Bodies: one for each row."""
 
-    works: list[Work]
-
-
-class Abandon(NamedTuple):
-    """is_cancelled() of these turns true; those that were rescheduled are answered already."""
-
-    routes: list[Route]
+    requests: list[BatchedRequest]
 
 
-class Load(NamedTuple):
-    """Import the model; with auto_complete, call auto_complete_config and say Completed."""
+class CancelExecution(NamedTuple):
+    """Makes is_cancelled() of these requests true; rescheduled ones have been answered already."""
+
+    requests: list[RequestKey]
+
+
+class LoadModel(NamedTuple):
+    """Imports the model and, with auto_complete, completes its config: ConfigCompleted follows."""
 
     instance: Name  # m_0_0
     model: Name
     version: Count
     kind: Name  # CPU, GPU, MODEL
     device: Count
-    directory: Text  # the model's, that holds config.pbtxt
+    directory: Text  # of the model: holds config.pbtxt
     path: Text  # of model.py
     config: Document
     auto_complete: Flags
 
 
 class Initialize(NamedTuple):
-    """The configuration is final: call initialize, say Loaded, then Hello to the broker."""
+    """The configuration is final: call initialize, send ModelLoaded, then Hello to the broker."""
 
     config: Document
 
 
-class Probe(NamedTuple):
-    """To a Loaded that is_asked: with a lifeline for a thread that answers for is_ready."""
+class ReadinessLifeline(NamedTuple):
+    """Carries a second lifeline, for the thread that answers probes with the model's is_ready."""
 
 
-class Finish(NamedTuple):
-    """Call finalize and exit."""
+class Finalize(NamedTuple):
+    """Calls finalize; then the stub exits."""
 
 
 # ------------------------------------------- messages to frontends and all
 
 
-class Birth(NamedTuple):
-    """The first message on every lifeline: who you are and where the broker is."""
+class Bootstrap(NamedTuple):
+    """The first message on every lifeline: the identity of the process and where the broker is."""
 
     serial: Count
     token: Token
@@ -366,8 +386,8 @@ class Birth(NamedTuple):
     settings: Document
 
 
-class News(NamedTuple):
-    """What is to be known of one version of a model now; it replaces what was said before."""
+class VersionInfo(NamedTuple):
+    """The state of one version of a model; replaces earlier ones."""
 
     generation: Count  # 0: no generation of it serves
     model: Name
@@ -377,25 +397,25 @@ class News(NamedTuple):
     ready_instances: Count
     config: Document
     config_proto: Blob
-    is_asked: Flags = 0  # 1: whether it is ready is the model's to say; the supervisor asks it
-    labels: Document = ""  # output -> names of its classes, as JSON; "": there are none
-    is_on_demand: Flags = 0  # 1: requests have it loaded, so the server is ready without it
+    has_is_ready: Flags = 0  # 1: its readiness is asked of the model, by the supervisor
+    labels: Document = ""  # output -> names of its classes, as JSON; "": none
+    is_on_demand: Flags = 0  # 1: loaded by requests, so the server is ready without it
 
 
-class Forget(NamedTuple):
-    """A model is no longer known."""
+class ForgetModel(NamedTuple):
+    """Removes a model from the catalogue."""
 
     model: Name
 
 
 class Sync(NamedTuple):
-    """Say Seen with this number when all that came before it holds."""
+    """Requests a Synced with this number once everything sent before has taken effect."""
 
     number: Count
 
 
 class Welcome(NamedTuple):
-    """The broker knows you."""
+    """The broker has accepted the Hello."""
 
     epoch: Count
 
@@ -415,8 +435,8 @@ class Statistics(NamedTuple):
     result: Document
 
 
-class Answer(NamedTuple):
-    """To a Call; the result is JSON."""
+class CallResult(NamedTuple):
+    """The result of a Call, as JSON."""
 
     id: Count
     code: Code
@@ -424,12 +444,12 @@ class Answer(NamedTuple):
     result: Document
 
 
-class Open(NamedTuple):
-    """To a frontend: start to accept connections."""
+class Listen(NamedTuple):
+    """To a frontend: accept connections."""
 
 
-class Stop(NamedTuple):
-    """End in order: a frontend stops listening and finishes what it has; the broker exits."""
+class Shutdown(NamedTuple):
+    """Orderly shutdown: a frontend stops listening and finishes its requests; the broker exits."""
 
     within_ms: Count
 
@@ -437,30 +457,30 @@ class Stop(NamedTuple):
 # ------------------------------------------------ messages to the supervisor
 
 
-class Seen(NamedTuple):
-    """To a Sync."""
+class Synced(NamedTuple):
+    """Answers a Sync."""
 
     number: Count
 
 
 class Call(NamedTuple):
-    """A control call of a frontend, model or zmqtriton-ctl, or to nursery or broker, with JSON."""
+    """A control call of a frontend, a model or zmqtriton-ctl, or to the fork server or broker."""
 
     id: Count
     verb: Name
-    arguments: Document
+    arguments: Document  # JSON
 
 
-class MakeSegment(NamedTuple):
-    """The supervisor answers with a SegmentMade and the descriptor, or with an error in it."""
+class CreateSegment(NamedTuple):
+    """Requests a segment; SegmentCreated follows, with its descriptor or an error."""
 
-    segment: Count  # the owner's number for it
+    segment: Count  # numbered by its owner
     size: Count
-    handle: Blob = b""  # of memory on a GPU, which is there already: what others open it by
+    handle: Blob = b""  # of GPU memory that exists already: by which others open it
 
 
-class SegmentMade(NamedTuple):
-    """A memfd of that size comes along; with an error none does."""
+class SegmentCreated(NamedTuple):
+    """Carries a memfd of that size, or none with an error."""
 
     segment: Count
     size: Count
@@ -468,64 +488,64 @@ class SegmentMade(NamedTuple):
     text: Text
 
 
-class DropSegment(NamedTuple):
-    """The owner needs it no longer; those who have it mapped keep it until they let go."""
+class FreeSegment(NamedTuple):
+    """The owner has freed it; processes that have it mapped keep it until they unmap it."""
 
     segment: Count
 
 
-class AskSegment(NamedTuple):
-    """A reference to it has come and it is not mapped here yet."""
+class OpenSegment(NamedTuple):
+    """Requests the descriptor of a segment to which a reference has come; SegmentOpened follows."""
 
     owner: Count
     segment: Count
 
 
-class SegmentGiven(NamedTuple):
-    """To an AskSegment, with the descriptor. Size 0, then or later: there is none (any more)."""
+class SegmentOpened(NamedTuple):
+    """Carries the descriptor of a segment. Size 0: the segment does not exist, or no longer."""
 
     owner: Count
     segment: Count
     size: Count
-    handle: Blob = b""  # in place of a descriptor: the memory is on a GPU
+    handle: Blob = b""  # instead of a descriptor, for memory on a GPU
 
 
 class NewEpoch(NamedTuple):
-    """The broker is another one: close the old sockets, connect to this epoch's, say hello."""
+    """A new broker: close the old sockets, connect to those of this epoch, send Hello."""
 
-    epoch: Count  # 0, to frontends: the broker is dead, and the next one does not listen yet
+    epoch: Count  # 0, to frontends: the broker has died and the next one does not listen yet
 
 
-class Region(NamedTuple):
-    """Shared memory of a client: its descriptor comes along, and inferences may name it."""
+class AddRegion(NamedTuple):
+    """Registers a client's shared memory region; carries its descriptor."""
 
-    number: Count  # never reused, unlike the name
+    number: Count  # never reused; names are
     name: Name
-    offset: Count  # of the region within the descriptor's file
+    offset: Count  # of the region in the descriptor's file
     size: Count
 
 
-class Logging(NamedTuple):
-    """To everybody who writes records: log settings, as a Birth has them, that hold from now on."""
+class LogSettings(NamedTuple):
+    """New log settings, in the form that Bootstrap has them, for every process that logs."""
 
     settings: Document
 
 
-class Tracing(NamedTuple):
-    """To frontends: which requests are traced from now on, as a Birth has it."""
+class TraceSettings(NamedTuple):
+    """New trace settings, in the form that Bootstrap has them, for frontends."""
 
     settings: Document
 
 
 class Span(NamedTuple):
-    """To the process that keeps traces: what somebody knows of this span."""
+    """To the tracing process: details of a span."""
 
-    trace: Name  # its name, see spans.py
-    told: Document
+    trace: Name  # name of the span, see spans.py
+    details: Document
 
 
-class NoRegion(NamedTuple):
-    """No new request may name it; say RegionLeft when the last that does is answered."""
+class RemoveRegion(NamedTuple):
+    """Unregisters a region; RegionReleased follows when the last request that uses it has ended."""
 
     number: Count
 
@@ -537,39 +557,39 @@ class Listening(NamedTuple):
     address: Name
 
 
-class RegionLeft(NamedTuple):
-    """To a NoRegion: nothing of it is read or written here any more."""
+class RegionReleased(NamedTuple):
+    """Answers a RemoveRegion: the region is no longer read or written here."""
 
     number: Count
 
 
-class Branch(NamedTuple):
-    """Gunicorn's arbiter forked: the attached descriptor is the new process's own lifeline."""
+class WorkerForked(NamedTuple):
+    """Gunicorn's arbiter has forked a worker; carries the lifeline of the new process."""
 
     pid: Count
 
 
-class Completed(NamedTuple):
-    """The model's own auto_complete_config has run."""
+class ConfigCompleted(NamedTuple):
+    """auto_complete_config of the model has returned."""
 
     config: Document
 
 
-class Loaded(NamedTuple):
+class ModelLoaded(NamedTuple):
     """initialize has returned."""
 
-    is_asked: Flags = 0  # 1: the model has is_ready; a Probe is awaited before any request
+    has_is_ready: Flags = 0  # 1: the model has is_ready; a ReadinessLifeline must come first
 
 
-class Failed(NamedTuple):
-    """Import, auto_complete_config, initialize or a sample of warm-up failed; the stub exits."""
+class LoadFailed(NamedTuple):
+    """Import, auto_complete_config, initialize or a warm-up sample failed; the stub exits."""
 
     text: Text
     code: Code = 2  # internal
 
 
-class Said(NamedTuple):
-    """A line of the model's Logger, or of the process's own."""
+class LogLine(NamedTuple):
+    """A log line of the model's Logger or of the process itself."""
 
     level: Name  # I W E V
     file: Name
@@ -578,61 +598,126 @@ class Said(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A retired generation, or this stub of it, has no request left; 0: no sequence is open."""
+    """A retired generation or stub has no requests left; generation 0: no open sequences."""
 
     generation: Count
     serial: Count = 0
 
 
-class Proved(NamedTuple):
-    """A stub has finished its first execution; if it dies now, that is no failure to start."""
+class FirstExecutionDone(NamedTuple):
+    """A stub has finished its first execution; if it dies later, that is not a failure to start."""
 
     serial: Count
 
 
-class Overdue(NamedTuple):
+class ExecutionOverdue(NamedTuple):
     """A stub has been executing for longer than its model allows."""
 
     serial: Count
     text: Text
 
 
-class Called(NamedTuple):
-    """A model of this generation has asked that one, for the first time."""
+class ModelCalled(NamedTuple):
+    """A generation has called a model by BLS for the first time."""
 
     generation: Count
     model: Name
 
 
 _KINDS: tuple[type[Any], ...] = (
-    *(Hello, Infer, Cancel, AskStatistics, Results, Expect, Serve, Attach, Retire, Remove, Gone),
-    *(Execute, Abandon, Load, Initialize, Finish, Birth, News, Forget, Sync, Welcome, Replies),
-    *(Statistics, Answer, Open, Stop, Seen, Call, Listening, Branch, Completed, Loaded, Failed),
-    *(Said, Drained, Proved, Overdue, Consumed, Lease, Release, MakeSegment, SegmentMade),
-    *(DropSegment, AskSegment, SegmentGiven, NewEpoch, Region, NoRegion, RegionLeft, Held),
-    *(Settled, Logging, Probe, Waits, Called, Tracing, Span),
+    *(
+        Hello,
+        Infer,
+        Cancel,
+        AskStatistics,
+        Results,
+        ExpectPeer,
+        AddGeneration,
+        AttachInstance,
+        Retire,
+        RemoveGeneration,
+        PeerDied,
+    ),
+    *(
+        Execute,
+        CancelExecution,
+        LoadModel,
+        Initialize,
+        Finalize,
+        Bootstrap,
+        VersionInfo,
+        ForgetModel,
+        Sync,
+        Welcome,
+        Replies,
+    ),
+    *(
+        Statistics,
+        CallResult,
+        Listen,
+        Shutdown,
+        Synced,
+        Call,
+        Listening,
+        WorkerForked,
+        ConfigCompleted,
+        ModelLoaded,
+        LoadFailed,
+    ),
+    *(
+        LogLine,
+        Drained,
+        FirstExecutionDone,
+        ExecutionOverdue,
+        StreamAcks,
+        Lease,
+        Release,
+        CreateSegment,
+        SegmentCreated,
+    ),
+    *(
+        FreeSegment,
+        OpenSegment,
+        SegmentOpened,
+        NewEpoch,
+        AddRegion,
+        RemoveRegion,
+        RegionReleased,
+        HeldBlocks,
+    ),
+    *(LeasesReported, LogSettings, ReadinessLifeline, WaitReport, ModelCalled, TraceSettings, Span),
 )
 KINDS: dict[int, type[Any]] = dict(enumerate(_KINDS, start=1))
 _NUMBERS = {cls: number for number, cls in KINDS.items()}
-ROWS: tuple[type[Any], ...] = (Request, Work, Block, Outcome, Grant, Executed, Reply, Route, Await)
+ROWS: tuple[type[Any], ...] = (
+    Request,
+    BatchedRequest,
+    Block,
+    Outcome,
+    StreamAck,
+    Executed,
+    Reply,
+    RequestKey,
+    WaitEdge,
+)
 
 
 # ------------------------------------------------------------------- bodies
 
 
 class Reference(NamedTuple):
-    """Where a large tensor lies. A reader checks it against the segment's real size."""
+    """Where a large tensor lies. Readers check it against the real size of the segment."""
 
     owner: Count
     segment: Count
     block: Count
     offset: Count
     size: Count
-    digest: Blob = b""  # of the bytes, where a cache may look for them
+    digest: Blob = b""  # of the bytes, for cache keys
 
 
 class Tensor(NamedTuple):
-    """A tensor of a body. BYTES are as in Triton's binary form: each with a 4-byte length."""
+    """A tensor of a body. BYTES elements have a 4-byte length prefix, as Triton has them."""
 
     name: Name
     datatype: Count  # TRITONSERVER_DataType, see tensors.py
@@ -641,7 +726,7 @@ class Tensor(NamedTuple):
 
 
 class RequestBody(NamedTuple):
-    """What a model sees of a request."""
+    """The part of a request that models see."""
 
     request_id: Name
     parameters: dict[str, Any]  # bool, int, float, str
@@ -650,7 +735,7 @@ class RequestBody(NamedTuple):
 
 
 class ResponseBody(NamedTuple):
-    """What a client sees of a response."""
+    """The part of a response that clients see."""
 
     parameters: dict[str, Any]
     outputs: list[Tensor]
@@ -658,20 +743,20 @@ class ResponseBody(NamedTuple):
 
 # ------------------------------------------------------- encode and decode
 
-# With a new Packer each time: while one packs, the collector may destroy what packs something too.
+# A new Packer each time: while one packs, the collector may run a destructor that packs too.
 _pack: Callable[[Any], bytes] = msgpack.packb
 
 
 def encode(message: Any) -> bytes:
-    """The header of a message. Raises nothing for messages made of what their fields name."""
+    """Returns the header of a message. Does not raise for fields of the declared types."""
     return _pack((VERSION, _NUMBERS[type(message)], *message))
 
 
-_new: Callable[[type[Any], list[Any]], Any] = tuple.__new__  # a constructor less its counting
+_new: Callable[[type[Any], list[Any]], Any] = tuple.__new__  # skips counting arguments
 
 
-class _Form:
-    """How one class's array must look: which types where, and the bounds of each field."""
+class _Schema:
+    """The schema of one class's array: the types and bounds of its fields."""
 
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
@@ -696,7 +781,7 @@ class _Form:
         return (int, str) if kind == "Correlation" else (list,)
 
     def read(self, row: list[Any]) -> Any:
-        """The message or row, made of this list; ProtocolError names what is wrong with it."""
+        """Returns the list as a message or row; ProtocolError names the offending field."""
         if tuple(map(type, row)) not in self.types:
             raise ProtocolError(f"{self.cls.__name__}: fields of wrong types or number")
         for i, low, high in self.integers:
@@ -718,44 +803,44 @@ class _Form:
     def _read_lists(self, row: list[Any]) -> None:
         for i in self.ids:
             if len(row[i]) > MAX_ROWS or any(type(x) is not int or x < 0 for x in row[i]):
-                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} holds no list of ids")
+                raise ProtocolError(f"{self.cls.__name__}: {self.fields[i]} is not a list of ids")
         for i, name in self.rows:
             if len(row[i]) > MAX_ROWS:
                 raise ProtocolError(f"{self.cls.__name__}: too many {self.fields[i]}")
-            read = FORMS[name].read
+            read = SCHEMAS[name].read
             try:
                 row[i] = [read(entry) for entry in row[i]]
             except TypeError:
                 raise ProtocolError(f"{self.cls.__name__}: no rows in {self.fields[i]}") from None
 
 
-FORMS: dict[str, _Form] = {cls.__name__: _Form(cls) for cls in (*ROWS, *KINDS.values())}
-_BY_KIND: dict[int, _Form] = {number: FORMS[cls.__name__] for number, cls in KINDS.items()}
+SCHEMAS: dict[str, _Schema] = {cls.__name__: _Schema(cls) for cls in (*ROWS, *KINDS.values())}
+_BY_KIND: dict[int, _Schema] = {number: SCHEMAS[cls.__name__] for number, cls in KINDS.items()}
 
 
 def decode(header: bytes, limit: int = MAX_HEADER_BYTES) -> Any:
-    """The message of a header. Raises ProtocolError for anything that is none, and nothing else."""
+    """Returns the message of a header. Raises ProtocolError, and nothing else, if it is not one."""
     if len(header) > limit:
-        raise ProtocolError(f"a header of {len(header)} bytes")
+        raise ProtocolError(f"header too large: {len(header)} bytes")
     try:
         array = msgpack.unpackb(header)
     except (ValueError, RecursionError):
-        raise ProtocolError("a header that is no msgpack") from None
+        raise ProtocolError("header is not msgpack") from None
     if type(array) is not list or len(array) < 2 or type(array[1]) is not int:
-        raise ProtocolError("a header that is no array of version, kind and fields")
+        raise ProtocolError("header is not an array of version, kind and fields")
     if array[0] != VERSION:
-        raise ProtocolError(f"a message of protocol version {array[0]!r}, here is {VERSION}")
+        raise ProtocolError(f"protocol version mismatch: got {array[0]!r}, expected {VERSION}")
     form = _BY_KIND.get(array[1])
     if form is None:
-        raise ProtocolError(f"a message of the unknown kind {array[1]}")
+        raise ProtocolError(f"unknown message kind {array[1]}")
     return form.read(array[2:])
 
 
-_REFERENCE = _Form(Reference)
+_REFERENCE = _Schema(Reference)
 
 
 def encode_body(body: RequestBody | ResponseBody) -> bytes:
-    """The frame of a body; tensors' data may be any buffer."""
+    """Returns the frame of a body; the data of tensors may be any buffer."""
     return _pack(body)
 
 
@@ -777,22 +862,22 @@ def _tensors(rows: Any) -> list[Tensor]:
 
 
 def decode_request(body: bytes) -> RequestBody:
-    """Raises ProtocolError where the body is none of a request."""
+    """Raises ProtocolError if the bytes are not a request body."""
     try:
         request_id, parameters, outputs, inputs = msgpack.unpackb(body)
         if type(request_id) is not str or type(parameters) is not dict or type(outputs) is not list:
             raise ValueError
         return RequestBody(request_id, parameters, outputs, _tensors(inputs))
     except (ValueError, TypeError, RecursionError):
-        raise ProtocolError("a body that is no request") from None
+        raise ProtocolError("body is not a request") from None
 
 
 def decode_response(body: bytes) -> ResponseBody:
-    """Raises ProtocolError where the body is none of a response."""
+    """Raises ProtocolError if the bytes are not a response body."""
     try:
         parameters, outputs = msgpack.unpackb(body)
         if type(parameters) is not dict:
             raise ValueError
         return ResponseBody(parameters, _tensors(outputs))
     except (ValueError, TypeError, RecursionError):
-        raise ProtocolError("a body that is no response") from None
+        raise ProtocolError("body is not a response") from None

@@ -34,7 +34,7 @@ def run(descriptor: int) -> list[str] | None:
     lifeline = Lifeline.inherited(descriptor)
     problem = why_unfit()
     if problem:
-        lifeline.send(wire.Failed(problem))
+        lifeline.send(wire.LoadFailed(problem))
         return None
     nursery = Nursery(lifeline)
     nursery.prepare()
@@ -72,7 +72,7 @@ class Nursery:
 
     def run(self) -> list[str] | None:
         """As the function."""
-        self._lifeline.send(wire.Seen(0))
+        self._lifeline.send(wire.Synced(0))
         while not self._lifeline.ended:
             self._lifeline.wait()
             self._waiting.extend(self._lifeline.receive())
@@ -92,7 +92,7 @@ class Nursery:
             between = os.fork()
         except OSError as error:
             self._lifeline.send(
-                wire.Answer(call.id, InternalError.number, f"cannot fork: {error}", "")
+                wire.CallResult(call.id, InternalError.number, f"cannot fork: {error}", "")
             )
             _close((gate, key))
             return None
@@ -103,7 +103,7 @@ class Nursery:
             os.close(key)
             if status:
                 self._lifeline.send(
-                    wire.Answer(call.id, InternalError.number, "cannot fork twice", "")
+                    wire.CallResult(call.id, InternalError.number, "cannot fork twice", "")
                 )
             return None
         os.close(key)
@@ -131,7 +131,7 @@ class Nursery:
         self._command_line.show(command)
         _reseed()
         _correct_thread()
-        self._lifeline.send(wire.Answer(call.id, 0, "", str(os.getpid())))
+        self._lifeline.send(wire.CallResult(call.id, 0, "", str(os.getpid())))
         if self._lifeline.ended or self._lifeline.is_backed_up:
             os._exit(1)  # nobody would ever speak to it
         self._lifeline.close()

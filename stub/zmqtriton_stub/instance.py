@@ -47,7 +47,7 @@ def _controls(batching: dict[str, Any]) -> int:
 class Instance:
     """One model instance and the way to its supervisor."""
 
-    def __init__(self, load: wire.Load, tell: Callable[[Any], None]) -> None:
+    def __init__(self, load: wire.LoadModel, tell: Callable[[Any], None]) -> None:
         self.name = load.instance
         self.model = load.model
         self.version = load.version
@@ -115,7 +115,7 @@ class Instance:
             return
         frame = sys._getframe(depth)
         file = os.path.basename(frame.f_code.co_filename)
-        self.tell(wire.Said(level, clip(file)[:1024], frame.f_lineno, clip(text)))
+        self.tell(wire.LogLine(level, clip(file)[:1024], frame.f_lineno, clip(text)))
 
 
 current: Instance | None = None

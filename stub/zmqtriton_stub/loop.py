@@ -60,7 +60,7 @@ class Stub:
         self._heard = self._memory.heard
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
-        self._birth: wire.Birth
+        self._birth: wire.Bootstrap
         self._instance: Instance
         self._model: Model
         self._link: Link
@@ -82,10 +82,10 @@ class Stub:
     def run(self) -> int:
         """The exit status."""
         try:
-            self._birth = self._await(wire.Birth)
+            self._birth = self._await(wire.Bootstrap)
             this_process.wanted = Wanted.of(json.loads(self._birth.settings))
             self._memory.begin(self._birth)
-            self._load(self._await(wire.Load))
+            self._load(self._await(wire.LoadModel))
             self._connect()
             self._warm_up()
             self._tell_loaded()
@@ -111,11 +111,11 @@ class Stub:
 
     def _hear(self, message: Any) -> None:
         kind = type(message)
-        if kind is wire.Finish:
+        if kind is wire.Finalize:
             raise _Finished
         if kind is wire.Sync:
-            self._instance.tell(wire.Seen(message.number))
-        elif kind is wire.Logging:
+            self._instance.tell(wire.Synced(message.number))
+        elif kind is wire.LogSettings:
             this_process.wanted = Wanted.of(json.loads(message.settings))
         elif kind is wire.NewEpoch:
             self._birth = self._birth._replace(epoch=message.epoch)
@@ -127,7 +127,7 @@ class Stub:
 
     # ------------------------------------------------------ beginning and end
 
-    def _load(self, load: wire.Load) -> None:
+    def _load(self, load: wire.LoadModel) -> None:
         """Imports, completes and initializes the model, or reports why not."""
         self._instance = this_process.current = Instance(load, self._lifeline.send)
         try:
@@ -136,7 +136,7 @@ class Stub:
             take_priority(known, self._instance.say)
             self._model = Model(load)
             config = self._model.complete() if load.auto_complete else load.config
-            self._instance.tell(wire.Completed(config))
+            self._instance.tell(wire.ConfigCompleted(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
             self._instance.runtime = self._birth.directory
@@ -151,7 +151,7 @@ class Stub:
         except _Finished:
             raise
         except BaseException as error:
-            self._report(wire.Failed(describe(error)))
+            self._report(wire.LoadFailed(describe(error)))
             raise _Failed from error
         self._is_initialized = True
         gc.collect()
@@ -162,13 +162,13 @@ class Stub:
         try:
             self._warmup.run(self._model, self._link, self._progress, self._wait)
         except ZmqTritonError as error:
-            self._report(wire.Failed(clip(error.text), error.number))
+            self._report(wire.LoadFailed(clip(error.text), error.number))
             raise _Failed from error
         except MemoryError as error:
-            self._report(wire.Failed(describe(error)))
+            self._report(wire.LoadFailed(describe(error)))
             raise _Failed from error
 
-    def _report(self, failure: wire.Failed) -> None:
+    def _report(self, failure: wire.LoadFailed) -> None:
         self._instance.tell(failure)
         poller = select.poll()
         poller.register(self._lifeline, select.POLLOUT)
@@ -204,10 +204,10 @@ class Stub:
 
     def _tell_loaded(self) -> None:
         is_ready = self._model.is_ready
-        self._instance.tell(wire.Loaded(int(is_ready is not None)))
+        self._instance.tell(wire.ModelLoaded(int(is_ready is not None)))
         if is_ready is not None:
             # Not later: from the first request on the lifeline may go unread for long.
-            self._await(wire.Probe)
+            self._await(wire.ReadinessLifeline)
             line = Lifeline.inherited(self._memory.probe)
             self._readiness = Readiness(self._instance, is_ready, line)
 
@@ -218,7 +218,7 @@ class Stub:
             wire.Hello(
                 *(birth.serial, birth.token, birth.epoch),
                 is_executing=self._executions.running,
-                slots=self._model.slots,
+                concurrency=self._model.slots,
             ),
         )
         self._epoch = birth.epoch
@@ -302,7 +302,7 @@ class Stub:
         self._watch_lifeline()
         for _ in range(len(self._heard)):
             message = self._heard.popleft()
-            if type(message) is wire.Finish:
+            if type(message) is wire.Finalize:
                 self._heard.append(message)  # it has time until the model is back
             else:
                 self._hear(message)

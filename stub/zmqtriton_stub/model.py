@@ -32,7 +32,7 @@ Responses = List[Optional[InferenceResponse]]
 class Model:
     """The class TritonPythonModel of a model.py and, once initialized, its only instance."""
 
-    def __init__(self, load: wire.Load) -> None:
+    def __init__(self, load: wire.LoadModel) -> None:
         self._load = load
         self._class: Any = _import(load).TritonPythonModel
         self._instance: Any = None
@@ -211,7 +211,7 @@ def _check_responses(returned: Any, count: int) -> None:
             )
 
 
-def _import(load: wire.Load) -> Any:
+def _import(load: wire.LoadModel) -> Any:
     directory, file = os.path.split(load.path)
     if not os.path.isfile(load.path):
         raise TritonModelException(f"Python model file not found in '{load.path}'")

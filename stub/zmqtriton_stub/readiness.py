@@ -45,14 +45,14 @@ class Readiness:
                 if type(message) is wire.Call and not self._is_over:
                     self._line.send(self._answer(message.id))
 
-    def _answer(self, number: int) -> wire.Answer:
+    def _answer(self, number: int) -> wire.CallResult:
         try:
             is_ready = self._ask()
         except BaseException as error:  # noqa: BLE001 - the model's code may raise anything
             self._log("E", describe(error))
-            return wire.Answer(number, InternalError.number, "is_ready() has failed", "false")
+            return wire.CallResult(number, InternalError.number, "is_ready() has failed", "false")
         self._log("W", "" if is_ready else "is_ready() says False")
-        return wire.Answer(number, 0, "", "true" if is_ready else "false")
+        return wire.CallResult(number, 0, "", "true" if is_ready else "false")
 
     def _ask(self) -> bool:
         answer = self._is_ready()

@@ -59,7 +59,7 @@ class Pipeline(World):
         for number, config in enumerate(configs, start=1):
             name = config["name"]
             self.numbers[name] = number
-            self.core.serve(wire.Serve(number, name, 1, json.dumps(config)))
+            self.core.serve(wire.AddGeneration(number, name, 1, json.dumps(config)))
             if "ensemble_scheduling" not in config:
                 self.serials[name] = serial = F + 1 + len(self.serials)
                 self.stub(serial, number)
@@ -104,7 +104,9 @@ class Pipeline(World):
         work = self.works[serial][0]
         self._send(serial, work, wire.Outcome(work.peer, work.id, 2, text, wire.FINAL), b"")
 
-    def _send(self, serial: int, work: wire.Work, outcome: wire.Outcome, body: bytes) -> None:
+    def _send(
+        self, serial: int, work: wire.BatchedRequest, outcome: wire.Outcome, body: bytes
+    ) -> None:
         executed = []
         if outcome.flags & wire.FINAL:
             self.works[serial].remove(work)

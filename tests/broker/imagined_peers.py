@@ -61,7 +61,7 @@ class Process:
             self.arena.lend(blocks)
         elif type(message) is wire.Release:
             self.arena.take_back(blocks)
-        elif type(message) is wire.Settled:
+        elif type(message) is wire.LeasesReported:
             self.arena.settle()
         else:
             assert type(message) is wire.Welcome, message
@@ -178,13 +178,13 @@ class Stub(Process):
     def take(self) -> None:
         message, bodies = self.down.popleft()
         if type(message) is wire.Execute:
-            for work, body in zip(message.works, bodies, strict=True):
+            for work, body in zip(message.requests, bodies, strict=True):
                 route = (work.peer, work.id)
                 if not self.batches or self.batches[-1][0] != work.batch:
                     self.batches.append((work.batch, []))
                 self.batches[-1][1].append(route)
                 self.pending[route] = _references(wire.decode_request(body).inputs)
-        elif type(message) is not wire.Abandon:
+        elif type(message) is not wire.CancelExecution:
             self.hear_of_blocks(message)
 
     def begin(self) -> None:
@@ -240,7 +240,7 @@ class Stub(Process):
         outcomes, bodies = self.answered.recall()
         told = [b.block for o in outcomes for b in o.blocks if b.owner == self.serial]
         self.arena.doubt(told)
-        received = [wire.Route(*route) for route in self.pending]
+        received = [wire.RequestKey(*route) for route in self.pending]
         fields = (received, outcomes, int(bool(self.executing)))
         self.say(wire.Hello(self.serial, TOKEN, self.epoch, *fields), bodies)
         # Steps of ensembles: the earlier broker kept what they read.

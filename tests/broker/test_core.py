@@ -40,8 +40,8 @@ def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: World) -> No
 
 def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: World) -> None:
     world.infer(F, request(1))
-    world.core.expect(wire.Expect(S, TOKEN, "stub", "m_0", 0))
-    world.core.attach(wire.Attach(1, S, "m_0"), world.now)
+    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
+    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
     world.take()
     assert {} == world.works
 
@@ -113,7 +113,7 @@ def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(wo
     world.cancel(F, 1)
     world.cancel(F, 1)
 
-    assert [(S, wire.Route(F, 1))] == world.abandoned
+    assert [(S, wire.RequestKey(F, 1))] == world.abandoned
     assert [] == world.finals(F, 1)
     world.finish(S)
     assert 1 == len(world.finals(F, 1))
@@ -139,7 +139,7 @@ def test_a_deadline_that_passes_in_execution_cancels(world: World) -> None:
 
     world.tick(10_000)
 
-    assert [(S, wire.Route(F, 1))] == world.abandoned
+    assert [(S, wire.RequestKey(F, 1))] == world.abandoned
 
 
 def test_a_frontend_that_dies_has_its_requests_cancelled(world: World) -> None:
@@ -148,7 +148,7 @@ def test_a_frontend_that_dies_has_its_requests_cancelled(world: World) -> None:
 
     world.gone(F)
 
-    assert [(S, wire.Route(F, 1))] == world.abandoned
+    assert [(S, wire.RequestKey(F, 1))] == world.abandoned
     world.finish(S)
     assert {} == {k: v for k, v in world.works.items() if v}
     assert 0 == world.core.limits.unanswered
@@ -173,7 +173,7 @@ def test_a_stub_proves_itself_once(world: World) -> None:
     world.finish(S)
     world.finish(S)
 
-    assert [wire.Proved(S)] == world.told
+    assert [wire.FirstExecutionDone(S)] == world.told
 
 
 def test_a_generation_without_requests_drains_at_once(world: World) -> None:
@@ -187,7 +187,7 @@ def test_a_straggler_for_a_drained_generation_goes_to_its_successor(world: World
     world.serve(generation=2)
     world.stub(S, generation=2)
     world.core.retire(wire.Retire(1))
-    world.core.remove(wire.Remove(1, "unloaded"), world.now)
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
     world.infer(F, request(1, generation=1))
 
@@ -196,7 +196,7 @@ def test_a_straggler_for_a_drained_generation_goes_to_its_successor(world: World
 
 def test_a_straggler_is_refused_where_the_successor_has_another_interface(world: World) -> None:
     world.serve(generation=2, config={"name": "m", "max_batch_size": 8})
-    world.core.remove(wire.Remove(1, "unloaded"), world.now)
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
     world.infer(F, request(1, generation=1))
 
@@ -207,7 +207,7 @@ def test_removing_a_generation_answers_what_is_left_of_it(world: World) -> None:
     world.stub(S)
     world.infer(F, request(1), request(2))
 
-    world.core.remove(wire.Remove(1, "gave up"), world.now)
+    world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
     world.take()
 
     assert ["gave up", "gave up"] == [world.finals(F, i)[0].text for i in (1, 2)]
@@ -224,7 +224,7 @@ def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() 
 
     world.tick(500_000_000)
 
-    assert [S] == [m.serial for m in world.told if type(m) is wire.Overdue]
+    assert [S] == [m.serial for m in world.told if type(m) is wire.ExecutionOverdue]
     world.finish(S)  # it returned after all, before the kill
     assert not world.works[S]
     assert 1 == len(world.finals(F, 1))
@@ -376,7 +376,7 @@ def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(world: Wo
     page.begun = world.works[S][0].batch
 
     world.cancel(F, 3)
-    assert [(S, wire.Route(F, 3))] == world.abandoned
+    assert [(S, wire.RequestKey(F, 3))] == world.abandoned
     world.gone(S)
 
     assert [Cancelled.number] == [r.code for r in world.finals(F, 3)]

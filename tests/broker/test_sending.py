@@ -14,7 +14,7 @@ from zmqtriton_floor import wire
 
 OWNER, OTHER = 7, 8
 BLOCK = wire.Block(OWNER, 1, 1)
-WORK = (wire.Work(1, 3, 5, 0, 0, 0, 0), b"body")
+WORK = (wire.BatchedRequest(1, 3, 5, 0, 0, 0, 0), b"body")
 REPLY = (wire.Reply(5, 0, "", wire.FINAL), b"body")
 
 

@@ -31,8 +31,8 @@ class World:
         self.now = 1_000
         #: Every reply that went out: (peer, id) -> replies in order.
         self.replies: dict[tuple[int, int], list[wire.Reply]] = {}
-        self.works: dict[int, list[wire.Work]] = {}
-        self.abandoned: list[tuple[int, wire.Route]] = []
+        self.works: dict[int, list[wire.BatchedRequest]] = {}
+        self.abandoned: list[tuple[int, wire.RequestKey]] = []
         self.told: list[Any] = []
         #: Of the works and of the replies, by route.
         self.bodies: dict[tuple[int, int], bytes] = {}
@@ -45,19 +45,21 @@ class World:
 
     def serve(self, generation: int = 1, version: int = 1, config: dict | None = None) -> None:
         document = json.dumps(config or {"name": "m"})
-        self.core.serve(wire.Serve(generation, "m", version, document))
+        self.core.serve(wire.AddGeneration(generation, "m", version, document))
 
     def frontend(self, serial: int) -> None:
-        self.core.expect(wire.Expect(serial, TOKEN, "http", "http", 0))
+        self.core.expect(wire.ExpectPeer(serial, TOKEN, "http", "http", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
 
     def stub(
         self, serial: int, generation: int = 1, page: Page | None = None, demand: str = ""
     ) -> None:
-        self.core.expect(wire.Expect(serial, TOKEN, "stub", f"m_{serial}", 0))
+        self.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
         self.core.recognise(wire.Hello(serial, TOKEN, 1))
         self.core.connected(wire.Hello(serial, TOKEN, 1), [], self.now)
-        self.core.attach(wire.Attach(generation, serial, f"m_{serial}", demand), self.now, page)
+        self.core.attach(
+            wire.AttachInstance(generation, serial, f"m_{serial}", demand), self.now, page
+        )
         self.take()
 
     def infer(self, peer: int, *rows: wire.Request, body: bytes = b"body") -> None:
@@ -75,7 +77,7 @@ class World:
         code: int = 0,
         returned: bool = True,
         answer: tuple[bytes, list[wire.Block]] = (b"", []),
-    ) -> list[wire.Work]:
+    ) -> list[wire.BatchedRequest]:
         """The stub answers all of its oldest batch."""
         works = self.works.get(serial, [])
         number = works[0].batch
@@ -90,7 +92,7 @@ class World:
         return batch
 
     def gone(self, serial: int, reason: str = "killed by SIGKILL") -> None:
-        self.core.gone(wire.Gone(serial, reason), self.now)
+        self.core.gone(wire.PeerDied(serial, reason), self.now)
         self.works.pop(serial, None)
         self.take()
 

@@ -22,7 +22,7 @@ from zmqtriton.ctl.client import NoServer, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.wire import Answer, Call, Seen
+from zmqtriton_floor.wire import Call, CallResult, Synced
 
 STATUS: dict[str, Any] = {
     "server": {
@@ -90,13 +90,13 @@ class FakeServer:
     def _answer(self, line: Lifeline, call: Call) -> None:
         self.asked.append((call.verb, json.loads(call.arguments)))
         answer = self.answers[call.verb]
-        line.send(Seen(1))  # nothing that was asked for
+        line.send(Synced(1))  # nothing that was asked for
         if answer == "hang up":
             line.close()
         elif isinstance(answer, Exception):
-            line.send(Answer(call.id, InvalidArgument.number, str(answer), "null"))
+            line.send(CallResult(call.id, InvalidArgument.number, str(answer), "null"))
         else:
-            line.send(Answer(call.id, 0, "", json.dumps(answer)))
+            line.send(CallResult(call.id, 0, "", json.dumps(answer)))
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)

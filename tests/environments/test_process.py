@@ -42,9 +42,9 @@ def test_it_answers_the_call_to_begin(tmp_path: Path) -> None:
     process, line, trace = _start(tmp_path)
     try:
         line.send(wire.Call(0, "prepare", "{}"))
-        answers: list[wire.Answer] = []
+        answers: list[wire.CallResult] = []
         while not answers and line.wait(30):
-            answers = [m for m, _ in line.receive() if isinstance(m, wire.Answer)]
+            answers = [m for m, _ in line.receive() if isinstance(m, wire.CallResult)]
         assert 0 == process.wait(30)
     finally:
         process.kill()

@@ -228,7 +228,7 @@ def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: 
     assert arena.next_trim_s() == pytest.approx(IDLE_S)
 
     clock.now_s += IDLE_S
-    assert [wire.DropSegment(1)] == arena.trim()
+    assert [wire.FreeSegment(1)] == arena.trim()
     assert 0 == arena.bytes
 
 

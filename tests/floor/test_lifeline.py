@@ -49,12 +49,12 @@ def test_a_descriptor_travels_with_its_message() -> None:
     left, right = _two()
     reading, writing = os.pipe()
 
-    left.send(wire.Branch(1), writing)
+    left.send(wire.WorkerForked(1), writing)
     os.close(writing)
     ((message, descriptors),) = right.receive()
     os.write(descriptors[0], b"hello")
 
-    assert wire.Branch(1) == message
+    assert wire.WorkerForked(1) == message
     assert b"hello" == os.read(reading, 10)
     os.close(descriptors[0])
     os.close(reading)

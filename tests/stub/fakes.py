@@ -11,7 +11,9 @@ from zmqtriton_stub.execution.responses import Answer, Pending
 from zmqtriton_stub.execution.streams import Stream, frames
 from zmqtriton_stub.instance import Instance
 
-LOAD = wire.Load("m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0)
+LOAD = wire.LoadModel(
+    "m_0_0", "m", 1, "CPU", 0, "/repository/m", "/repository/m/1/model.py", "{}", 0
+)
 
 
 class FakeLink:
@@ -53,7 +55,7 @@ class FakeLink:
 
     def give(self, body: wire.RequestBody, own_id: int = 5) -> Pending:
         """A request that has arrived."""
-        work = wire.Work(1, 3, own_id, 0, 0, 0, 0)
+        work = wire.BatchedRequest(1, 3, own_id, 0, 0, 0, 0)
         link: Any = self
         owed = Stream if self.instance.is_decoupled else Pending
         pending = owed(link, work, wire.encode_body(body))

@@ -37,9 +37,9 @@ def check_messages() -> None:
     from zmqtriton_floor.errors import ProtocolError
 
     messages = [
-        wire.Execute([wire.Work(1, 2, 3, 0, "correlation", 0, 0)]),
+        wire.Execute([wire.BatchedRequest(1, 2, 3, 0, "correlation", 0, 0)]),
         wire.Results([wire.Outcome(2, 3, 0, "", 1)], [wire.Executed(1, 2, 3, 4)]),
-        wire.Birth(1, b"x" * 16, "stub", "/run", 1, "{}"),
+        wire.Bootstrap(1, b"x" * 16, "stub", "/run", 1, "{}"),
         wire.Infer([wire.Request(1, 2, "", -1, 0, 0, 0, 0, 1, 0, 7)]),
     ]
     for message in messages:

@@ -83,15 +83,15 @@ class RunningStub:
                 raise AssertionError(f"the stub ended without {kind.__name__}: {self.told}")
 
     def be_born(self) -> None:
-        self.tell(wire.Birth(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
+        self.tell(wire.Bootstrap(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
 
     def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:
         """Up to Completed; the configuration that it says."""
         self.be_born()
         path = str(model / "1" / "model.py")
         text = json.dumps(config)
-        self.tell(wire.Load("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete))
-        completed: dict[str, Any] = json.loads(self.hear(wire.Completed).config)
+        self.tell(wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete))
+        completed: dict[str, Any] = json.loads(self.hear(wire.ConfigCompleted).config)
         return completed
 
     def start(self, model: Path, config: dict[str, Any] | None = None) -> None:
@@ -99,11 +99,11 @@ class RunningStub:
         completed = self.load(model, config or {"name": "m"})
         self.tell(wire.Initialize(json.dumps(completed)))
         self.welcome()
-        self.hear(wire.Loaded)
+        self.hear(wire.ModelLoaded)
 
     def finish(self) -> int:
         """The exit status."""
-        self.tell(wire.Finish())
+        self.tell(wire.Finalize())
         return self.process.wait(_PATIENCE_S)
 
     # ---------------------------------------------------------------- broker
@@ -124,9 +124,9 @@ class RunningStub:
         header, *self.answered = self._receive()
         hello: wire.Hello = wire.decode(header)
         assert (hello.serial, hello.token, hello.epoch) == (7, _TOKEN, self._epoch)
-        assert len(self.answered) == len(hello.answered)
+        assert len(self.answered) == len(hello.unconfirmed)
         [held] = [wire.decode(frame) for frame in self._receive()]
-        assert type(held) is wire.Held
+        assert type(held) is wire.HeldBlocks
         self.held = held.blocks
         self._send([wire.encode(wire.Welcome(self._epoch))])
         return hello
@@ -136,16 +136,16 @@ class RunningStub:
         works, bodies = [], []
         for number, requests in enumerate(batches, batch):
             for request in requests:
-                works.append(wire.Work(number, 3, next(self._ids), 0, 0, 0, 0))
+                works.append(wire.BatchedRequest(number, 3, next(self._ids), 0, 0, 0, 0))
                 bodies.append(wire.encode_body(request))
         self._send([wire.encode(wire.Execute(works)), *bodies])
         return [work.id for work in works]
 
     def abandon(self, own_id: int) -> None:
-        self._send([wire.encode(wire.Abandon([wire.Route(3, own_id)]))])
+        self._send([wire.encode(wire.CancelExecution([wire.RequestKey(3, own_id)]))])
 
     def grant(self, own_id: int, responses: int) -> None:
-        self._send([wire.encode(wire.Consumed([wire.Grant(3, own_id, responses)]))])
+        self._send([wire.encode(wire.StreamAcks([wire.StreamAck(3, own_id, responses)]))])
 
     def send_garbage(self) -> None:
         self._send([b"\xff\xfe"])

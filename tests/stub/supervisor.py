@@ -14,7 +14,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_stub.memory.tensor_memory import Memory
 
-BIRTH = wire.Birth(9, bytes(16), "stub", "/", 1, json.dumps({}))
+BIRTH = wire.Bootstrap(9, bytes(16), "stub", "/", 1, json.dumps({}))
 
 
 class Supervisor:
@@ -49,20 +49,20 @@ class Supervisor:
                 self._answer(message)
 
     def _answer(self, message: Any) -> None:
-        if isinstance(message, wire.MakeSegment) and self.refusal:
-            self.line.send(wire.SegmentMade(*message[:2], Unavailable.number, self.refusal))
-        elif isinstance(message, wire.MakeSegment):
+        if isinstance(message, wire.CreateSegment) and self.refusal:
+            self.line.send(wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal))
+        elif isinstance(message, wire.CreateSegment):
             descriptor = _memfd(message.size)
             self.own[message.segment] = os.dup(descriptor)
             self.seen.add(9, message.segment, os.dup(descriptor))
-            self.line.send(wire.SegmentMade(*message[:2], 0, ""), descriptor)
+            self.line.send(wire.SegmentCreated(*message[:2], 0, ""), descriptor)
             os.close(descriptor)
-        elif isinstance(message, wire.AskSegment):
+        elif isinstance(message, wire.OpenSegment):
             known = self._segments.get(message.segment)
             size = 0 if known is None else os.fstat(known).st_size
             given = [] if known is None else [known]
-            self.line.send(wire.SegmentGiven(*message, size), *given)
-        elif isinstance(message, wire.DropSegment):
+            self.line.send(wire.SegmentOpened(*message, size), *given)
+        elif isinstance(message, wire.FreeSegment):
             self.dropped.append(message.segment)
 
     def write(self, data: bytes) -> wire.Reference:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("nothing_imported")
 
 
 def _load(model: Path, file: str = "1/model.py", config: str = '{"name": "m"}') -> Model:
-    load = wire.Load("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0)
+    load = wire.LoadModel("m_0_0", "m", 1, "KIND", 3, str(model), str(model / file), config, 0)
     return Model(load)
 
 

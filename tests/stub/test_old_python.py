@@ -78,7 +78,7 @@ def test_a_model_is_served_from_load_to_finish(
     model = write_model(code)
     with RunningStub(tmp_path, python) as stub:
         stub.start(model)
-        assert f"python-{stub.hear(wire.Said).text}/" in python
+        assert f"python-{stub.hear(wire.LogLine).text}/" in python
 
         response = stub.infer(fp32("IN", numbers.tobytes(), [3]))
         failed = stub.infer(fp32("OTHER"))

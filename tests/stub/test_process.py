@@ -108,7 +108,7 @@ def test_an_exception_fails_its_batch_and_the_process_goes_on(
             f"At:\n  {model}/1/model.py(6): execute\n"
         )
         assert failed.text == text
-        said = stub.hear(wire.Said)
+        said = stub.hear(wire.LogLine)
         assert (said.level, said.text) == ("E", text)
         assert _answer(stub) == [fp32("X")]
 
@@ -131,10 +131,10 @@ def test_a_model_that_fails_to_load_says_why_and_ends(
     with RunningStub(tmp_path) as stub:
         stub.be_born()
         path = f"{model}/1/model.py"
-        stub.tell(wire.Load("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0))
+        stub.tell(wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0))
         stub.tell(wire.Initialize('{"name": "m"}'))
 
-        failed = stub.hear(wire.Failed)
+        failed = stub.hear(wire.LoadFailed)
 
         assert failed.text == text.replace("{}", path)
         assert stub.process.wait(30) == 1
@@ -179,7 +179,7 @@ def test_finalize_runs_at_the_end_and_its_exception_is_swallowed(
 
         assert stub.process.stdout is not None
         assert stub.process.stdout.read() == b"finalized\n"
-        said = stub.hear(wire.Said)
+        said = stub.hear(wire.LogLine)
         assert (said.level, said.text.split("\n")[0]) == ("I", "ValueError: late")
 
 
@@ -195,8 +195,8 @@ def test_log_lines_carry_the_model_s_file_and_line(tmp_path: Path, write_model: 
     with RunningStub(tmp_path) as stub:
         stub.start(model)
 
-        assert stub.hear(wire.Said) == wire.Said("W", "model.py", 5, "careful")
-        assert stub.hear(wire.Said) == wire.Said("E", "model.py", 7, f"{model}/1")
+        assert stub.hear(wire.LogLine) == wire.LogLine("W", "model.py", 5, "careful")
+        assert stub.hear(wire.LogLine) == wire.LogLine("E", "model.py", 7, f"{model}/1")
 
 
 def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model: Write) -> None:
@@ -326,7 +326,7 @@ def test_cancellation_reaches_a_model_that_is_executing(tmp_path: Path, write_mo
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code))
         first, _ = stub.send([body(), body()])
-        stub.hear(wire.Said)
+        stub.hear(wire.LogLine)
 
         stub.abandon(first)
         _, bodies = stub.results()
@@ -351,7 +351,7 @@ def test_what_is_cancelled_before_it_begins_is_not_executed(
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code % go))
         [first] = stub.send([wire.RequestBody("", {}, [], [fp32("WAITS")])])
-        assert "begun" == stub.hear(wire.Said).text
+        assert "begun" == stub.hear(wire.LogLine).text
 
         [second] = stub.send([body()], batch=2)
         stub.abandon(second)
@@ -390,7 +390,7 @@ def test_it_answers_a_sync(tmp_path: Path, write_model: Write) -> None:
 
         stub.tell(wire.Sync(12))
 
-        assert stub.hear(wire.Seen).number == 12
+        assert stub.hear(wire.Synced).number == 12
 
 
 def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
@@ -462,7 +462,7 @@ def test_the_supervisor_s_death_ends_a_stub_that_is_executing(
             stub = RunningStub(tmp_path)
             stub.start(write_model(code))
             stub.send([body()])
-            stub.hear(wire.Said)
+            stub.hear(wire.LogLine)
             os.write(writer, str(stub.process.pid).encode())
         finally:
             os._exit(0)

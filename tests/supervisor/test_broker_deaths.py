@@ -36,7 +36,11 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
     world: World,
 ) -> None:
     old = world.serial("broker")
-    told = [m for m in said_to(world, old) if isinstance(m, (wire.Expect, wire.Serve, wire.Attach))]
+    told = [
+        m
+        for m in said_to(world, old)
+        if isinstance(m, (wire.ExpectPeer, wire.AddGeneration, wire.AttachInstance))
+    ]
 
     new = kill_broker(world)
 
@@ -45,7 +49,9 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
     assert sorted(messages[:-1], key=repr) == sorted(told, key=repr)
     assert messages[-1] == wire.Sync(0)
     kinds = [type(m).__name__ for m in messages]
-    assert sorted(set(kinds), key=kinds.index) == ["Expect", "Serve", "Attach", "Sync"]
+    assert sorted(set(kinds), key=kinds.index) == [
+        *("ExpectPeer", "AddGeneration", "AttachInstance", "Sync")
+    ]
 
 
 def test_everybody_who_speaks_with_the_broker_hears_of_the_next_one_when_it_listens(
@@ -56,7 +62,7 @@ def test_everybody_who_speaks_with_the_broker_hears_of_the_next_one_when_it_list
 
     world.die(dead, KILLED).tick()
     early = {role: world.to(role, wire.NewEpoch) for role in ("stub", *FRONTENDS)}
-    world.receive(world.serial("broker"), wire.Seen(0))
+    world.receive(world.serial("broker"), wire.Synced(0))
 
     assert early.pop("stub") == []
     assert early == {role: [wire.NewEpoch(0)] for role in FRONTENDS}
@@ -85,12 +91,16 @@ def test_a_load_under_way_goes_on_with_the_next_broker() -> None:
     stub = world.serial("m_0_0")
 
     new = kill_broker(world)
-    world.receive(stub, wire.Completed("{}"))
-    world.receive(stub, wire.Loaded())
+    world.receive(stub, wire.ConfigCompleted("{}"))
+    world.receive(stub, wire.ModelLoaded())
 
     assert call.result is None
     kinds = [type(m) for m in said_to(world, new)]
-    assert kinds.index(wire.Expect) < kinds.index(wire.Serve) < kinds.index(wire.Attach)
+    assert (
+        kinds.index(wire.ExpectPeer)
+        < kinds.index(wire.AddGeneration)
+        < kinds.index(wire.AttachInstance)
+    )
     assert [wire.NewEpoch(2)] == world.to("stub", wire.NewEpoch)
 
 
@@ -105,7 +115,7 @@ def test_a_load_waits_until_the_next_broker_knows_of_it(world: World) -> None:
 
     assert call.result is None
     messages = said_to(world, new)
-    served = next(m for m in messages if isinstance(m, wire.Serve) and m.model == "late")
+    served = next(m for m in messages if isinstance(m, wire.AddGeneration) and m.model == "late")
     number = next(m.number for m in messages if isinstance(m, wire.Sync) and m.number)
     assert messages.index(served) < messages.index(wire.Sync(number))
 
@@ -115,15 +125,17 @@ def test_a_load_that_ends_while_there_is_no_broker_is_told_to_the_next(world: Wo
     world.stubs["late"] = HANGS
     call = world.call("load", {"model": "late"})
     stub = world.serial("late_0_0")
-    world.receive(stub, wire.Completed("{}"))
+    world.receive(stub, wire.ConfigCompleted("{}"))
     world.die(world.serial("broker"), KILLED)
 
-    world.receive(stub, wire.Loaded())
+    world.receive(stub, wire.ModelLoaded())
     assert call.answer is None
     world.tick()
 
     assert call.result is None
-    assert [s.model for s in said_to(world, world.serial("broker")) if type(s) is wire.Serve] == [
+    assert [
+        s.model for s in said_to(world, world.serial("broker")) if type(s) is wire.AddGeneration
+    ] == [
         "m",
         "other",
         "late",
@@ -148,7 +160,7 @@ def test_who_is_started_while_there_is_no_broker_is_born_when_there_is(world: Wo
     world.tick()
 
     kinds = [type(m).__name__ for m in said_to(world, serial)]
-    assert kinds == ["Birth", "News", "News", "Open"]
+    assert kinds == ["Bootstrap", "VersionInfo", "VersionInfo", "Listen"]
     assert said_to(world, serial)[0].epoch == 2
 
 
@@ -162,10 +174,10 @@ def test_a_stub_that_dies_while_there_is_no_broker_is_told_as_dead_to_the_next(
 
     told = said_to(world, world.serial("broker"))
     messages = [m for m in told if getattr(m, "serial", 0) == dead]
-    assert [type(m) for m in messages] == [wire.Expect, wire.Attach, wire.Gone]
+    assert [type(m) for m in messages] == [wire.ExpectPeer, wire.AttachInstance, wire.PeerDied]
     assert messages[1:] == [
-        wire.Attach(generation, dead, "m_0_0"),
-        wire.Gone(dead, "killed by SIGSEGV"),
+        wire.AttachInstance(generation, dead, "m_0_0"),
+        wire.PeerDied(dead, "killed by SIGSEGV"),
     ]
 
 
@@ -184,7 +196,7 @@ def test_a_death_that_the_old_broker_may_not_have_passed_on_is_told_again(
     world.advance(later_s)
     new = kill_broker(world)
 
-    assert (wire.Gone(dead, KILLED) in said_to(world, new)) is is_told
+    assert (wire.PeerDied(dead, KILLED) in said_to(world, new)) is is_told
 
 
 def test_a_dead_frontend_is_not_told_to_the_next_broker(world: World) -> None:
@@ -193,7 +205,7 @@ def test_a_dead_frontend_is_not_told_to_the_next_broker(world: World) -> None:
 
     new = kill_broker(world)
 
-    assert dead not in [m.serial for m in said_to(world, new) if isinstance(m, wire.Expect)]
+    assert dead not in [m.serial for m in said_to(world, new) if isinstance(m, wire.ExpectPeer)]
 
 
 def test_a_retired_generation_is_retired_again_when_its_requests_have_been_sent_again(
@@ -207,7 +219,7 @@ def test_a_retired_generation_is_retired_again_when_its_requests_have_been_sent_
     early = said_to(world, new)
     world.advance(2.0)
 
-    assert generation in [m.generation for m in early if isinstance(m, wire.Serve)]
+    assert generation in [m.generation for m in early if isinstance(m, wire.AddGeneration)]
     assert wire.Retire(generation) not in early
     assert said_to(world, new)[-1] == wire.Retire(generation)
 
@@ -222,8 +234,8 @@ def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(world: World)
 
     told = said_to(world, new)
     of_it = [type(m) for m in told if getattr(m, "generation", 0) == generation]
-    assert of_it[0] is wire.Serve
-    assert of_it[-1] is wire.Remove
+    assert of_it[0] is wire.AddGeneration
+    assert of_it[-1] is wire.RemoveGeneration
 
 
 def test_a_frozen_broker_is_killed_and_replaced(world: World) -> None:

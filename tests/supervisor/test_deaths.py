@@ -20,9 +20,9 @@ def test_a_dead_stub_is_replaced_at_once_under_the_same_generation(world: World)
 
     world.die(dead).tick()
 
-    assert [wire.Gone(dead, "killed by SIGKILL")] == world.to("broker", wire.Gone)
-    attached = world.to("broker", wire.Attach)[-1]
-    assert attached == wire.Attach(generation, world.serial("m_0_0"), "m_0_0")
+    assert [wire.PeerDied(dead, "killed by SIGKILL")] == world.to("broker", wire.PeerDied)
+    attached = world.to("broker", wire.AttachInstance)[-1]
+    assert attached == wire.AttachInstance(generation, world.serial("m_0_0"), "m_0_0")
     assert world.news("m").ready_instances == 1
 
 
@@ -46,7 +46,7 @@ def test_the_replacement_gets_the_final_configuration_and_is_not_asked_again(
 ) -> None:
     world.die(world.serial("m_0_0")).tick()
 
-    load = world.to("stub", wire.Load)[-1]
+    load = world.to("stub", wire.LoadModel)[-1]
 
     assert (load.model, load.auto_complete) == ("m", 0)
 
@@ -71,7 +71,7 @@ def test_an_instance_that_dies_too_often_is_given_up(world: World) -> None:
     assert (news.state, news.generation) == ("UNAVAILABLE", 0)
     reason = "instance 'm_0_0': killed by SIGSEGV (given up after 6 deaths)"
     assert news.reason == reason
-    assert [wire.Remove(generation, reason)] == world.to("broker", wire.Remove)
+    assert [wire.RemoveGeneration(generation, reason)] == world.to("broker", wire.RemoveGeneration)
     assert world.news("other").ready_instances == 1
 
 
@@ -88,9 +88,9 @@ def test_a_model_that_was_given_up_can_be_loaded_again() -> None:
 def test_a_hung_stub_is_killed_for_what_the_broker_says(world: World) -> None:
     stub = world.serial("m_0_0")
 
-    world.receive(world.serial("broker"), wire.Overdue(stub, "took longer than 2 s"))
+    world.receive(world.serial("broker"), wire.ExecutionOverdue(stub, "took longer than 2 s"))
 
-    assert [wire.Gone(stub, "took longer than 2 s")] == world.to("broker", wire.Gone)
+    assert [wire.PeerDied(stub, "took longer than 2 s")] == world.to("broker", wire.PeerDied)
     world.tick()
     assert world.news("m").ready_instances == 1
 
@@ -108,14 +108,14 @@ def test_a_frozen_stub_is_killed_and_replaced(world: World) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        wire.Loaded(),
-        wire.Completed("{}"),
-        wire.Failed("?"),
-        wire.Seen(0),
+        wire.ModelLoaded(),
+        wire.ConfigCompleted("{}"),
+        wire.LoadFailed("?"),
+        wire.Synced(0),
         wire.Drained(1),
-        wire.Overdue(4, "?"),
+        wire.ExecutionOverdue(4, "?"),
         wire.Listening("HTTPService", "here"),
-        wire.Branch(1),
+        wire.WorkerForked(1),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -136,9 +136,9 @@ def test_a_dead_frontend_is_replaced_and_opens(world: World, role: str) -> None:
 
     new = world.serial(role)
     kinds = [type(message).__name__ for serial, message in world.sent if serial == new]
-    assert kinds[0] == "Birth"
-    assert kinds[-1] == "Open"
-    assert kinds.count("News") == (0 if role == "http-arbiter" else 2)
+    assert kinds[0] == "Bootstrap"
+    assert kinds[-1] == "Listen"
+    assert kinds.count("VersionInfo") == (0 if role == "http-arbiter" else 2)
 
 
 def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: World) -> None:
@@ -156,8 +156,8 @@ def test_a_gunicorn_process_is_born_with_all_news(world: World) -> None:
 
     kinds = [type(message).__name__ for s, message in world.sent if s == serial]
 
-    assert ["Birth", "News", "News", "Open"] == kinds
-    (expected,) = [e for e in world.to("broker", wire.Expect) if e.serial == serial]
+    assert ["Bootstrap", "VersionInfo", "VersionInfo", "Listen"] == kinds
+    (expected,) = [e for e in world.to("broker", wire.ExpectPeer) if e.serial == serial]
     # It is in its arbiter's process group, which the broker is told of already.
     assert expected.pid == 0
 
@@ -168,22 +168,26 @@ def test_nobody_is_born_before_the_broker_listens() -> None:
     broker = 1
     world.silent = {broker}
     world.settle()
-    assert world.to("grpc", wire.Birth) == []
-    assert world.to("stub", wire.Birth) == []
+    assert world.to("grpc", wire.Bootstrap) == []
+    assert world.to("stub", wire.Bootstrap) == []
 
     world.silent = set()
-    world.receive(broker, wire.Seen(0))
+    world.receive(broker, wire.Synced(0))
 
-    assert len(world.to("grpc", wire.Birth)) == 1
+    assert len(world.to("grpc", wire.Bootstrap)) == 1
     assert world.news("m").state == "READY"
 
 
 def test_the_broker_expects_a_process_before_that_is_born(world: World) -> None:
     stub = world.serial("m_0_0")
     expected = next(
-        i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Expect) and m.serial == stub
+        i
+        for i, (_, m) in enumerate(world.sent)
+        if isinstance(m, wire.ExpectPeer) and m.serial == stub
     )
-    born = next(i for i, (s, m) in enumerate(world.sent) if isinstance(m, wire.Birth) and s == stub)
+    born = next(
+        i for i, (s, m) in enumerate(world.sent) if isinstance(m, wire.Bootstrap) and s == stub
+    )
 
     assert expected < born
     message = world.sent[expected][1]
@@ -206,7 +210,7 @@ def test_a_frozen_frontend_is_killed(world: World) -> None:
 def test_an_instance_that_executes_before_each_death_is_never_given_up(world: World) -> None:
     for _ in range(20):
         serial = world.serial("m_0_0")
-        world.receive(world.serial("broker"), wire.Proved(serial))
+        world.receive(world.serial("broker"), wire.FirstExecutionDone(serial))
 
         world.die(serial).tick()
 

@@ -193,9 +193,11 @@ class World:
         """Every message of this kind that processes of this role were sent."""
         return [m for s, m in self.sent if self.roles.get(s) == role and isinstance(m, kind)]
 
-    def news(self, model: str, version: int = 1) -> wire.News:
+    def news(self, model: str, version: int = 1) -> wire.VersionInfo:
         """The last that was told of it."""
-        told = [n for n in self.to("grpc", wire.News) if (n.model, n.version) == (model, version)]
+        told = [
+            n for n in self.to("grpc", wire.VersionInfo) if (n.model, n.version) == (model, version)
+        ]
         return told[-1]
 
     def index(self) -> list[dict[str, Any]]:
@@ -300,37 +302,37 @@ class World:
     def _react(self, serial: int, message: Any) -> None:
         role = self.roles[serial]
         if isinstance(message, wire.Sync) and serial not in self.silent:
-            self._reply(serial, wire.Seen(message.number))
+            self._reply(serial, wire.Synced(message.number))
         elif role == "stub":
             self._react_as_stub(serial, message)
         elif isinstance(message, wire.AskStatistics) and serial not in self.silent:
             document = json.dumps({"model_stats": self.model_stats})
             self._reply(serial, wire.Statistics(message.id, 0, "", document))
-        elif isinstance(message, wire.Open) and role == "grpc" and self.is_grpc_up:
+        elif isinstance(message, wire.Listen) and role == "grpc" and self.is_grpc_up:
             self._reply(serial, wire.Listening("GRPCInferenceService", "0.0.0.0:1"))
-        elif isinstance(message, wire.NoRegion) and message.number not in self.used_regions:
-            self._reply(serial, wire.RegionLeft(message.number))
+        elif isinstance(message, wire.RemoveRegion) and message.number not in self.used_regions:
+            self._reply(serial, wire.RegionReleased(message.number))
         elif isinstance(message, wire.Retire) and role == "broker":
             if not (self.is_busy if message.generation else self.has_sequences):
                 self._reply(serial, wire.Drained(*message))
-        elif isinstance(message, wire.Stop) and role not in self.stubborn:
+        elif isinstance(message, wire.Shutdown) and role not in self.stubborn:
             self._later(lambda: self._end(serial, "exited with status 0"))
 
     def _react_as_stub(self, serial: int, message: Any) -> None:
         name = self.stub_names[serial]
         model = name.partition("_0_")[0]
         does = self.stubs.get(model, LOADS)
-        if isinstance(message, wire.Finish) and name not in self.stubborn:
+        if isinstance(message, wire.Finalize) and name not in self.stubborn:
             self._later(lambda: self._end(serial, "exited with status 0"))
         elif does == HANGS:
             return
-        elif isinstance(message, wire.Load) and does == LOADS:
-            self._reply(serial, wire.Completed(message.config))
-        elif isinstance(message, wire.Load):
-            self._reply(serial, wire.Failed(does))
+        elif isinstance(message, wire.LoadModel) and does == LOADS:
+            self._reply(serial, wire.ConfigCompleted(message.config))
+        elif isinstance(message, wire.LoadModel):
+            self._reply(serial, wire.LoadFailed(does))
             self._later(lambda: self._end(serial, "exited with status 1"))
         elif isinstance(message, wire.Initialize):
-            self._reply(serial, wire.Loaded(int(model in self.asked)))
+            self._reply(serial, wire.ModelLoaded(int(model in self.asked)))
 
     def _reply(self, serial: int, message: Any) -> None:
         self._later(lambda: self.core.received(serial, message) if serial in self.alive else None)
@@ -345,9 +347,9 @@ class Call:
         self._number = number
 
     @property
-    def answer(self) -> wire.Answer | None:
+    def answer(self) -> wire.CallResult | None:
         to_caller = [m for s, m in self._world.sent if s == self._caller]
-        found = [m for m in to_caller if isinstance(m, wire.Answer) and m.id == self._number]
+        found = [m for m in to_caller if isinstance(m, wire.CallResult) and m.id == self._number]
         assert len(found) < 2, found
         return found[0] if found else None
 

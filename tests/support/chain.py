@@ -67,10 +67,10 @@ class Process:
             self.told += [message for message, _ in self.lifeline.receive()]
             assert not self.lifeline.ended, self.told
 
-    def said(self) -> list[wire.Said]:
+    def said(self) -> list[wire.LogLine]:
         """What the model has logged so far."""
         self.told += [message for message, _ in self.lifeline.receive()]
-        return [message for message in self.told if type(message) is wire.Said]
+        return [message for message in self.told if type(message) is wire.LogLine]
 
     def close(self) -> None:
         self.process.kill()
@@ -97,31 +97,33 @@ class Chain:
         self._lifeline = Lifeline(own)
         self.gateway = Gateway(Lifeline(theirs))
 
-    def _birth(self, serial: int, role: str) -> wire.Birth:
-        return wire.Birth(serial, TOKEN, role, str(self._directory), 1, "{}")
+    def _birth(self, serial: int, role: str) -> wire.Bootstrap:
+        return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, "{}")
 
     async def start(self) -> None:
         self.broker.tell(
             self._birth(BROKER, "broker"),
-            wire.Expect(STUB, TOKEN, "stub", "m_0_0", 0),
-            wire.Expect(GATEWAY, TOKEN, "grpc", "grpc", 0),
+            wire.ExpectPeer(STUB, TOKEN, "stub", "m_0_0", 0),
+            wire.ExpectPeer(GATEWAY, TOKEN, "grpc", "grpc", 0),
             wire.Sync(0),
         )
-        self.broker.hear(wire.Seen)
+        self.broker.hear(wire.Synced)
         model = self._model
         directory = str(model.parent.parent)
         self.stub.tell(
             self._birth(STUB, "stub"),
-            wire.Load("m_0_0", "m", 1, "CPU", 0, directory, str(model), self.config, 0),
+            wire.LoadModel("m_0_0", "m", 1, "CPU", 0, directory, str(model), self.config, 0),
             wire.Initialize(self.config),
         )
-        self.stub.hear(wire.Loaded)
+        self.stub.hear(wire.ModelLoaded)
         self.broker.tell(
-            wire.Serve(4, "m", 1, self.config), wire.Attach(4, STUB, "m_0_0"), wire.Sync(1)
+            wire.AddGeneration(4, "m", 1, self.config),
+            wire.AttachInstance(4, STUB, "m_0_0"),
+            wire.Sync(1),
         )
-        self.broker.hear(wire.Seen)
+        self.broker.hear(wire.Synced)
         self._lifeline.send(self._birth(GATEWAY, "grpc"))
-        self._lifeline.send(wire.News(4, "m", 1, "READY", "", 1, self.config, b""))
+        self._lifeline.send(wire.VersionInfo(4, "m", 1, "READY", "", 1, self.config, b""))
         await asyncio.wait_for(self.gateway.start(), PATIENCE_S)
 
     def request(self, **parameters: Any) -> CheckedRequest:
@@ -132,7 +134,7 @@ class Chain:
         """As the supervisor does when it has noticed."""
         self.stub.process.kill()
         self.stub.process.wait()
-        self.broker.tell(wire.Gone(STUB, "killed by SIGKILL"))
+        self.broker.tell(wire.PeerDied(STUB, "killed by SIGKILL"))
 
     async def until(self, holds: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S

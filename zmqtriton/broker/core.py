@@ -77,7 +77,7 @@ class Core:
 
     # ------------------------------------------------------- peers and models
 
-    def expect(self, message: wire.Expect) -> None:
+    def expect(self, message: wire.ExpectPeer) -> None:
         self.peers[message.serial] = Peer(message)
 
     def recognise(self, message: wire.Hello) -> None:
@@ -89,26 +89,28 @@ class Core:
     def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
         """A stub said hello where stubs do, and perhaps what it had from an earlier broker."""
         serial = message.serial
-        if len(bodies) != len(message.answered):
+        if len(bodies) != len(message.unconfirmed):
             raise ProtocolError("Hello: as many bodies as answers are needed")
         self.peers[serial].arrive(message)
-        answered = zip(message.answered, bodies, strict=True)
+        answered = zip(message.unconfirmed, bodies, strict=True)
         self.recovery.hear(serial, message.received, answered, now_ns)
         instance = self.instances.get(serial)
         if instance is not None:
             self._arrive(instance, now_ns)
 
-    def serve(self, message: wire.Serve) -> None:
+    def serve(self, message: wire.AddGeneration) -> None:
         self._sequencing.serve(self.generations.serve(message))
 
-    def attach(self, message: wire.Attach, now_ns: int, progress: HasBegun | None = None) -> None:
+    def attach(
+        self, message: wire.AttachInstance, now_ns: int, progress: HasBegun | None = None
+    ) -> None:
         generation = self.generations.get(message.generation)
         peer = self.peers.get(message.serial)
         if generation is None or peer is None:
             return  # removed, or dead, before the news of it were out
         instance = Instance(message.serial, message.instance, message.generation, progress)
         generation.instances[instance.serial] = instance
-        self.rates.join(instance, generation, message.demand)
+        self.rates.join(instance, generation, message.resources)
         self.instances[instance.serial] = instance
         if peer.is_connected:
             self._arrive(instance, now_ns)
@@ -126,7 +128,7 @@ class Core:
     def retire(self, message: wire.Retire) -> None:
         self._retirement.retire(message)
 
-    def remove(self, message: wire.Remove, now_ns: int) -> None:
+    def remove(self, message: wire.RemoveGeneration, now_ns: int) -> None:
         generation = self.generations.remove(message.generation)
         if generation is None:
             return
@@ -150,7 +152,7 @@ class Core:
         if instance is not None:
             instance.part()
 
-    def gone(self, message: wire.Gone, now_ns: int) -> None:
+    def gone(self, message: wire.PeerDied, now_ns: int) -> None:
         """A process is dead: what it executed fails, what it asked for is cancelled."""
         instance = self.instances.pop(message.serial, None)
         if instance is not None:
@@ -302,7 +304,7 @@ class Core:
                 self.take_outcome(serial, request, outcome, body, now_ns)
         if message.rescheduled:
             self._iterations.take(instance, message.rescheduled, now_ns)
-        generation.count_responses(message.responses)
+        generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.is_in(executed.batch):
                 self._dispatch.executed(instance, generation, executed, now_ns)
@@ -316,7 +318,7 @@ class Core:
     def take_outcome(
         self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
-        if outcome.blocks or outcome.flags & wire.PLACED:
+        if outcome.blocks or outcome.flags & wire.HAS_REFERENCES:
             outcome, body = self.blocks.take(source, request, outcome, body)
         self.respond(source, request, outcome, body, now_ns)
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
-    from zmqtriton_floor.wire import Consumed
+    from zmqtriton_floor.wire import StreamAcks
 
 
-def pass_on(core: Core, serial: int, message: Consumed) -> None:
+def pass_on(core: Core, serial: int, message: StreamAcks) -> None:
     """A reader of streams lets its stubs send more."""
     requests = core.peers[serial].requests
-    for grant in message.grants:
+    for grant in message.acks:
         request = requests.get(grant.id)
         if request is None:
             continue

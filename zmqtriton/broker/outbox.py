@@ -11,9 +11,9 @@ class Outbox:
     """By destination's serial, in the order in which it arose."""
 
     def __init__(self) -> None:
-        self.works: dict[int, list[tuple[wire.Work, bytes]]] = {}
-        self.abandons: dict[int, list[wire.Route]] = {}
-        self.grants: dict[int, list[wire.Grant]] = {}
+        self.works: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}
+        self.abandons: dict[int, list[wire.RequestKey]] = {}
+        self.grants: dict[int, list[wire.StreamAck]] = {}
         #: To the owners, on whichever of their connections; leases go before anything else.
         self.leases: dict[int, list[wire.Block]] = {}
         self.releases: dict[int, list[wire.Block]] = {}
@@ -23,7 +23,7 @@ class Outbox:
         #: Messages without bodies to who asks: Statistics, and Waits.
         self.asides: list[tuple[int, Any]] = []
         #: To stubs.
-        self.answers: list[tuple[int, wire.Answer]] = []
+        self.answers: list[tuple[int, wire.CallResult]] = []
         self.supervisor: list[Any] = []
         #: To the log.
         self.warnings: list[str] = []
@@ -33,4 +33,4 @@ class Outbox:
         return bool(self.leases or self.releases or self.settled)
 
     def abandon(self, serial: int, route: tuple[int, int]) -> None:
-        self.abandons.setdefault(serial, []).append(wire.Route(*route))
+        self.abandons.setdefault(serial, []).append(wire.RequestKey(*route))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hmac
 
 from zmqtriton.broker.requests.inflight import Inflight
-from zmqtriton_floor.wire import Expect, Hello
+from zmqtriton_floor.wire import ExpectPeer, Hello
 
 
 class Peer:
-    def __init__(self, expected: Expect) -> None:
+    def __init__(self, expected: ExpectPeer) -> None:
         self.token = expected.token
         self.role = expected.role
         self.label = expected.label
@@ -27,7 +27,7 @@ class Peer:
     def arrive(self, hello: Hello) -> None:
         """It is a stub, and has said hello where stubs do."""
         self.is_connected = True
-        self.executing, self.slots = hello.is_executing, max(1, hello.slots)
+        self.executing, self.slots = hello.is_executing, max(1, hello.concurrency)
 
     def shows(self, token: bytes) -> bool:
         """Whether this is the one that was announced."""

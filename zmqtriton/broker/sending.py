@@ -69,7 +69,7 @@ class Sending:
             self.release_at_ns = now_ns + _RELEASE_WITHIN_NS
         settled, outbox.settled = outbox.settled, []
         for owner in settled:
-            self._router_to(owner).send(owner, wire.Settled(), [])
+            self._router_to(owner).send(owner, wire.LeasesReported(), [])
 
     def _router_to(self, owner: int) -> Router:
         """Where it hears of its blocks."""
@@ -91,11 +91,11 @@ class Sending:
         abandons, outbox.abandons = outbox.abandons, {}
         for serial, routes in abandons.items():
             for some in cut(routes):
-                self._stubs.send(serial, wire.Abandon(some), [])
+                self._stubs.send(serial, wire.CancelExecution(some), [])
         consumed, outbox.grants = outbox.grants, {}
         for serial, allowed in consumed.items():
             for some in cut(allowed):
-                self._stubs.send(serial, wire.Consumed(some), [])
+                self._stubs.send(serial, wire.StreamAcks(some), [])
         while outbox.answers:
             self._stubs.send(*outbox.answers.pop(0), [])
 

@@ -39,7 +39,7 @@ class Service:
         self._lifeline = lifeline
         self._core = Core()
         self._is_over = False
-        self._birth = wire.Birth(0, b"", "", "", 0, "{}")
+        self._birth = wire.Bootstrap(0, b"", "", "", 0, "{}")
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
         self._requests: Router
@@ -131,13 +131,13 @@ class Service:
             self._core.blocks.release(serial, message.blocks)
         elif kind is wire.Lease and (instance := self._core.instances.get(serial)):
             self._core.blocks.lend(instance, message.blocks, self._requests.send)
-        elif kind is wire.Held:
+        elif kind is wire.HeldBlocks:
             self._core.recovery.hold(serial, message)
         elif kind is wire.Call and router is self._stubs:
             self._core.measures.call(serial, message)
-        elif kind is wire.Consumed and router is self._requests:
+        elif kind is wire.StreamAcks and router is self._requests:
             grants.pass_on(self._core, serial, message)
-        elif kind is wire.Waits and router is self._requests:
+        elif kind is wire.WaitReport and router is self._requests:
             self._core.circles.hear(serial, message, now_ns)
         elif kind is wire.AskStatistics and router is self._requests:
             self._ask_statistics(serial, message, now_ns)
@@ -185,42 +185,42 @@ class Service:
     def _hear(self, message: Any, descriptors: list[int]) -> None:
         core, now_ns = self._core, time.monotonic_ns()
         kind = type(message)
-        if kind is wire.Expect:
+        if kind is wire.ExpectPeer:
             core.expect(message)
             if message.pid:
                 self._groups[message.serial] = message.pid
-        elif kind is wire.Serve:
+        elif kind is wire.AddGeneration:
             core.serve(message)
-        elif kind is wire.Attach:
+        elif kind is wire.AttachInstance:
             core.attach(message, now_ns, Progress(descriptors[0]) if descriptors else None)
         elif kind is wire.Retire:
             core.retire(message)
-        elif kind is wire.Remove:
+        elif kind is wire.RemoveGeneration:
             core.remove(message, now_ns)
-        elif kind is wire.Gone:
+        elif kind is wire.PeerDied:
             self._bury(message)
         elif kind is wire.Sync:
             core.recovery.begin()
             self._sending.flush()
-            self._lifeline.send(wire.Seen(message.number))
+            self._lifeline.send(wire.Synced(message.number))
         else:
             self._hear_of_itself(message)
 
     def _hear_of_itself(self, message: Any) -> None:
-        if type(message) is wire.Birth:
+        if type(message) is wire.Bootstrap:
             self._be_born(message)
-        elif type(message) is wire.Stop:
+        elif type(message) is wire.Shutdown:
             self._is_over = True
-        elif type(message) is wire.Answer:
+        elif type(message) is wire.CallResult:
             self._core.demands.hear(message, time.monotonic_ns())
-        elif type(message) is wire.Logging:
+        elif type(message) is wire.LogSettings:
             logs.change(logs.Wanted.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
             self._ask_statistics(SUPERVISOR, message)
         else:
             raise ProtocolError(f"{type(message).__name__} is no message for the broker")
 
-    def _be_born(self, birth: wire.Birth) -> None:
+    def _be_born(self, birth: wire.Bootstrap) -> None:
         self._birth = birth
         logs.configure(logs.Wanted.of(json.loads(birth.settings)))
         self._core.begin(birth.epoch, birth.settings, time.perf_counter_ns)
@@ -230,7 +230,7 @@ class Service:
         self._stubs = Router(endpoints.stubs_address(*where), self._epoll)
         self._sending = Sending(self._core, self._lifeline, self._requests, self._stubs)
 
-    def _bury(self, message: wire.Gone) -> None:
+    def _bury(self, message: wire.PeerDied) -> None:
         """What the dead one still sent is delivered first."""
         self._core.part(message.serial)
         self._stubs.read_all_of(message.serial)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from zmqtriton_floor.errors import from_number
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.wire import Answer, Call
+from zmqtriton_floor.wire import Call, CallResult
 
 _SOCKET = "ctl"
 _PREFIX = "zmqtriton-"
@@ -220,7 +220,7 @@ class Client:
             if not self._line.wait(left_s):
                 raise NoServer(f"the server in {self.directory} does not answer")
             for message, _ in self._line.receive():
-                if isinstance(message, Answer) and message.id == self._last_id:
+                if isinstance(message, CallResult) and message.id == self._last_id:
                     if message.code:
                         raise from_number(message.code, message.text)
                     return json.loads(message.result)

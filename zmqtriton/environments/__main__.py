@@ -39,16 +39,16 @@ def main(arguments: list[str]) -> int:
     numbers = itertools.count(1)
 
     def report(level: str, text: str) -> None:
-        line.send(wire.Said(level, origin, next(numbers), _plain(text)))
+        line.send(wire.LogLine(level, origin, next(numbers), _plain(text)))
 
     try:
         found = prepare(demand, Cache(arguments[3]), report)
-        answer = wire.Answer(0, 0, "", json.dumps(found))
+        answer = wire.CallResult(0, 0, "", json.dumps(found))
     except ZmqTritonError as error:
-        answer = wire.Answer(0, error.number, _plain(error.text), "")
+        answer = wire.CallResult(0, error.number, _plain(error.text), "")
     except OSError as error:
         text = f"{demand} cannot be prepared: {error}"
-        answer = wire.Answer(0, InternalError.number, _plain(text), "")
+        answer = wire.CallResult(0, InternalError.number, _plain(text), "")
     line.send(answer)
     while line.is_backed_up and not line.ended:
         line.wait(1.0)

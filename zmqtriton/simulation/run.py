@@ -58,9 +58,9 @@ class _Stub:
         #: Read by the core: what has begun is not taken back.
         self.begun = 0
         self.is_busy = False
-        self.waiting: deque[list[wire.Work]] = deque()
+        self.waiting: deque[list[wire.BatchedRequest]] = deque()
 
-    def take(self, works: Iterable[wire.Work]) -> None:
+    def take(self, works: Iterable[wire.BatchedRequest]) -> None:
         for _, batch in itertools.groupby(works, lambda work: work.batch):
             self.waiting.append(list(batch))
 
@@ -80,8 +80,8 @@ class Run:
         self._ids = itertools.count(1)
         self._asked: dict[int, _Asked] = {}
         self._core.begin(1)
-        self._core.serve(wire.Serve(_GENERATION, "simulated", 1, config))
-        self._core.expect(wire.Expect(_FRONTEND, _TOKEN, "http", "http", 0))
+        self._core.serve(wire.AddGeneration(_GENERATION, "simulated", 1, config))
+        self._core.expect(wire.ExpectPeer(_FRONTEND, _TOKEN, "http", "http", 0))
         self._core.recognise(wire.Hello(_FRONTEND, _TOKEN, 1))
         self._stubs = {
             serial: self._start(serial, name) for serial, name in enumerate(instances, _FIRST_STUB)
@@ -90,10 +90,10 @@ class Run:
     def _start(self, serial: int, name: str) -> _Stub:
         stub = _Stub(serial)
         hello = wire.Hello(serial, _TOKEN, 1)
-        self._core.expect(wire.Expect(serial, _TOKEN, "stub", name, 0))
+        self._core.expect(wire.ExpectPeer(serial, _TOKEN, "stub", name, 0))
         self._core.recognise(hello)
         self._core.connected(hello, [], self._now_ns)
-        self._core.attach(wire.Attach(_GENERATION, serial, name), self._now_ns, stub)
+        self._core.attach(wire.AttachInstance(_GENERATION, serial, name), self._now_ns, stub)
         return stub
 
     def open(self, arrivals: Iterable[Arrival]) -> Outcome:
@@ -188,7 +188,7 @@ class Run:
         self._outcome.queued_ns += sum(self._now_ns - asked.at_ns for asked in wanted)
         self._at(self._now_ns + took_ns, lambda: self._end(stub, works, took_ns))
 
-    def _end(self, stub: _Stub, works: list[wire.Work], took_ns: int) -> None:
+    def _end(self, stub: _Stub, works: list[wire.BatchedRequest], took_ns: int) -> None:
         stub.is_busy = False
         outcomes = [wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, []) for work in works]
         executed = wire.Executed(works[0].batch, 0, took_ns, 0)

@@ -52,12 +52,12 @@ class Process:
     async def _answer(self, call: wire.Call, given: dict[str, Any]) -> None:
         try:
             result = json.dumps(await self._find(call, given))
-            answer = wire.Answer(call.id, 0, "", result)
+            answer = wire.CallResult(call.id, 0, "", result)
         except ZmqTritonError as error:
-            answer = wire.Answer(call.id, error.number, _plain(error.text), "null")
+            answer = wire.CallResult(call.id, error.number, _plain(error.text), "null")
         except Exception as error:  # noqa: BLE001 - whatever a library raises, a load waits for this
             text = _plain(f"{type(error).__name__}: {error}")
-            answer = wire.Answer(call.id, InternalError.number, text, "null")
+            answer = wire.CallResult(call.id, InternalError.number, text, "null")
         finally:
             del self._work[call.id]
         self._line.send(answer)

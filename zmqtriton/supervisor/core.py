@@ -208,26 +208,26 @@ class Core:
         peer = self._peers.find(serial)
         if peer is None:
             self._received_from_stub(serial, message)
-        elif isinstance(message, (wire.Drained, wire.Called)):
+        elif isinstance(message, (wire.Drained, wire.ModelCalled)):
             self._hear_of_generation(message)
-        elif isinstance(message, wire.RegionLeft):
+        elif isinstance(message, wire.RegionReleased):
             self.regions.left(serial, message.number)
-        elif isinstance(message, wire.Overdue):
+        elif isinstance(message, wire.ExecutionOverdue):
             self._tell_stub(message.serial, states.Condemned(message.text, can_tell=True))
-        elif isinstance(message, wire.Proved):
+        elif isinstance(message, wire.FirstExecutionDone):
             _, instance = self._find_stub(message.serial)
             if instance is not None:
                 instance.executed()
         else:
             self._peers.received(peer, message)
 
-    def _hear_of_generation(self, message: wire.Drained | wire.Called) -> None:
+    def _hear_of_generation(self, message: wire.Drained | wire.ModelCalled) -> None:
         generation = self.generations.get(message.generation)
         if not message.generation:
             self._stopping.sequences_are_over()
         if generation is None:
             return
-        if isinstance(message, wire.Called):
+        if isinstance(message, wire.ModelCalled):
             generation.calls.add(message.model)
         elif message.serial:
             generation.dismissed(message.serial)
@@ -257,7 +257,7 @@ class Core:
         event = stub_message(message)
         if event is not None:
             self._tell_stub(serial, event)
-        elif isinstance(message, wire.Answer):
+        elif isinstance(message, wire.CallResult):
             takers = (self._stores, self.readiness, self._preparations)
             any(taker.answered(serial, message) for taker in takers)
 
@@ -290,7 +290,7 @@ class Core:
         if self._startup.is_over:
             for name in [n for n, m in self.models.items() if m.is_leaving and m.has_ended]:
                 del self.models[name]
-                self._peers.publish(wire.Forget(name))
+                self._peers.publish(wire.ForgetModel(name))
                 self.trace_settings.forget(name)
 
     # ------------------------------------------------------ models, for others
@@ -367,7 +367,7 @@ class Core:
             "loads": load_times(self.generations.values()),
         }
 
-    def _all_news(self) -> Iterable[wire.News]:
+    def _all_news(self) -> Iterable[wire.VersionInfo]:
         return [news for model in self.models.values() for news in model.news()]
 
     def open(self) -> None:

@@ -291,7 +291,7 @@ class Service:
 
     def _send(self, action: actions.Send) -> None:
         message = action.message
-        is_region = type(message) is wire.Region
+        is_region = type(message) is wire.AddRegion
         descriptor = self._regions.descriptor(message.number) if is_region else None
         self._children.send(action.serial, message, descriptor)
 

@@ -71,15 +71,15 @@ class Service:
 
     def _hear(self, poller: select.poll) -> None:
         for message, _ in self._lifeline.receive():
-            if type(message) is wire.Birth:
+            if type(message) is wire.Bootstrap:
                 self._be_born(message)
                 poller.register(self._socket.get(zmq.FD), select.POLLIN)
-            elif type(message) is wire.Stop:
+            elif type(message) is wire.Shutdown:
                 self._is_over = True
                 self._left_s = min(self._left_s, message.within_ms / 1000)
         self._is_over = self._is_over or self._lifeline.ended
 
-    def _be_born(self, birth: wire.Birth) -> None:
+    def _be_born(self, birth: wire.Bootstrap) -> None:
         settings = json.loads(birth.settings)
         logs.configure(logs.Wanted.of(settings))
         self._sink = _sink(settings["trace"])
@@ -96,7 +96,7 @@ class Service:
                 message = wire.decode(frame)
                 if type(message) is not wire.Span or not _TRACE.fullmatch(message.trace):
                     raise ProtocolError("no span")
-                told = json.loads(message.told)
+                told = json.loads(message.details)
                 self._gathering.take(message.trace, told, len(frame), time.monotonic())
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # Models may send here what they like.

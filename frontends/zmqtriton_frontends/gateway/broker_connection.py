@@ -63,7 +63,7 @@ class Outgoing:
         #: Of the requests, one for each.
         self.bodies: list[bytes] = []
         self.cancels: list[int] = []
-        self.grants: list[wire.Grant] = []
+        self.grants: list[wire.StreamAck] = []
 
     def messages(self) -> Iterator[list[bytes]]:
         """The frames of each; empties this."""
@@ -74,7 +74,7 @@ class Outgoing:
         for i in range(0, len(requests), wire.MAX_ROWS):
             end = i + wire.MAX_ROWS
             yield [wire.encode(wire.Infer(requests[i:end])), *bodies[i:end]]
-        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.Consumed, grants)
+        rarer: tuple[tuple[Any, list[Any]], ...] = (wire.Cancel, cancels), (wire.StreamAcks, grants)
         for kind, rows in rarer:
             for i in range(0, len(rows), wire.MAX_ROWS):
                 yield [wire.encode(kind(rows[i : i + wire.MAX_ROWS]))]

@@ -37,7 +37,7 @@ class Gateway:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._loop: asyncio.AbstractEventLoop
-        self._birth: wire.Birth
+        self._birth: wire.Bootstrap
         #: None while there is no broker.
         self._line: Line | None = None
         self._epoch = self._next_id = 0
@@ -54,7 +54,7 @@ class Gateway:
         self.serial = 0
         self.settings: dict[str, Any] = {}
         self.traces, self.catalogue = Traces(), Catalogue()
-        self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionLeft(number))
+        self.catalogue.regions.on_left = lambda number: self._tell(wire.RegionReleased(number))
         self.streams = Streams(self._replies, self._grant)
         #: The server stops: nothing new is taken, only sequences go on; and not even these.
         self.is_stopping = self.is_ending = False
@@ -169,7 +169,7 @@ class Gateway:
             self._outgoing.cancels.append(own_id)
             self._flush_soon()
 
-    def _grant(self, grant: wire.Grant) -> None:
+    def _grant(self, grant: wire.StreamAck) -> None:
         self._outgoing.grants.append(grant)
         self._flush_soon()
 
@@ -223,7 +223,7 @@ class Gateway:
             if len(bodies) != len(message.replies):
                 raise ProtocolError("Replies: as many bodies as replies are needed")
             for row, body in zip(message.replies, bodies, strict=True):
-                self._take_reply(row, Placed(body) if row.flags & wire.PLACED else body)
+                self._take_reply(row, Placed(body) if row.flags & wire.HAS_REFERENCES else body)
         elif kind is wire.Statistics:
             self._settle(message)
         elif kind is wire.Welcome:
@@ -282,13 +282,13 @@ class Gateway:
 
     def _read_lifeline(self) -> None:
         for message, descriptors in self._lifeline.receive():
-            if type(message) is wire.Region and descriptors:
+            if type(message) is wire.AddRegion and descriptors:
                 self.catalogue.regions.add(message, descriptors.pop())
             elif type(message) in MESSAGES:
                 self.payload.hear(message, descriptors)
-            elif type(message) is wire.Logging:
+            elif type(message) is wire.LogSettings:
                 self.settings.update(logs.change(logs.Wanted.of(json.loads(message.settings))))
-            elif type(message) is wire.Tracing:
+            elif type(message) is wire.TraceSettings:
                 self.traces.change(json.loads(message.settings))
             else:
                 self._hear(message)
@@ -300,29 +300,29 @@ class Gateway:
 
     def _hear(self, message: Any) -> None:
         kind = type(message)
-        if kind is wire.News:
+        if kind is wire.VersionInfo:
             self.catalogue.update(message)
-        elif kind is wire.Forget:
+        elif kind is wire.ForgetModel:
             self.catalogue.forget(message.model)
-        elif kind is wire.NoRegion:
+        elif kind is wire.RemoveRegion:
             self.catalogue.regions.remove(message.number)
         elif kind is wire.Sync:
             self._loop.call_soon(self._see, message)
-        elif kind is wire.Answer:
+        elif kind is wire.CallResult:
             self._settle(message)
-        elif kind is wire.Birth:
+        elif kind is wire.Bootstrap:
             self._be_born(message)
         elif kind is wire.NewEpoch:
             self._change_broker(message.epoch)
-        elif kind is wire.Open:
+        elif kind is wire.Listen:
             self.on_open()
-        elif kind is wire.Retire or kind is wire.Stop:
+        elif kind is wire.Retire or kind is wire.Shutdown:
             self._stop(message)
         else:
             self.malformed += 1
 
     def _stop(self, message: Any) -> None:
-        self.is_stopping, self.is_ending = True, type(message) is wire.Stop
+        self.is_stopping, self.is_ending = True, type(message) is wire.Shutdown
         if self.is_ending:
             self.on_stop(message.within_ms)
         else:
@@ -330,7 +330,7 @@ class Gateway:
 
     def _see(self, message: wire.Sync) -> None:
         self._flush()  # what was checked against older news goes before the word
-        self._tell(wire.Seen(message.number))
+        self._tell(wire.Synced(message.number))
 
     def _settle(self, message: Any) -> None:
         """Gives an Answer or Statistics to who asked, if that one still waits."""
@@ -342,7 +342,7 @@ class Gateway:
         else:
             waiting.set_result(message.result)
 
-    def _be_born(self, birth: wire.Birth) -> None:
+    def _be_born(self, birth: wire.Bootstrap) -> None:
         self._birth, self.serial = birth, birth.serial
         self.settings = json.loads(birth.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))

@@ -224,7 +224,9 @@ class ResponseStream:
 class Streams:
     """What comes straight from stubs, and how far the readers of this process are."""
 
-    def __init__(self, replies: Mapping[int, object], tell: Callable[[wire.Grant], None]) -> None:
+    def __init__(
+        self, replies: Mapping[int, object], tell: Callable[[wire.StreamAck], None]
+    ) -> None:
         """replies: all requests without a final answer; streams are those of our type in it. tell
         gets the grants, on their way to the broker."""
         self._replies = replies
@@ -280,7 +282,7 @@ class Streams:
         """The reader of a stream has taken a response."""
         responses = stream.reader.untold()
         if responses:
-            self._tell(wire.Grant(self._serial, stream.own_id, responses))
+            self._tell(wire.StreamAck(self._serial, stream.own_id, responses))
 
     def renew(self) -> None:
         """There is another broker, and what the last one was told may never have arrived."""
@@ -292,7 +294,7 @@ class Streams:
         self._old = [s for s in self._old if self._replies.get(s.own_id) is s]
         for stream in self._old:
             if stream.reader.taken:
-                self._tell(wire.Grant(self._serial, stream.own_id, stream.reader.taken))
+                self._tell(wire.StreamAck(self._serial, stream.own_id, stream.reader.taken))
         if self._old:
             self._loop.call_later(1.0, self._tell_again)
 

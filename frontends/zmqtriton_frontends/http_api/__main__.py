@@ -12,7 +12,7 @@ import sys
 
 from zmqtriton_floor import logs, prctl
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.wire import Birth, Open, Seen, Stop, Sync
+from zmqtriton_floor.wire import Bootstrap, Listen, Shutdown, Sync, Synced
 from zmqtriton_frontends.http_api.server.server import Server
 
 #: By these gunicorn would take over another's sockets, or tell systemd that all of us are ready.
@@ -48,19 +48,19 @@ def main() -> int:
     return 0
 
 
-def await_open(lifeline: Lifeline) -> Birth | None:
+def await_open(lifeline: Lifeline) -> Bootstrap | None:
     """Blocks; None where the server stops, or its supervisor dies, before it opens."""
-    birth: Birth | None = None
+    birth: Bootstrap | None = None
     while not lifeline.ended:
         lifeline.wait()
         for message, _ in lifeline.receive():
-            if type(message) is Birth:
+            if type(message) is Bootstrap:
                 birth = message
             elif type(message) is Sync:
-                lifeline.send(Seen(message.number))
-            elif type(message) is Open:
+                lifeline.send(Synced(message.number))
+            elif type(message) is Listen:
                 return birth
-            elif type(message) is Stop:
+            elif type(message) is Shutdown:
                 return None
     return None
 

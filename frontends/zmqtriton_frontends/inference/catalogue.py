@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import (
 )
 from zmqtriton_floor.members import inside
 from zmqtriton_floor.signature import Signature
-from zmqtriton_floor.wire import News
+from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.client_regions import Regions
 from zmqtriton_frontends.inference.load_on_demand import Demand, NotLoaded
 
@@ -35,7 +35,7 @@ _UNLOADED = "unloaded"
 class ModelVersion:
     """One version of a model, as News told it; replaced as a whole by the next News."""
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: VersionInfo) -> None:
         self.name = news.model
         self.version = news.version
         self.generation = news.generation
@@ -43,7 +43,7 @@ class ModelVersion:
         self.reason = news.reason
         self.ready_instances = news.ready_instances
         #: Its model has a say in whether it is ready.
-        self.is_asked = bool(news.is_asked)
+        self.is_asked = bool(news.has_is_ready)
         #: Requests have it loaded, so it need not be.
         self.is_on_demand = bool(news.is_on_demand)
         self.config_text = news.config
@@ -100,7 +100,7 @@ class Catalogue:
         #: The version that an unversioned request gets, kept so that the hot path does one look-up.
         self._newest: dict[str, ModelVersion] = {}
 
-    def update(self, news: News) -> None:
+    def update(self, news: VersionInfo) -> None:
         versions = self._models.setdefault(news.model, {})
         if news.version:
             version = versions[news.version] = ModelVersion(news)

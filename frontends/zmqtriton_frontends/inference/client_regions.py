@@ -106,7 +106,7 @@ class Regions:
 
     # ---------------------------------------------------------- told by the gateway
 
-    def add(self, message: wire.Region, descriptor: int) -> None:
+    def add(self, message: wire.AddRegion, descriptor: int) -> None:
         """The descriptor is this object's from now on."""
         number, name, offset, size = message
         region = _Region(number, name, descriptor, offset, size)

@@ -61,7 +61,7 @@ class Traces:
         self.change(settings.get("tracing", {}))
 
     def change(self, settings: dict[str, Any]) -> None:
-        """What holds from now on, as wire.Tracing has it."""
+        """What holds from now on, as wire.TraceSettings has it."""
         self._is_given = settings.get("mode") == "opentelemetry"
         self._choices = {
             model: _choice(model, said, has_tensors=not self._is_given)

@@ -31,7 +31,7 @@ from zmqtriton_frontends.tensors.trusted_regions import Lending
 _log = logging.getLogger(__name__)
 
 #: What hear() is for.
-MESSAGES = (wire.SegmentMade, wire.SegmentGiven)
+MESSAGES = (wire.SegmentCreated, wire.SegmentOpened)
 
 #: So long the supervisor may take to answer: milliseconds, where the machine has time for it.
 _PATIENCE_S = 5.0
@@ -216,7 +216,7 @@ class Payload:
             self._opening.remove(blocks)
 
     async def _map(self, owner: int, segment: int) -> None:
-        given = await self._ask(wire.AskSegment(owner, segment))
+        given = await self._ask(wire.OpenSegment(owner, segment))
         if given is None:
             raise Unavailable(f"the tensors of the response cannot be read: {_LATE}")
         if not given.size:
@@ -254,7 +254,7 @@ class Payload:
 
     # ------------------------------------------------------------- the broker
 
-    def change_broker(self, unread: Iterable[bytes]) -> list[wire.Held]:
+    def change_broker(self, unread: Iterable[bytes]) -> list[wire.HeldBlocks]:
         """What to tell the next one of others' blocks, those in unread responses among them. What
         it is not told of ours within reason will be free."""
         # A step of an ensemble may be reading them when the request is long refused.
@@ -272,7 +272,7 @@ class Payload:
             self.arena.lend(block.block for block in message.blocks)
         elif kind is wire.Release:
             self.arena.take_back(block.block for block in message.blocks)
-        elif kind is wire.Settled:
+        elif kind is wire.LeasesReported:
             self.arena.settle()
         else:
             return False
@@ -302,14 +302,14 @@ class Payload:
             except Unavailable:
                 # If it was made in spite of that, it would count, and be there, for ever.
                 idle = self.arena.trim(0)
-                self._drop([wire.DropSegment(wanted.segment), *idle])
+                self._drop([wire.FreeSegment(wanted.segment), *idle])
                 if is_last_try or not idle:
                     raise
         allocation = self.arena.allocate(size)
         assert allocation is not None, "a segment made for a block has room for it"
         return allocation
 
-    async def _await_segment(self, wanted: wire.MakeSegment) -> _Heard:
+    async def _await_segment(self, wanted: wire.CreateSegment) -> _Heard:
         answer = self._asked[(wanted.segment,)] = self._loop.create_future()
         self._tell(wanted)
         try:
@@ -322,7 +322,7 @@ class Payload:
                 self._return(*answer.result())
             raise
 
-    async def _ask(self, question: wire.AskSegment) -> wire.SegmentGiven | None:
+    async def _ask(self, question: wire.OpenSegment) -> wire.SegmentOpened | None:
         """What the supervisor answers, to all who ask the same; None if it takes too long."""
         key = (question.owner, question.segment)
         answer = self._asked.get(key)
@@ -334,13 +334,13 @@ class Payload:
         except asyncio.TimeoutError:
             self._asked.pop(key, None)
             return None
-        result: wire.SegmentGiven = given
+        result: wire.SegmentOpened = given
         return result
 
     def hear(self, message: Any, descriptors: list[int]) -> None:
         """One of MESSAGES; takes its descriptor over."""
         descriptor = descriptors.pop() if descriptors else None
-        if type(message) is wire.SegmentMade:
+        if type(message) is wire.SegmentCreated:
             answer = self._asked.pop((message.segment,), None)
             if answer is None or answer.done():
                 self._return(message, descriptor)
@@ -368,15 +368,15 @@ class Payload:
         else:
             answer.set_result((message, None))
 
-    def _return(self, made: wire.SegmentMade, descriptor: int | None) -> None:
+    def _return(self, made: wire.SegmentCreated, descriptor: int | None) -> None:
         if descriptor is not None:
             os.close(descriptor)
-            self._tell(wire.DropSegment(made.segment))
+            self._tell(wire.FreeSegment(made.segment))
 
     def _trim(self) -> None:
         self._drop(self.arena.trim())
         self._trimming = self._loop.call_later(IDLE_S, self._trim) if self.arena.bytes else None
 
-    def _drop(self, segments: list[wire.DropSegment]) -> None:
+    def _drop(self, segments: list[wire.FreeSegment]) -> None:
         for segment in segments:
             self._tell(segment)

@@ -84,7 +84,7 @@ def ask(request: InferenceRequest) -> InferenceResponse:
     asker = _asker()
     # Whoever waits in the main thread executes nothing meanwhile.
     is_main = threading.current_thread() is threading.main_thread()
-    flags = wire.ONE_RESPONSE | wire.WAITS if is_main else wire.ONE_RESPONSE
+    flags = wire.ONE_RESPONSE | wire.CALLER_BLOCKS if is_main else wire.ONE_RESPONSE
     answered = asker.wait(_ask(asker, request, flags))
     return _only_response(answered, request._preferred_memory)
 
@@ -147,7 +147,7 @@ def _asker() -> Asker:
 def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
     inputs = [packed(tensor) for tensor in request._inputs]
     if _takes_gpu(request._preferred_memory):
-        flags |= wire.ON_GPU
+        flags |= wire.ACCEPTS_GPU
     blocks: list[wire.Block] = []
     held: list[Any] = []
     #: Others', which this model was given with a request of its own.
@@ -162,9 +162,9 @@ def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None
                 inputs, lambda data: passing.to_model(data, held, borrowed), placing
             )
             if any(type(tensor.data) is wire.Reference for tensor in inputs):
-                row = row._replace(flags=row.flags | wire.PLACED)
+                row = row._replace(flags=row.flags | wire.HAS_REFERENCES)
         body = wire.RequestBody(request._request_id, request._parameters, request._outputs, inputs)
-        if placing & wire.HASHED and memory is not None and memory.keys is not None:
+        if placing & wire.WANT_DIGESTS and memory is not None and memory.keys is not None:
             row = row._replace(cache_key=memory.keys.of_placed(body))
         data = wire.encode_body(body)
     except (ZmqTritonError, OverflowError, ValueError) as error:
@@ -190,8 +190,8 @@ def _placing(memory: Memory, request: InferenceRequest, inputs: list[wire.Tensor
     target = request._model_name, request._model_version
     for row in inputs:
         if type(row.data) is gpu.Span:
-            return wire.ON_GPU if memory.takes_gpu(*target) else 0
-    return wire.HASHED if memory.is_hashed(*target) else 0
+            return wire.ACCEPTS_GPU if memory.takes_gpu(*target) else 0
+    return wire.WANT_DIGESTS if memory.is_hashed(*target) else 0
 
 
 def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
@@ -231,7 +231,7 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     )
     try:
         # A message that does not decode is dropped by the broker, and nobody would answer.
-        wire.FORMS["Request"].read([*row])
+        wire.SCHEMAS["Request"].read([*row])
     except ProtocolError as error:
         raise InvalidArgument(f"the request cannot be sent: {error.text}") from None
     return row

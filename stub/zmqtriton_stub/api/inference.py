@@ -304,7 +304,10 @@ def _json(parameters: Any) -> str:
 
 
 def received(
-    work: wire.Work, body: wire.RequestBody, pending: Pending, _new: Any = InferenceRequest.__new__
+    work: wire.BatchedRequest,
+    body: wire.RequestBody,
+    pending: Pending,
+    _new: Any = InferenceRequest.__new__,
 ) -> InferenceRequest:
     """The request that arrived; InferenceRequest() itself is for models."""
     request: InferenceRequest = _new(InferenceRequest)

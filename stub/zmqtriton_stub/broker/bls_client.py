@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: What a thread has to look after while it waits: descriptors, and what to call for each.
 Duties = Dict[int, Callable[[], None]]
-_Item = Union[Question, wire.Cancel, wire.Consumed, wire.Waits]
+_Item = Union[Question, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
 #: A reader says how far it has come in steps of this.
 _STEP = wire.STREAM_WINDOW // 2
@@ -39,7 +39,7 @@ class Asker:
 
     def __init__(
         self,
-        birth: wire.Birth,
+        birth: wire.Bootstrap,
         memory: Memory,
         duties: Callable[[], Duties],
         wake: Callable[[], None],
@@ -80,7 +80,7 @@ class Asker:
         self._reading_bell = Bell()
         self.waiting = Waiting()
         #: Tells what batches wait for, or has its argument called when it can be told.
-        self.standstill: Callable[[Callable[[], None]], list[wire.Await]] = lambda later: []
+        self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
         #: Messages that did not decode or make no sense here.
         self.malformed = 0
 
@@ -265,7 +265,7 @@ class Asker:
                 self._take_all(self._socket)  # what it has answered must not be executed again
             self._disconnect()
 
-    def follow(self, birth: wire.Birth) -> None:
+    def follow(self, birth: wire.Bootstrap) -> None:
         """What has no final reply is asked again of the next broker."""
         with self._lock:
             self._birth, self._is_between = birth, False
@@ -337,8 +337,8 @@ class Asker:
             socket.put([wire.encode(wire.Infer([item.row])), item.body])
 
     def _grant(self, question: Question, responses: int) -> None:
-        grant = wire.Grant(self._birth.serial, question.row.id, responses)
-        self._outgoing.append(wire.Consumed([grant]))
+        grant = wire.StreamAck(self._birth.serial, question.row.id, responses)
+        self._outgoing.append(wire.StreamAcks([grant]))
 
     def _take_all(self, socket: Dealer) -> None:
         while socket.has_input():
@@ -357,7 +357,7 @@ class Asker:
                     self.malformed += 1
                 else:
                     self._take_reply(question, row, body)
-        elif type(message) is wire.Waits:
+        elif type(message) is wire.WaitReport:
             self._tell_waits()
         elif type(message) is not wire.Welcome and not self._memory.hear_of_blocks(message):
             self.malformed += 1
@@ -365,7 +365,7 @@ class Asker:
     def _tell_waits(self) -> None:
         awaits = self.standstill(self._tell_waits)
         if awaits:
-            self._outgoing.append(wire.Waits(awaits[: wire.MAX_ROWS]))
+            self._outgoing.append(wire.WaitReport(awaits[: wire.MAX_ROWS]))
             self.turn()
 
     def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:

@@ -102,7 +102,7 @@ class Link:
             self.unwatch(descriptor)
         socket.close()
 
-    def _forget_sequence(self, work: wire.Work) -> None:
+    def _forget_sequence(self, work: wire.BatchedRequest) -> None:
         """It is over, by its END or without."""
         if self.instance.states is not None:
             self.instance.states.end(work.correlation)
@@ -131,12 +131,12 @@ class Link:
         outcomes, bodies = self.answered.recall()
         self._doubt(outcomes)
         known = {(outcome.peer, outcome.id) for outcome in outcomes}
-        routes = [wire.Route(*route) for route in received if route not in known]
+        routes = [wire.RequestKey(*route) for route in received if route not in known]
         if len(routes) > wire.MAX_ROWS:
             # What cannot be told would be run again; what dies with this process is not.
             os.write(2, b"too many open requests to go on with after the death of the broker\n")
             os._exit(1)
-        return [wire.encode(hello._replace(received=routes, answered=outcomes)), *bodies]
+        return [wire.encode(hello._replace(received=routes, unconfirmed=outcomes)), *bodies]
 
     def _doubt(self, told: list[wire.Outcome]) -> None:
         """Of the leases that went out the next broker knows only what it is told."""
@@ -147,7 +147,7 @@ class Link:
                 memory.arena.lend(memory.own(asker.open_blocks()))
             memory.arena.doubt(memory.own(block for o in told for block in o.blocks))
 
-    def _held(self) -> list[wire.Held]:
+    def _held(self) -> list[wire.HeldBlocks]:
         """What is read here of others' memory."""
         memory, asker = self.instance.memory, self.instance.asker
         blocks = [
@@ -279,30 +279,30 @@ class Link:
             self.malformed += 1
             return False
         kind = type(message)
-        if kind is wire.Execute and 0 < len(message.works) == len(frames) - 1:
-            return self._take_works(message.works, frames)
+        if kind is wire.Execute and 0 < len(message.requests) == len(frames) - 1:
+            return self._take_works(message.requests, frames)
         self._take_word(kind, message)
         return False
 
     def _take_word(self, kind: type[Any], message: Any) -> None:
-        if kind is wire.Abandon:
-            for route in message.routes:
+        if kind is wire.CancelExecution:
+            for route in message.requests:
                 pending = self.pending.get(route)
                 if pending is not None:
                     pending.cancel()
-        elif kind is wire.Consumed:
-            for grant in message.grants:
+        elif kind is wire.StreamAcks:
+            for grant in message.acks:
                 stream = self.pending.get((grant.peer, grant.id))
                 if type(stream) is Stream:
                     stream.grant(grant.responses)
-        elif kind is wire.Answer:
+        elif kind is wire.CallResult:
             self.instance.measures.answered(message)
         elif kind is wire.Welcome:
             self.epoch = message.epoch
         elif self.instance.memory is None or not self.instance.memory.hear_of_blocks(message):
             self.malformed += 1
 
-    def _take_works(self, works: list[wire.Work], frames: list[bytes]) -> bool:
+    def _take_works(self, works: list[wire.BatchedRequest], frames: list[bytes]) -> bool:
         """Whether there is a batch among them."""
         count = len(self.batches)
         with state_lock:
@@ -314,7 +314,7 @@ class Link:
             while position < len(works) and works[position].batch == number:
                 work = works[position]
                 position += 1
-                if work.flags & wire.OVER:
+                if work.flags & wire.SEQUENCE_OVER:
                     self._forget_sequence(work)
                     continue
                 known = self.pending.get((work.peer, work.id))

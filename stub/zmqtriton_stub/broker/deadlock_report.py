@@ -31,7 +31,7 @@ class Standstill:
         self._model = model
         self._main = threading.main_thread().ident
 
-    def look(self, later: Callable[[], None]) -> list[wire.Await]:
+    def look(self, later: Callable[[], None]) -> list[wire.WaitEdge]:
         """For each batch that stands still what would let it go on. In another thread than the main
         one, while that runs an event loop, `later` is called by that loop instead."""
         question = self._waiting.of(self._main)
@@ -61,7 +61,7 @@ class Standstill:
                 return loop
         return None
 
-    def _of_loop(self, loop: Any, asyncio: Any) -> list[wire.Await]:
+    def _of_loop(self, loop: Any, asyncio: Any) -> list[wire.WaitEdge]:
         timers = getattr(loop, "_scheduled", None)
         if timers is None or any(not t._cancelled and t._callback != loop.stop for t in timers):
             return []
@@ -118,8 +118,8 @@ class Standstill:
         return any(thread not in known and not _is_idle(frames[thread]) for thread in frames)
 
 
-def _awaits(batch: int, questions: _Questions) -> list[wire.Await]:
-    return [wire.Await(batch, one.row.id, one.received) for one in questions or ()]
+def _awaits(batch: int, questions: _Questions) -> list[wire.WaitEdge]:
+    return [wire.WaitEdge(batch, one.row.id, one.received) for one in questions or ()]
 
 
 def _union(found: Iterable[_Questions]) -> _Questions:

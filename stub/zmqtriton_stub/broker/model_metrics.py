@@ -153,7 +153,7 @@ class Observed(Measured):
 
 
 class _Question:
-    answer: wire.Answer | None = None
+    answer: wire.CallResult | None = None
 
     def __init__(self, number: int, verb: str, about: int) -> None:
         self.call = wire.Call(number, verb, json.dumps(about))
@@ -312,7 +312,7 @@ class Measures:
         for question in list(self._open.values()):
             yield [wire.encode(question.call)]
 
-    def answered(self, answer: wire.Answer) -> None:
+    def answered(self, answer: wire.CallResult) -> None:
         question = self._open.get(answer.id)
         if question is not None:
             question.answer = answer

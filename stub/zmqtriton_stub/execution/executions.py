@@ -209,12 +209,12 @@ class Executions:
         if not self._instance.is_decoupled:
             execution.answers += pending.fail(text)
 
-    def _reschedule(self, execution: Execution) -> list[wire.Route]:
+    def _reschedule(self, execution: Execution) -> list[wire.RequestKey]:
         """What is to be executed once more."""
         if not self._instance.is_iterative:
             return []
         wanted = [pending for pending in execution.batch if pending.wants_again]
-        return [wire.Route(*pending.route) for pending in wanted if pending.reschedule()]
+        return [wire.RequestKey(*pending.route) for pending in wanted if pending.reschedule()]
 
     def _fail(self, execution: Execution, error: BaseException) -> None:
         text = self._instance.failure(describe(error))
@@ -224,7 +224,7 @@ class Executions:
             if not pending.is_answered:
                 execution.answers += pending.fail(text)
 
-    def _leave(self, execution: Execution, rescheduled: list[wire.Route]) -> None:
+    def _leave(self, execution: Execution, rescheduled: list[wire.RequestKey]) -> None:
         """The instance is free for another batch."""
         for pending in execution.batch:
             if pending.is_answered:  # and nothing of ours reads its inputs any more
@@ -256,7 +256,10 @@ class Executions:
             pending.held = []
 
     def _send(
-        self, answers: list[Answer], executed: list[wire.Executed], rescheduled: list[wire.Route]
+        self,
+        answers: list[Answer],
+        executed: list[wire.Executed],
+        rescheduled: list[wire.RequestKey],
     ) -> None:
         outcomes = [outcome for outcome, _ in answers]
         header = wire.encode(wire.Results(outcomes, executed, rescheduled))
@@ -289,7 +292,7 @@ def _requests(
             if pending.work.flags & wire.UNCHECKED and instance.signature is not None:
                 given = len(body.inputs) - instance.controls
                 _check(body._replace(inputs=body.inputs[:given]), instance.signature)
-            if pending.work.flags & wire.NOT_READY:
+            if pending.work.flags & wire.PADDING:
                 body = body._replace(inputs=[_zeros(tensor) for tensor in body.inputs])
             if instance.reshaping is not None:
                 body = body._replace(inputs=instance.reshaping.given(body.inputs))

@@ -65,7 +65,7 @@ class States:
         """The inputs with the states of its sequence behind them. What a client has sent under one
         of their names does not count."""
         given = [tensor for tensor in inputs if tensor.name not in self._states]
-        if pending.work.flags & wire.NOT_READY:
+        if pending.work.flags & wire.PADDING:
             return given + [state.empty for state in self._states.values()]
         kept = pending.states = self._of(pending)
         return given + [

@@ -66,7 +66,7 @@ class Pending:
         "work",
     )
 
-    def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
+    def __init__(self, link: Link, work: wire.BatchedRequest, body: bytes) -> None:
         self._link = link
         self.work = work
         #: The request's, until it is decoded.
@@ -156,7 +156,7 @@ class Pending:
             self.is_rescheduled = self.has_run = True
             return True
 
-    def resume(self, work: wire.Work, body: bytes) -> None:
+    def resume(self, work: wire.BatchedRequest, body: bytes) -> None:
         """It has come again."""
         self.work, self.body = work, body
         self.release_flags = TRITONSERVER_REQUEST_RELEASE_ALL

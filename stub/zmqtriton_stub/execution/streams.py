@@ -61,7 +61,7 @@ class Stream(Pending):
 
     __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_since_ns", "_taken")
 
-    def __init__(self, link: Link, work: wire.Work, body: bytes) -> None:
+    def __init__(self, link: Link, work: wire.BatchedRequest, body: bytes) -> None:
         super().__init__(link, work, body)
         #: Of the next response that leaves.
         self._number = 0

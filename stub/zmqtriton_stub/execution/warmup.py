@@ -129,7 +129,7 @@ class Warmup:
         owed = Stream if link.instance.is_decoupled else Pending
         batch = []
         for own_id, body in enumerate(bodies, 1):
-            pending = owed(sink, wire.Work(0, 0, own_id, 0, 0, 0, 0), body)
+            pending = owed(sink, wire.BatchedRequest(0, 0, own_id, 0, 0, 0, 0), body)
             sink.pending[pending.route] = pending
             batch.append(pending)
         executions.begin(0, batch)

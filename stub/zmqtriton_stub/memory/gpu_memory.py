@@ -14,7 +14,7 @@ from typing import Callable, Iterable, Sequence, Tuple
 from zmqtriton_floor.arena import Arena, block_of
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import check_inside
-from zmqtriton_floor.wire import Block, MakeSegment, Reference, Tensor
+from zmqtriton_floor.wire import Block, CreateSegment, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Driver, Span
 
@@ -27,7 +27,7 @@ _TRIES = 8
 
 _Name = Tuple[int, int]
 #: Tells the supervisor of a segment; why not, or "".
-Register = Callable[[MakeSegment], str]
+Register = Callable[[CreateSegment], str]
 
 
 class Lent:

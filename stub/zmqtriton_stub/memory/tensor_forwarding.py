@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Tuple
 
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
-from zmqtriton_floor.wire import PLACED, Block, Reference, Tensor
+from zmqtriton_floor.wire import HAS_REFERENCES, Block, Reference, Tensor
 
 if TYPE_CHECKING:
     from zmqtriton_floor.mappings import Mappings
@@ -27,7 +27,7 @@ Found = Tuple[Reference, List[Block]]
 
 def check_placed(rows: List[Tensor], flags: int) -> None:
     """Raises ProtocolError where tensors lie in memory and the broker has not checked in which."""
-    if not flags & PLACED and any(type(row.data) is Reference for row in rows):
+    if not flags & HAS_REFERENCES and any(type(row.data) is Reference for row in rows):
         raise ProtocolError("a tensor in memory that it may not be in")
 
 

@@ -81,7 +81,7 @@ class Memory:
         #: For what is asked of models whose answers are kept; None: the server keeps none.
         self.keys: Keys | None = None
 
-    def begin(self, birth: wire.Birth) -> None:
+    def begin(self, birth: wire.Bootstrap) -> None:
         """From here on others may be told of what is in the arena."""
         settings = json.loads(birth.settings)
         self.arena = Arena.configured(birth.serial, settings)
@@ -105,7 +105,11 @@ class Memory:
                 if len(row.data) > INLINE_BYTES or type(row.data) is Span:
                     data, named = self._place(row.data, find, flags)
                     blocks += named
-                    if flags & wire.HASHED and self.keys is not None and type(row.data) is not Span:
+                    if (
+                        flags & wire.WANT_DIGESTS
+                        and self.keys is not None
+                        and type(row.data) is not Span
+                    ):
                         data = data._replace(digest=self.keys.digest(row.data))
                     row = row._replace(data=data)
                 placed.append(row)
@@ -118,7 +122,7 @@ class Memory:
         self, data: Any, find: Callable[[Any], Found | None], flags: int
     ) -> tuple[Any, list[Block]]:
         is_on_gpu = type(data) is Span
-        if is_on_gpu and flags & wire.ON_GPU:
+        if is_on_gpu and flags & wire.ACCEPTS_GPU:
             return self._on_gpus().lent.place(data)
         if is_on_gpu and len(data) <= INLINE_BYTES:
             return gpu.downloaded(data), []
@@ -160,7 +164,7 @@ class Memory:
             self._known[verb, model, version] = time.monotonic(), answer
         return answer
 
-    def _register(self, made: wire.MakeSegment) -> str:
+    def _register(self, made: wire.CreateSegment) -> str:
         """Tells the supervisor of memory on a GPU; why not, or ""."""
         answer = self._ask(made, (made.segment,))
         return _LATE if answer is None else answer[0].text
@@ -200,7 +204,7 @@ class Memory:
             arena.take_back(self.own(message.blocks))
         elif kind is wire.Lease:
             arena.lend(self.own(message.blocks))
-        elif kind is wire.Settled:
+        elif kind is wire.LeasesReported:
             arena.settle()
         else:
             return False
@@ -235,7 +239,7 @@ class Memory:
             except Unavailable:
                 # If it was made in spite of that, it would count, and be there, for ever.
                 idle = self.arena.trim(0)
-                self._drop([wire.DropSegment(wanted.segment), *idle])
+                self._drop([wire.FreeSegment(wanted.segment), *idle])
                 if is_last_try or not idle:
                     raise
 
@@ -243,7 +247,7 @@ class Memory:
         """Gives back what has been empty for a while."""
         self._drop(self.arena.trim())
 
-    def _drop(self, segments: list[wire.DropSegment]) -> None:
+    def _drop(self, segments: list[wire.FreeSegment]) -> None:
         for segment in segments:
             self.tell(segment)
 
@@ -278,7 +282,7 @@ class Memory:
     def _map(self, owner: int, segment: int) -> None:
         if self._gpus is not None and self._gpus.borrowed.has(owner, segment):
             return
-        answer = self._ask(wire.AskSegment(owner, segment), (owner, segment))
+        answer = self._ask(wire.OpenSegment(owner, segment), (owner, segment))
         if answer is None:
             raise Unavailable(f"a tensor cannot be read: {_LATE}")
         if isinstance(answer[0], Unavailable):
@@ -311,7 +315,7 @@ class Memory:
         while waiting.answer is None:
             self._read_for(waiting, _GLANCE_S)
             self.glance()
-        answer: wire.Answer = waiting.answer[0]
+        answer: wire.CallResult = waiting.answer[0]
         if answer.code:
             raise from_number(answer.code, answer.text)
         return json.loads(answer.result)
@@ -349,14 +353,14 @@ class Memory:
             descriptor = descriptors.pop() if descriptors else -1
             for unexpected in descriptors:
                 os.close(unexpected)
-            if type(message) is wire.SegmentMade:
+            if type(message) is wire.SegmentCreated:
                 self._take_made(message, descriptor)
-            elif type(message) is wire.SegmentGiven:
+            elif type(message) is wire.SegmentOpened:
                 self._take_given(message, descriptor)
-            elif type(message) is wire.Answer:
+            elif type(message) is wire.CallResult:
                 self._settle(_key_of_call(message.id), (message, -1))
             else:
-                if type(message) is wire.Probe:
+                if type(message) is wire.ReadinessLifeline:
                     self.probe, descriptor = descriptor, self.probe
                 self.heard.append(message)
                 if descriptor >= 0:
@@ -366,15 +370,15 @@ class Memory:
         if len(self.heard) > count:
             self.wake()
 
-    def _take_made(self, message: wire.SegmentMade, descriptor: int) -> None:
+    def _take_made(self, message: wire.SegmentCreated, descriptor: int) -> None:
         if self._settle((message.segment,), (message, descriptor)):
             return
         if descriptor >= 0:  # too late
             os.close(descriptor)
         if not message.code:
-            self.tell(wire.DropSegment(message.segment))
+            self.tell(wire.FreeSegment(message.segment))
 
-    def _take_given(self, message: wire.SegmentGiven, descriptor: int) -> None:
+    def _take_given(self, message: wire.SegmentOpened, descriptor: int) -> None:
         key = (message.owner, message.segment)
         if message.handle:
             self._settle(key, (message, descriptor))

@@ -21,7 +21,7 @@ def limited(most: int) -> Pipeline:
     config = ensemble(steps, **decoupled)
     config["ensemble_scheduling"]["max_inflight_requests"] = most
     world.numbers["e"] = 9
-    world.core.serve(wire.Serve(9, "e", 1, json.dumps(config)))
+    world.core.serve(wire.AddGeneration(9, "e", 1, json.dumps(config)))
     return world
 
 

@@ -180,7 +180,7 @@ def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
 
     world.answer_with("first", b"\xc1")
 
-    assert ["in ensemble 'e', a body that is no response"] == world.error_texts(1)
+    assert ["in ensemble 'e', body is not a response"] == world.error_texts(1)
 
 
 @pytest.mark.row("E67")
@@ -306,7 +306,7 @@ def test_an_ensemble_may_be_a_step_of_another() -> None:
 def test_a_named_version_is_asked() -> None:
     steps = [step("m", {"I": "x"}, {"O": "y"}, version=1)]
     world = Pipeline(ensemble(steps), model("m"))
-    world.core.serve(wire.Serve(99, "m", 2, json.dumps(model("m"))))
+    world.core.serve(wire.AddGeneration(99, "m", 2, json.dumps(model("m"))))
 
     world.ask(1)
 
@@ -351,7 +351,7 @@ def test_an_ensemble_that_is_removed_answers_what_it_had_begun() -> None:
     world = chain()
     world.ask(1)
 
-    world.core.remove(wire.Remove(world.numbers["e"], "gave up"), world.now)
+    world.core.remove(wire.RemoveGeneration(world.numbers["e"], "gave up"), world.now)
     world.answer("first", tensor("O"))
 
     assert ["gave up"] == world.error_texts(1)
@@ -498,7 +498,7 @@ def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
         world.answer("many", tensor("O"), flags=0, number=number)
         world.answer("each", tensor("O"))
     assert [window // 2] == world.granted[world.serials["many"]]
-    grants.pass_on(world.core, F, wire.Consumed([wire.Grant(F, 1, 2 * window)]))
+    grants.pass_on(world.core, F, wire.StreamAcks([wire.StreamAck(F, 1, 2 * window)]))
     world.take()
 
     assert 2 * window - window // 2 <= world.granted[world.serials["many"]][-1]
@@ -523,7 +523,7 @@ def _may_stay(world: Pipeline) -> bool:
     """Whether the first step may leave on a GPU what it makes."""
     world.ask(1)
     [work] = world.works[world.serials["first"]]
-    return bool(work.flags & wire.ON_GPU)
+    return bool(work.flags & wire.ACCEPTS_GPU)
 
 
 def test_what_a_step_makes_may_stay_on_a_gpu_for_a_model_that_takes_it() -> None:

@@ -72,7 +72,7 @@ def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
         pytest.param(KEY, {"flags": wire.RESENT}, id="may have been executed before"),
         pytest.param(KEY, {"correlation": 7}, id="is of a sequence"),
         pytest.param(KEY, {"flags": wire.SEQUENCE_START}, id="begins one"),
-        pytest.param(KEY, {"flags": wire.ON_GPU}, id="may be answered on a GPU"),
+        pytest.param(KEY, {"flags": wire.ACCEPTS_GPU}, id="may be answered on a GPU"),
     ],
 )
 def test_any_other_request_is_executed(key: bytes, fields: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def test_any_other_request_is_executed(key: bytes, fields: dict[str, Any]) -> No
 
 def test_requests_of_models_never_get_what_others_have_asked_for() -> None:
     world = CachingWorld()
-    world.core.serve(wire.Serve(2, "asker", 1, json.dumps({"name": "asker"})))
+    world.core.serve(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
     world.stub(MODEL, generation=2)
     for peer, own_id in ((FRONTEND, 1), (MODEL, 1), (MODEL, 2)):
         world.ask(peer, own_id)
@@ -162,7 +162,7 @@ def test_what_had_to_go_is_given_back_to_its_owner() -> None:
 
 def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept() -> None:
     world = CachingWorld()
-    world.core.serve(wire.Serve(2, "asker", 1, json.dumps({"name": "asker"})))
+    world.core.serve(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
     world.stub(MODEL, generation=2)
     world.ask(MODEL, 1)
 
@@ -233,10 +233,10 @@ def test_only_what_a_model_with_a_cache_reads_is_hashed(
     world.ask(1)
 
     [work] = world.works[world.serials["first"]]
-    assert is_hashed == bool(work.flags & wire.HASHED)
+    assert is_hashed == bool(work.flags & wire.WANT_DIGESTS)
     world.answer("first", tensor("O", b"m"))
     [work] = world.works[world.serials["second"]]
-    assert not work.flags & wire.HASHED
+    assert not work.flags & wire.WANT_DIGESTS
 
 
 _SETTINGS = json.dumps({"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999})

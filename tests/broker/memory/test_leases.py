@@ -110,7 +110,7 @@ def test_a_reader_that_dies_releases_what_it_held(world: World) -> None:
     world.infer(F, request(1))
     _answer(world, A, B)
 
-    world.core.gone(wire.Gone(F, "killed"), world.now)
+    world.core.gone(wire.PeerDied(F, "killed"), world.now)
 
     assert {S: [A, B]} == world.core.outbox.releases
 
@@ -156,6 +156,8 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
 def test_a_readers_grants_reach_the_stub_of_its_request(world: World) -> None:
     world.infer(F, request(1))
 
-    grants.pass_on(world.core, F, wire.Consumed([wire.Grant(99, 1, 64), wire.Grant(99, 7, 64)]))
+    grants.pass_on(
+        world.core, F, wire.StreamAcks([wire.StreamAck(99, 1, 64), wire.StreamAck(99, 7, 64)])
+    )
 
-    assert {S: [wire.Grant(F, 1, 64)]} == world.core.outbox.grants
+    assert {S: [wire.StreamAck(F, 1, 64)]} == world.core.outbox.grants

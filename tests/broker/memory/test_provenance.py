@@ -48,7 +48,7 @@ def world() -> World:
     """S executes a request with GIVEN; S2 runs another model."""
     world = World()
     world.serve()
-    world.core.serve(wire.Serve(2, "other", 1, '{"name": "other"}'))
+    world.core.serve(wire.AddGeneration(2, "other", 1, '{"name": "other"}'))
     world.frontend(F)
     world.stub(S)
     world.stub(S2, 2)
@@ -66,7 +66,9 @@ def _answer(world: World, body: bytes, *blocks: Block, flags: int = wire.FINAL) 
     return reply
 
 
-def _ask(world: World, *references: Reference, flags: int = wire.PLACED, own_id: int = 5) -> bool:
+def _ask(
+    world: World, *references: Reference, flags: int = wire.HAS_REFERENCES, own_id: int = 5
+) -> bool:
     """Whether such a question is passed on."""
     row = request(own_id, 0, model="other", version=-1, flags=flags)
     world.infer(S, row, body=_asked(*references))
@@ -79,7 +81,7 @@ def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
 ) -> None:
     reply = _answer(world, _answered(reference), _block(reference))
 
-    assert (0, wire.FINAL | wire.PLACED) == (reply.code, reply.flags)
+    assert (0, wire.FINAL | wire.HAS_REFERENCES) == (reply.code, reply.flags)
     assert [_block(reference)] == world.core.blocks.leases.release(F, [_block(reference)])
 
 
@@ -105,7 +107,7 @@ def test_a_response_may_not_refer_to_what_it_does_not_name(world: World) -> None
 
 
 def test_that_its_references_were_checked_no_stub_can_say(world: World) -> None:
-    reply = _answer(world, _answered(FORGED["owner"]), flags=wire.FINAL | wire.PLACED)
+    reply = _answer(world, _answered(FORGED["owner"]), flags=wire.FINAL | wire.HAS_REFERENCES)
 
     assert wire.FINAL == reply.flags
 
@@ -160,7 +162,7 @@ def test_a_question_that_names_no_memory_is_passed_on_as_such(world: World) -> N
     world.infer(S, row, body=_asked(FORGED["owner"]))
 
     [work] = world.works[S2]
-    assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.PLACED)
+    assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.HAS_REFERENCES)
 
 
 @pytest.mark.parametrize("field", ["owner", "segment", "block"])
@@ -183,7 +185,7 @@ def test_until_all_have_told_what_they_hold_everything_is_believed(world: World)
 
     world.core.recovery.begin()
     for serial in (F, S, S2):
-        world.core.recovery.hold(serial, wire.Held([], 1))
+        world.core.recovery.hold(serial, wire.HeldBlocks([], 1))
 
     assert not _ask(world, FORGED["block"], own_id=6)
 
@@ -192,5 +194,5 @@ def test_what_an_earlier_broker_knew_is_believed(world: World) -> None:
     world.core.begin(2)
     world.infer(F, request(2, flags=wire.RESENT), body=_asked())
 
-    assert _ask(world, FORGED["block"], flags=wire.PLACED | wire.RESENT)
+    assert _ask(world, FORGED["block"], flags=wire.HAS_REFERENCES | wire.RESENT)
     assert 0 == world.core.blocks.forged

@@ -37,7 +37,7 @@ class Stubs:
         """Makes family 1 and metric 2, the same at every stub."""
         self.say(serial, ["family", 1, "f", "words", kind], ["metric", 2, 1, {"a": "b"}, buckets])
 
-    def _answers(self) -> list[tuple[int, wire.Answer]]:
+    def _answers(self) -> list[tuple[int, wire.CallResult]]:
         answers, self.outbox.answers = self.outbox.answers, []
         return answers
 
@@ -214,7 +214,7 @@ def test_what_makes_no_sense_is_dropped(stubs: Stubs, verb: str, document: str) 
 def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
     world = World()
     for serial, role in ((1, "http"), (2, "metrics"), (7, "stub")):
-        world.core.expect(wire.Expect(serial, TOKEN, role, role, 0))
+        world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
     changes = [["family", 1, "f", "", COUNTER], ["metric", 2, 1, {}, []]]
     world.core.measures.call(7, wire.Call(0, "measure", json.dumps(changes)))
 
@@ -226,5 +226,5 @@ def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
 
     assert None is told(1)
     assert ["f"] == [family["name"] for family in told(2)]
-    world.core.gone(wire.Gone(7, "killed"), world.now)
+    world.core.gone(wire.PeerDied(7, "killed"), world.now)
     assert [] == told(2)

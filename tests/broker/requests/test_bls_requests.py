@@ -29,7 +29,7 @@ def world() -> World:
 
 
 def _become_asker(world: World) -> None:
-    world.core.expect(wire.Expect(ASKER, b"t" * 16, "stub", "other_0", 0))
+    world.core.expect(wire.ExpectPeer(ASKER, b"t" * 16, "stub", "other_0", 0))
 
 
 def test_the_highest_version_that_is_ready_is_asked(world: World) -> None:
@@ -111,6 +111,6 @@ def test_what_a_dead_model_has_asked_is_cancelled(world: World) -> None:
 
     world.gone(ASKER)
 
-    assert [(S, wire.Route(ASKER, 1))] == world.abandoned
+    assert [(S, wire.RequestKey(ASKER, 1))] == world.abandoned
     world.finish(S)
     assert 0 == world.core.limits.unanswered

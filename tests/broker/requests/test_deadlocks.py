@@ -19,7 +19,7 @@ _SOON = 150 * _MS
 def _pair(config: dict[str, Any] | None = None) -> World:
     """Two models with one instance each: m with S, and other with S2."""
     world = _world(config)
-    world.core.serve(wire.Serve(2, "other", 1, json.dumps({"name": "other"})))
+    world.core.serve(wire.AddGeneration(2, "other", 1, json.dumps({"name": "other"})))
     _stub(world, S)
     _stub(world, S2, generation=2)
     return world
@@ -30,14 +30,14 @@ def pair() -> World:
     return _pair()
 
 
-def _says(world: World, serial: int, *awaits: wire.Await) -> None:
-    world.core.circles.hear(serial, wire.Waits(list(awaits)), world.now)
+def _says(world: World, serial: int, *awaits: wire.WaitEdge) -> None:
+    world.core.circles.hear(serial, wire.WaitReport(list(awaits)), world.now)
     world.take()
 
 
 def _asked(world: World) -> int:
     """How often processes were asked since the last time."""
-    count = sum(type(message) is wire.Waits for message in world.told)
+    count = sum(type(message) is wire.WaitReport for message in world.told)
     world.told.clear()
     return count
 
@@ -62,7 +62,7 @@ def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: World) -> N
     pair.tick(_SOON)
     assert 1 == _asked(pair)
     assert [] == pair.finals(S, 1)
-    _says(pair, S, wire.Await(0, 1, 0))
+    _says(pair, S, wire.WaitEdge(0, 1, 0))
 
     assert _is_refused(pair, S, 1, "m -> m")
 
@@ -86,9 +86,9 @@ def test_two_models_are_both_asked(pair: World) -> None:
     pair.tick(_SOON)
     assert 2 == _asked(pair)
 
-    _says(pair, S, wire.Await(0, 1, 0))
+    _says(pair, S, wire.WaitEdge(0, 1, 0))
     assert [] == pair.finals(S2, 1)
-    _says(pair, S2, wire.Await(0, 1, 0))
+    _says(pair, S2, wire.WaitEdge(0, 1, 0))
 
     assert _is_refused(pair, S2, 1, "m -> other -> m")
     assert [] == pair.finals(S, 1)
@@ -99,12 +99,12 @@ def test_one_that_waits_for_either_of_two_goes_on_with_the_other(pair: World) ->
     pair.infer(S, request(1, 1), request(2, 2))
     pair.tick(_SOON)
 
-    _says(pair, S, wire.Await(0, 1, 0), wire.Await(0, 2, 0))
+    _says(pair, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
     assert [] == pair.finals(S, 1)
     pair.finish(S2)
     assert [] == pair.finals(S, 1)  # it has an answer now, and may do without this one
 
-    _says(pair, S, wire.Await(0, 1, 0))
+    _says(pair, S, wire.WaitEdge(0, 1, 0))
     assert _is_refused(pair, S, 1, "m -> m")
 
 
@@ -115,20 +115,20 @@ def test_what_was_said_before_a_reply_does_not_count() -> None:
     world.infer(S, request(1, 1))
     world.tick(_SOON)
 
-    _says(world, S, wire.Await(0, 1, 1))
+    _says(world, S, wire.WaitEdge(0, 1, 1))
     assert [] == world.finals(S, 1)
 
-    _says(world, S, wire.Await(0, 7, 0))
+    _says(world, S, wire.WaitEdge(0, 7, 0))
     assert [] == world.finals(S, 1)
 
-    _says(world, S, wire.Await(0, 1, 0))
+    _says(world, S, wire.WaitEdge(0, 1, 0))
     assert _is_refused(world, S, 1, "m -> m")
 
 
 def test_what_was_said_ends_with_the_batch(pair: World) -> None:
     pair.infer(F, request(1), request(2))
     pair.infer(S, request(1, 2))
-    _says(pair, S, wire.Await(0, 1, 0))
+    _says(pair, S, wire.WaitEdge(0, 1, 0))
 
     pair.finish(S)  # it had given up waiting
     pair.infer(S2, request(1, 1))
@@ -139,16 +139,16 @@ def test_what_was_said_ends_with_the_batch(pair: World) -> None:
 
 def test_a_batch_that_runs_beside_one_that_waits_leaves_room() -> None:
     world = _world({"name": "m", "parameters": {"MAX_INFLIGHT": {"string_value": "2"}}})
-    _stub(world, S, slots=2)
+    _stub(world, S, concurrency=2)
     world.infer(F, request(1), request(2))
     first, second = [work.batch for work in world.works[S]]
     world.infer(S, request(1), request(2))
     world.tick(_SOON)
 
-    _says(world, S, wire.Await(first, 1, 0))
+    _says(world, S, wire.WaitEdge(first, 1, 0))
     assert [] == world.finals(S, 1)
 
-    _says(world, S, wire.Await(first, 1, 0), wire.Await(second, 2, 0))
+    _says(world, S, wire.WaitEdge(first, 1, 0), wire.WaitEdge(second, 2, 0))
     refused = [own_id for own_id in (1, 2) if world.finals(S, own_id)]
     assert 1 == len(refused)  # and then the other one finds room
 

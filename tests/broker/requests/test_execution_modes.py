@@ -23,10 +23,10 @@ def _world(config: dict[str, Any] | None = None) -> World:
 
 
 def _stub(world: World, serial: int, generation: int = 1, **hello: Any) -> None:
-    world.core.expect(wire.Expect(serial, TOKEN, "stub", f"m_{serial}", 0))
+    world.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
     world.core.connected(wire.Hello(serial, TOKEN, 1, **hello), [], world.now)
     page: Any = Page()
-    attach = wire.Attach(generation, serial, f"m_{serial}")
+    attach = wire.AttachInstance(generation, serial, f"m_{serial}")
     world.core.attach(attach, world.now, page)
     world.take()
 
@@ -40,7 +40,7 @@ def _ids(world: World, serial: int) -> list[int]:
 
 def test_an_instance_is_given_as_many_batches_as_it_executes_at_once() -> None:
     world = _world(_WIDE)
-    _stub(world, S, slots=3)
+    _stub(world, S, concurrency=3)
 
     world.infer(F, *[request(i) for i in range(1, 6)])
     assert [1, 2, 3] == _ids(world, S)
@@ -51,8 +51,8 @@ def test_an_instance_is_given_as_many_batches_as_it_executes_at_once() -> None:
 
 def test_idle_instances_go_before_those_with_room() -> None:
     world = _world(_WIDE)
-    _stub(world, S, slots=3)
-    _stub(world, S2, slots=3)
+    _stub(world, S, concurrency=3)
+    _stub(world, S2, concurrency=3)
 
     world.infer(F, *[request(i) for i in range(1, 8)])
 
@@ -61,7 +61,7 @@ def test_idle_instances_go_before_those_with_room() -> None:
 
 def test_batches_may_end_in_any_order() -> None:
     world = _world(_WIDE)
-    _stub(world, S, slots=3)
+    _stub(world, S, concurrency=3)
     world.infer(F, *[request(i) for i in (1, 2, 3)])
     last = world.works[S].pop()
 
@@ -78,7 +78,7 @@ def test_batches_may_end_in_any_order() -> None:
 
 def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
     world = _world(_WIDE)
-    _stub(world, S, slots=3, is_executing=2)
+    _stub(world, S, concurrency=3, is_executing=2)
     world.infer(F, request(1), request(2), request(3))
     assert [1] == _ids(world, S)
 
@@ -96,7 +96,7 @@ def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
 def _again(world: World, serial: int) -> None:
     """The stub wants what it executes back."""
     work = world.works[serial].pop(0)
-    routes = [wire.Route(work.peer, work.id)]
+    routes = [wire.RequestKey(work.peer, work.id)]
     results = wire.Results([], [wire.Executed(work.batch, 1, 1, 1)], routes)
     world.core.results(serial, results, [], world.now)
     world.take()
@@ -139,7 +139,7 @@ def test_a_cancelled_request_is_not_executed_again_and_its_stub_is_told() -> Non
 
     assert [] == _ids(world, S)
     assert 1 == len(world.finals(F, 1))
-    assert [(S, wire.Route(F, 1))] * 2 == world.abandoned
+    assert [(S, wire.RequestKey(F, 1))] * 2 == world.abandoned
     assert 0 == world.core.generations[1].pending
 
 
@@ -171,7 +171,7 @@ def test_where_the_model_is_not_iterative_it_is_not_executed_again() -> None:
 
 
 def _asks(own_id: int, generation: int) -> wire.Request:
-    return request(own_id, generation, flags=wire.WAITS)
+    return request(own_id, generation, flags=wire.CALLER_BLOCKS)
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def pair() -> World:
     """Two models with one instance each: m with S, and other with S2."""
     world = _world()
     other = json.dumps({"name": "other"})
-    world.core.serve(wire.Serve(2, "other", 1, other))
+    world.core.serve(wire.AddGeneration(2, "other", 1, other))
     _stub(world, S)
     _stub(world, S2, generation=2)
     return world
@@ -250,7 +250,7 @@ def test_an_ensemble_within_the_circle_is_seen_through() -> None:
         "output": [{"name": "B", "data_type": "TYPE_FP32", "dims": [1]}],
         "ensemble_scheduling": {"step": [{**step, "output_map": {"B": "B"}}]},
     }
-    world.core.serve(wire.Serve(2, "whole", 1, json.dumps(ensemble)))
+    world.core.serve(wire.AddGeneration(2, "whole", 1, json.dumps(ensemble)))
     _stub(world, S)
     world.infer(F, request(1))
     body = wire.RequestBody("", {}, [], [wire.Tensor("A", 11, [1], b"\0" * 4)])

@@ -22,7 +22,7 @@ def _limited(most: str = "", **settings: int) -> World:
     if most:
         config["parameters"] = {"MAX_REQUESTS": {"string_value": most}}
     world.serve(config=config)
-    world.core.serve(wire.Serve(2, "n", 1, json.dumps({"name": "n"})))
+    world.core.serve(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
     world.frontend(F)
     world.stub(S)
     return world

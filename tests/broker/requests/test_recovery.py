@@ -19,8 +19,8 @@ def world() -> World:
     world.serve()
     world.frontend(F)
     for serial in (S, S2):
-        world.core.expect(wire.Expect(serial, TOKEN, "stub", f"m_{serial}", 0))
-        world.core.attach(wire.Attach(1, serial, f"m_{serial}"), world.now)
+        world.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
+        world.core.attach(wire.AttachInstance(1, serial, f"m_{serial}"), world.now)
     return world
 
 
@@ -38,7 +38,7 @@ def _hello(
         serial,
         TOKEN,
         2,
-        [wire.Route(F, i) for i in received],
+        [wire.RequestKey(F, i) for i in received],
         [wire.Outcome(F, i, 0, "", wire.FINAL) for i in answered],
     )
     world.core.connected(hello, [b"body"] * len(answered), world.now)
@@ -79,7 +79,7 @@ def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: World
 
 
 def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(world: World) -> None:
-    hello = wire.Hello(S, TOKEN, 2, [wire.Route(F, 1)], is_executing=1)
+    hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(F, 1)], is_executing=1)
     world.core.connected(hello, [], world.now)
     _hello(world, S2, received=(9,))
     world.gone(S2)
@@ -183,7 +183,7 @@ def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> No
 
 
 def _told(world: World, holder: int, *blocks: wire.Block) -> None:
-    world.core.recovery.hold(holder, wire.Held(list(blocks), 1))
+    world.core.recovery.hold(holder, wire.HeldBlocks(list(blocks), 1))
     world.take()
 
 
@@ -261,10 +261,10 @@ def test_what_nobody_can_ask_for_again_is_dropped_at_once(world: World, asker: i
 
 
 def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(world: World) -> None:
-    hello = wire.Hello(S, TOKEN, 2, [wire.Route(0, 9)], is_executing=1)
+    hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(0, 9)], is_executing=1)
     world.core.connected(hello, [], world.now)
     world.take()
-    assert [(S, wire.Route(0, 9))] == world.abandoned
+    assert [(S, wire.RequestKey(0, 9))] == world.abandoned
 
     outcome = wire.Outcome(0, 9, 0, "", wire.FINAL, 0, [A])
     world.core.results(S, wire.Results([outcome], []), [b"body"], world.now)
@@ -302,8 +302,8 @@ def bounded() -> World:
     limit = {"max_execution_seconds": {"string_value": "1"}}
     world.serve(config={"name": "m", "parameters": limit})
     world.frontend(F)
-    world.core.expect(wire.Expect(S, TOKEN, "stub", "m_0", 0))
-    world.core.attach(wire.Attach(1, S, "m_0"), world.now)
+    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
+    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
     return world
 
 
@@ -313,7 +313,7 @@ def test_a_stub_that_hangs_from_before_is_ended_when_its_time_is_over(bounded: W
     assert [] == bounded.told
 
     bounded.tick(1)
-    assert [(wire.Overdue, S)] == [(type(told), told.serial) for told in bounded.told]
+    assert [(wire.ExecutionOverdue, S)] == [(type(told), told.serial) for told in bounded.told]
     bounded.gone(S)
 
     assert [Unavailable.number] == [r.code for r in bounded.finals(F, 1)]
@@ -339,22 +339,22 @@ def test_a_stub_that_says_hello_in_time_is_not_ended(bounded: World) -> None:
 
 def test_the_time_of_an_execution_is_not_counted_anew_with_the_hello(bounded: World) -> None:
     bounded.tick(600_000_000)
-    hello = wire.Hello(S, TOKEN, 2, [wire.Route(F, 1)], is_executing=1)
+    hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(F, 1)], is_executing=1)
     bounded.core.connected(hello, [], bounded.now)
 
     bounded.tick(400_000_000)
 
-    assert [wire.Overdue] == [type(told) for told in bounded.told]
+    assert [wire.ExecutionOverdue] == [type(told) for told in bounded.told]
 
 
 def _reloaded(world: World) -> None:
     """Generation 2 took the place of 1, which is no more."""
     world.serve(2)
-    world.core.expect(wire.Expect(S2 + 1, TOKEN, "stub", "m_1", 0))
-    world.core.attach(wire.Attach(2, S2 + 1, "m_1"), world.now)
+    world.core.expect(wire.ExpectPeer(S2 + 1, TOKEN, "stub", "m_1", 0))
+    world.core.attach(wire.AttachInstance(2, S2 + 1, "m_1"), world.now)
     for serial in (S, S2):
         world.gone(serial)
-    world.core.remove(wire.Remove(1, "unloaded"), world.now)
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
 
 def test_a_request_for_a_generation_that_is_gone_waits_for_the_stubs_of_the_next() -> None:
@@ -362,9 +362,9 @@ def test_a_request_for_a_generation_that_is_gone_waits_for_the_stubs_of_the_next
     world.frontend(F)
     world.serve(1)
     world.serve(2)
-    world.core.remove(wire.Remove(1, "unloaded"), world.now)
-    world.core.expect(wire.Expect(S, TOKEN, "stub", "m_1", 0))
-    world.core.attach(wire.Attach(2, S, "m_1"), world.now)
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
+    world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_1", 0))
+    world.core.attach(wire.AttachInstance(2, S, "m_1"), world.now)
     _resend(world, 1, 2)
     assert {} == world.works
 
@@ -389,8 +389,8 @@ def test_what_stubs_may_have_run_that_ended_with_the_broker_is_not_run_by_the_ne
 
 def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: World) -> None:
     world.serve(2)
-    world.core.expect(wire.Expect(S2 + 1, TOKEN, "stub", "m_1", 0))
-    world.core.attach(wire.Attach(2, S2 + 1, "m_1"), world.now)
+    world.core.expect(wire.ExpectPeer(S2 + 1, TOKEN, "stub", "m_1", 0))
+    world.core.attach(wire.AttachInstance(2, S2 + 1, "m_1"), world.now)
     _hello(world, S2 + 1)
     # By name it goes to the newest, and that was another one then.
     world.infer(F, request(1, 0, model="m", flags=wire.RESENT))

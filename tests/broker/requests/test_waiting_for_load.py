@@ -22,7 +22,7 @@ def world() -> World:
     """Nothing is loaded but the model that asks."""
     world = World()
     world.core.begin(1, _SETTINGS)
-    world.core.expect(wire.Expect(ASKER, TOKEN, "stub", "other_0", 0))
+    world.core.expect(wire.ExpectPeer(ASKER, TOKEN, "stub", "other_0", 0))
     world.frontend(F)
     return world
 
@@ -40,7 +40,7 @@ def _answer(world: World, result: Any = None, error: str = "") -> None:
     """To the latest call."""
     number = _calls(world)[-1].id
     code = Unavailable.number if error else 0
-    world.core.demands.hear(wire.Answer(number, code, error, json.dumps(result)), world.now)
+    world.core.demands.hear(wire.CallResult(number, code, error, json.dumps(result)), world.now)
     world.take()
 
 
@@ -106,7 +106,7 @@ def test_who_cancels_is_answered_and_not_executed(world: World) -> None:
 def test_what_a_dead_process_asked_is_forgotten(world: World) -> None:
     world.infer(ASKER, _ask(1))
 
-    world.core.gone(wire.Gone(ASKER, "killed by SIGKILL"), world.now)
+    world.core.gone(wire.PeerDied(ASKER, "killed by SIGKILL"), world.now)
     world.serve()
     world.stub(S)
     _answer(world, True)
@@ -131,7 +131,7 @@ def _load_and_evict(world: World, config: dict[str, Any]) -> None:
     world.serve(generation=1, config=config)
     world.stub(S)
     world.core.retire(wire.Retire(1))
-    world.core.remove(wire.Remove(1, "unloaded"), world.now)
+    world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
 
 def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
@@ -163,7 +163,7 @@ def test_what_was_checked_against_other_inputs_is_refused(world: World) -> None:
 
 def test_without_the_option_nothing_waits() -> None:
     world = World()
-    world.core.expect(wire.Expect(ASKER, TOKEN, "stub", "other_0", 0))
+    world.core.expect(wire.ExpectPeer(ASKER, TOKEN, "stub", "other_0", 0))
 
     world.infer(ASKER, _ask(1))
 

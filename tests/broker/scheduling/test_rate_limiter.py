@@ -30,7 +30,7 @@ def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) 
     for number, needs in enumerate(demands, 1):
         name = f"m{number}"
         document = json.dumps({"name": name, **(config or {})})
-        world.core.serve(wire.Serve(number, name, 1, document))
+        world.core.serve(wire.AddGeneration(number, name, 1, document))
         world.stub(A + number - 1, number, Page(), demand=needs)
     return world
 
@@ -131,7 +131,7 @@ def test_the_dead_and_the_removed_give_back() -> None:
 
     world.gone(A)
     assert {B} == executing(world)
-    world.core.remove(wire.Remove(2, "unloaded"), world.now)
+    world.core.remove(wire.RemoveGeneration(2, "unloaded"), world.now)
     world.works.pop(B)
     world.take()
 
@@ -153,9 +153,9 @@ def test_the_overdue_keep_what_they_have_until_they_are_dead() -> None:
 
 def test_who_may_execute_for_an_earlier_broker_counts_as_executing() -> None:
     world = world_of(demand(R=1))
-    world.core.serve(wire.Serve(2, "n", 1, json.dumps({"name": "n"})))
-    world.core.expect(wire.Expect(B, b"t" * 16, "stub", "n_0", 0))
-    world.core.attach(wire.Attach(2, B, "n_0", demand(R=1)), world.now)
+    world.core.serve(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
+    world.core.expect(wire.ExpectPeer(B, b"t" * 16, "stub", "n_0", 0))
+    world.core.attach(wire.AttachInstance(2, B, "n_0", demand(R=1)), world.now)
 
     ask(world, 1, 1)
     assert set() == executing(world)
@@ -212,12 +212,12 @@ def test_each_batch_of_one_that_has_several_counts() -> None:
     world = World()
     world.core.begin(1, json.dumps({"rate_limit_resource": [["R", 2, NO_DEVICE]]}))
     world.frontend(F)
-    world.core.serve(wire.Serve(1, "m", 1, json.dumps({"name": "m", **config})))
-    world.core.expect(wire.Expect(A, b"t" * 16, "stub", "m_0", 0))
-    hello = wire.Hello(A, b"t" * 16, 1, slots=4)
+    world.core.serve(wire.AddGeneration(1, "m", 1, json.dumps({"name": "m", **config})))
+    world.core.expect(wire.ExpectPeer(A, b"t" * 16, "stub", "m_0", 0))
+    hello = wire.Hello(A, b"t" * 16, 1, concurrency=4)
     world.core.recognise(hello)
     world.core.connected(hello, [], world.now)
-    world.core.attach(wire.Attach(1, A, "m_0", demand(R=1)), world.now)
+    world.core.attach(wire.AttachInstance(1, A, "m_0", demand(R=1)), world.now)
 
     ask(world, 1, 1, 2, 3)
 
@@ -250,7 +250,7 @@ def test_who_holds_what_is_told() -> None:
 def test_a_circle_through_a_resource_is_refused() -> None:
     world = world_of(demand(R=1), demand(R=1))
     ask(world, 1, 1)
-    row = request(7, 0, model="m2", flags=wire.WAITS)
+    row = request(7, 0, model="m2", flags=wire.CALLER_BLOCKS)
 
     world.infer(A, row)
 
@@ -268,7 +268,7 @@ def test_what_a_holder_asks_for_is_not_kept_from_it() -> None:
 
     ask(world, 2, 2)
     assert {A} == executing(world)
-    world.infer(A, request(7, 0, model="m2", flags=wire.WAITS))
+    world.infer(A, request(7, 0, model="m2", flags=wire.CALLER_BLOCKS))
 
     assert {A, B} == executing(world)
 

@@ -22,25 +22,27 @@ def _iterative(slots: int = 4, **batching: Any) -> dict[str, Any]:
     return sequence_config(slots=slots, iterative_sequence=True, **batching)
 
 
-def _batch(world: Sequences, serial: int = S) -> list[wire.Work]:
+def _batch(world: Sequences, serial: int = S) -> list[wire.BatchedRequest]:
     """What the stub executes next; it is taken from what it has."""
     works = world.works.pop(serial)
     assert len({work.batch for work in works}) == 1
     return works
 
 
-def _return(world: Sequences, batch: list[wire.Work], *final: int, serial: int = S) -> None:
+def _return(
+    world: Sequences, batch: list[wire.BatchedRequest], *final: int, serial: int = S
+) -> None:
     """The stub is through; all but the final ones, and what filled empty slots, go on."""
     world.now += 1
     over = [w for w in batch if w.id in final or w.id >= FILLERS]
     outcomes = [wire.Outcome(w.peer, w.id, 0, "", wire.FINAL) for w in over]
-    again = [wire.Route(w.peer, w.id) for w in batch if w not in over]
+    again = [wire.RequestKey(w.peer, w.id) for w in batch if w not in over]
     results = wire.Results(outcomes, [wire.Executed(batch[0].batch, 1, 2, 3)], again)
     world.core.results(serial, results, [b""] * len(outcomes), world.now)
     world.take()
 
 
-def _ids(batch: list[wire.Work]) -> list[int]:
+def _ids(batch: list[wire.BatchedRequest]) -> list[int]:
     return [0 if work.id >= FILLERS else work.id for work in batch]
 
 
@@ -220,18 +222,18 @@ def test_a_request_that_nobody_has_begun_outlives_a_broker() -> None:
 def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
     world = Sequences(_iterative(), epoch=2)
     world.gone(S)
-    world.core.expect(wire.Expect(4, b"t" * 16, "stub", "m_4", 0))
-    hello = wire.Hello(4, b"t" * 16, 2, [wire.Route(F, 1)], [], 1)
+    world.core.expect(wire.ExpectPeer(4, b"t" * 16, "stub", "m_4", 0))
+    hello = wire.Hello(4, b"t" * 16, 2, [wire.RequestKey(F, 1)], [], 1)
     world.core.connected(hello, [], world.now)
-    world.core.attach(wire.Attach(1, 4, "m_4"), world.now, None)
+    world.core.attach(wire.AttachInstance(1, 4, "m_4"), world.now, None)
     world.send(0, wire.RESENT)
 
-    results = wire.Results([], [wire.Executed(77, 1, 1, 1)], [wire.Route(F, 1)])
+    results = wire.Results([], [wire.Executed(77, 1, 1, 1)], [wire.RequestKey(F, 1)])
     world.core.results(4, results, [], world.now)
     world.take()
 
     assert world.error(1)[1].endswith("that was lost with the broker")
-    assert [(4, wire.Route(F, 1))] == world.abandoned
+    assert [(4, wire.RequestKey(F, 1))] == world.abandoned
     assert 0 == world.core.generations[1].pending
 
 

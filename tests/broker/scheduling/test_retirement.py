@@ -75,8 +75,8 @@ def test_a_stub_that_nobody_knows_has_nothing_left(world: World) -> None:
 
 
 def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: World) -> None:
-    world.core.expect(wire.Expect(S, b"t" * 16, "stub", "m_0", 0))
-    world.core.attach(wire.Attach(1, S, "m_0"), world.now)
+    world.core.expect(wire.ExpectPeer(S, b"t" * 16, "stub", "m_0", 0))
+    world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
 
     world.core.retire(wire.Retire(1, S))
     world.take()
@@ -108,5 +108,5 @@ def test_who_asks_whom_is_told_once(world: World) -> None:
     world.infer(S, request(1, generation=2), request(2, generation=2))
     world.infer(F, request(1))
 
-    called = [message for message in world.told if isinstance(message, wire.Called)]
-    assert [wire.Called(1, "m")] == called
+    called = [message for message in world.told if isinstance(message, wire.ModelCalled)]
+    assert [wire.ModelCalled(1, "m")] == called

@@ -129,7 +129,7 @@ def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
 def test_a_sequence_behind_an_ensemble_is_the_client_s() -> None:
     world = Stopping(sequence_config())
     config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
-    world.core.serve(wire.Serve(2, "e", 1, json.dumps(config)))
+    world.core.serve(wire.AddGeneration(2, "e", 1, json.dumps(config)))
     body = wire.encode_body(wire.RequestBody("", {}, [], [wire.Tensor("x", 8, [1, 2], bytes(8))]))
 
     world.infer(F, request(1, 2, correlation=5, flags=START), body=body)

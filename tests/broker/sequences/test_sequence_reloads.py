@@ -106,7 +106,7 @@ def test_nor_for_those_of_what_it_had_replaced(is_removed: bool) -> None:
 
     world.core.retire(wire.Retire(2))
     if is_removed:
-        world.core.remove(wire.Remove(2, "unloaded"), world.now)
+        world.core.remove(wire.RemoveGeneration(2, "unloaded"), world.now)
     world.take()
 
     assert _is_drained(world, 2)
@@ -120,7 +120,7 @@ def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() 
     world.core.retire(wire.Retire(2))
     world.take()
     assert (False, True) == (_is_drained(world), _is_drained(world, 2))
-    world.core.remove(wire.Remove(2, "replaced"), world.now)
+    world.core.remove(wire.RemoveGeneration(2, "replaced"), world.now)
     going_on = world.send(5, 0, generation=3)
 
     assert [going_on] == world.given(S)

@@ -123,7 +123,7 @@ def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() ->
     later = world.send(9)
 
     assert [0, 0, later] == world.given()
-    assert [wire.NOT_READY] * 2 == [work.flags for work in world.works[S][:2]]
+    assert [wire.PADDING] * 2 == [work.flags for work in world.works[S][:2]]
     filler = _inputs(world, 0)
     assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
 
@@ -420,8 +420,8 @@ def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
 def _over(world: Sequences, serial: int = S) -> list[int | str]:
     """The sequences that a stub was told are over; takes those words from what it has."""
     works = world.works.get(serial, [])
-    world.works[serial] = [work for work in works if not work.flags & wire.OVER]
-    return [work.correlation for work in works if work.flags & wire.OVER]
+    world.works[serial] = [work for work in works if not work.flags & wire.SEQUENCE_OVER]
+    return [work.correlation for work in works if work.flags & wire.SEQUENCE_OVER]
 
 
 @pytest.mark.row("E75")
@@ -462,7 +462,9 @@ def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
 
     world.finish(S)
 
-    assert [(wire.OVER, 5), (START, 5)] == [(w.flags, w.correlation) for w in world.works[S]]
+    assert [(wire.SEQUENCE_OVER, 5), (START, 5)] == [
+        (w.flags, w.correlation) for w in world.works[S]
+    ]
     assert second == world.works[S][1].id
 
 

@@ -106,7 +106,7 @@ class Day:
         self.stubs: dict[int, int] = {}
         self.pages: dict[int, Page] = {}
         #: Of each stub and route of a decoupled model: how many responses it has sent.
-        self.sent: dict[tuple[int, wire.Route], int] = {}
+        self.sent: dict[tuple[int, wire.RequestKey], int] = {}
         for name in self.random.sample(sorted(KINDS), 5):
             self.load(name)
         self.new_frontend()
@@ -154,7 +154,7 @@ class Day:
         dims = [4]
         config = more if "ensemble_scheduling" in more else {**model(name, dims=dims), **more}
         config = {**config, "name": name}
-        self.world.core.serve(wire.Serve(number, name, 1, json.dumps(config)))
+        self.world.core.serve(wire.AddGeneration(number, name, 1, json.dumps(config)))
         self.world.take()
         self.promises.living[number] = served = Model(number, config)
         served.is_limited = "rate_limit" in self.settings and self.random.random() < 0.6
@@ -168,7 +168,7 @@ class Day:
             self.promises.leave(number)
             self.world.core.retire(wire.Retire(number))
             if self.random.random() < 0.5:
-                self.world.core.remove(wire.Remove(number, "unloaded"), self.world.now)
+                self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
                 for serial in [s for s, g in self.stubs.items() if g == number]:
                     self._forget_stub(serial)
             self.world.take()
@@ -296,14 +296,16 @@ class Day:
                 outcomes.append(outcome)
                 bodies.append(body)
         self.promises.executes(serial, batch, [w for w in batch if w not in again])
-        routes = [wire.Route(work.peer, work.id) for work in again]
+        routes = [wire.RequestKey(work.peer, work.id) for work in again]
         executed = [wire.Executed(batch[0].batch, 1, 2, 3)]
         message = wire.Results(outcomes, executed, routes)
         self.world.core.results(serial, message, bodies, self.world.now)
         self.world.take()
 
-    def _outcome(self, serial: int, served: Model, work: wire.Work) -> tuple[wire.Outcome, bytes]:
-        route = wire.Route(work.peer, work.id)
+    def _outcome(
+        self, serial: int, served: Model, work: wire.BatchedRequest
+    ) -> tuple[wire.Outcome, bytes]:
+        route = wire.RequestKey(work.peer, work.id)
         sent = self.sent.pop((serial, route), 0)
         if served.is_decoupled:
             return wire.Outcome(*route, 0, "", wire.FINAL, sent), b""
@@ -314,7 +316,7 @@ class Day:
         return wire.Outcome(*route, 0, "", wire.FINAL, 0, blocks), body
 
     def _response(
-        self, serial: int, served: Model, work: wire.Work
+        self, serial: int, served: Model, work: wire.BatchedRequest
     ) -> tuple[bytes, list[wire.Block]]:
         rows = self.promises.rows_of(serial, work)
         shape = [rows, 4] if served.batch else [4]
@@ -340,7 +342,7 @@ class Day:
         if found:
             serial, work = self.random.choice(found)
             served = self.promises.model_of(self.stubs[serial])
-            route = wire.Route(work.peer, work.id)
+            route = wire.RequestKey(work.peer, work.id)
             number = self.sent.get((serial, route), 0)
             self.sent[serial, route] = number + 1
             body, blocks = self._response(serial, served, work)
@@ -371,7 +373,9 @@ class Day:
             self.promises.check()
         self.promises.check_sequences()
         for generation in list(self.world.core.generations):
-            self.world.core.remove(wire.Remove(generation.number, "the end"), self.world.now)
+            self.world.core.remove(
+                wire.RemoveGeneration(generation.number, "the end"), self.world.now
+            )
         self.world.take()
         for serial in list(self.stubs):
             self._forget_stub(serial)
@@ -389,7 +393,7 @@ class Observed(World):
 
     def take(self) -> None:
         works = {
-            serial: [work for work, _ in rows if not work.flags & wire.OVER]
+            serial: [work for work, _ in rows if not work.flags & wire.SEQUENCE_OVER]
             for serial, rows in self.core.outbox.works.items()
         }
         if self.promises is not None:
@@ -397,5 +401,5 @@ class Observed(World):
             self.promises.dispatched(works)
         super().take()
         for serial in works:
-            kept = [work for work in self.works[serial] if not work.flags & wire.OVER]
+            kept = [work for work in self.works[serial] if not work.flags & wire.SEQUENCE_OVER]
             self.works[serial] = kept

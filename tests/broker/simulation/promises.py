@@ -134,7 +134,9 @@ class Promises:
             key = asked.model.number, asked.row.cache_key
             self._bodies.setdefault(key, set()).add(body)
 
-    def executes(self, serial: int, batch: list[wire.Work], over: list[wire.Work]) -> None:
+    def executes(
+        self, serial: int, batch: list[wire.BatchedRequest], over: list[wire.BatchedRequest]
+    ) -> None:
         routes = [(work.peer, work.id) for work in over if work.id < FILLERS]
         self._executed.update(routes)
         assert all(self._executed[route] == 1 for route in routes), "executed twice"
@@ -157,26 +159,26 @@ class Promises:
                         key = asked.model.number, asked.row.cache_key
                         assert body in self._bodies[key], "somebody else's answer"
 
-    def dispatched(self, works: dict[int, list[wire.Work]]) -> None:
-        batches: dict[int, tuple[int, list[wire.Work]]] = {}
+    def dispatched(self, works: dict[int, list[wire.BatchedRequest]]) -> None:
+        batches: dict[int, tuple[int, list[wire.BatchedRequest]]] = {}
         for serial, rows in works.items():
             for work in rows:
                 batches.setdefault(work.batch, (serial, []))[1].append(work)
         for _, (serial, batch) in sorted(batches.items()):
             self._check_batch(serial, batch)
 
-    def rows_of(self, serial: int, work: wire.Work) -> int:
+    def rows_of(self, serial: int, work: wire.BatchedRequest) -> int:
         """How many inferences a request is that a stub has."""
-        route = wire.Route(work.peer, work.id)
+        route = wire.RequestKey(work.peer, work.id)
         found = self._world.core.instances[serial].open.get(route)
         return 1 if found is None else found.elements
 
     # --------------------------------------------------------- a batch
 
-    def _check_batch(self, serial: int, batch: list[wire.Work]) -> None:
+    def _check_batch(self, serial: int, batch: list[wire.BatchedRequest]) -> None:
         instance = self._world.core.instances[serial]
         served = self.model_of(instance.generation)
-        routes = [wire.Route(work.peer, work.id) for work in batch if work.id < FILLERS]
+        routes = [wire.RequestKey(work.peer, work.id) for work in batch if work.id < FILLERS]
         found = [instance.open[route] for route in routes if route in instance.open]
         if not served.most:
             assert len(batch) == 1, "a batch of a model without batches"
@@ -221,7 +223,9 @@ class Promises:
             if theirs < level and was_there and other.order < given.order:
                 raise AssertionError(f"{given.row} goes before the higher {other.row}")
 
-    def _check_sequence(self, serial: int, route: Route, asked: Asked, work: wire.Work) -> None:
+    def _check_sequence(
+        self, serial: int, route: Route, asked: Asked, work: wire.BatchedRequest
+    ) -> None:
         sequence = (asked.model.name, asked.row.correlation)
         earlier = self._given.get((serial, sequence))
         if asked.was_given:

@@ -104,7 +104,7 @@ class Day:
     def load_ensemble(self) -> None:
         number = next(self.generations)
         config = self.random.choice(ENSEMBLES)
-        self.world.core.serve(wire.Serve(number, config["name"], 1, json.dumps(config)))
+        self.world.core.serve(wire.AddGeneration(number, config["name"], 1, json.dumps(config)))
         self.ensembles.append(number)
 
     def unload_ensemble(self) -> None:
@@ -112,7 +112,7 @@ class Day:
             number = self.ensembles.pop(0)
             self.world.core.retire(wire.Retire(number))
             if self.random.random() < 0.5:
-                self.world.core.remove(wire.Remove(number, "unloaded"), self.world.now)
+                self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
             self.world.take()
 
     def unload(self) -> None:
@@ -120,7 +120,7 @@ class Day:
             number = self.living.pop(0)
             self.world.core.retire(wire.Retire(number))
             if self.random.random() < 0.5:
-                self.world.core.remove(wire.Remove(number, "unloaded"), self.world.now)
+                self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
                 self.stubs = {s: g for s, g in self.stubs.items() if g != number}
             self.world.take()
 
@@ -232,7 +232,9 @@ class Day:
     def end(self) -> None:
         """Every model is removed, so everything must be answered now."""
         for generation in self.world.core.generations:
-            self.world.core.remove(wire.Remove(generation.number, "the end"), self.world.now)
+            self.world.core.remove(
+                wire.RemoveGeneration(generation.number, "the end"), self.world.now
+            )
         self.world.take()
         self.check()
         answered = set(self.world.replies)

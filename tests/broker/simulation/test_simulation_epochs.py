@@ -25,8 +25,8 @@ from zmqtriton_stub.broker import unconfirmed_answers
 MODEL, ENSEMBLE = 2, 1
 _STEPS = [step("m", {"I": "x"}, {"O": "t"}), step("m", {"I": "t"}, {"O": "y"})]
 SERVED = [
-    wire.Serve(MODEL, "m", 1, json.dumps(model("m"))),
-    wire.Serve(ENSEMBLE, "row", 1, json.dumps(ensemble(_STEPS, "row"))),
+    wire.AddGeneration(MODEL, "m", 1, json.dumps(model("m"))),
+    wire.AddGeneration(ENSEMBLE, "row", 1, json.dumps(ensemble(_STEPS, "row"))),
 ]
 
 
@@ -65,7 +65,7 @@ class Broker:
         elif kind is wire.Release:
             core.blocks.release(serial, message.blocks)
         else:
-            assert kind is wire.Held
+            assert kind is wire.HeldBlocks
             core.recovery.hold(serial, message)
 
     def flush(self) -> None:
@@ -75,11 +75,11 @@ class Broker:
                 if owner in self._known or owner not in self.core.peers:
                     self._send(owner, kind(boxes.pop(owner)))
         for owner in out.settled:
-            self._send(owner, wire.Settled())
+            self._send(owner, wire.LeasesReported())
         for serial, works in out.works.items():
             self._send(serial, wire.Execute([w for w, _ in works]), [body for _, body in works])
         for serial, routes in out.abandons.items():
-            self._send(serial, wire.Abandon(routes))
+            self._send(serial, wire.CancelExecution(routes))
         for serial, replies in out.replies.items():
             self._send(serial, wire.Replies([r for r, _ in replies]), [b for _, b in replies])
         waiting = out.leases, out.releases
@@ -101,7 +101,7 @@ class Epochs:
         self.processes: dict[int, Process] = {}
         self.executed: Counter[Route] = Counter()
         #: Deaths that this broker was not told of yet, and those the next one is told again.
-        self.untold: list[wire.Gone] = []
+        self.untold: list[wire.PeerDied] = []
         self.buried: list[int] = []
         self.dead: dict[int, Process] = {}
         self.slow: set[int] = set()
@@ -150,14 +150,14 @@ class Epochs:
         assert self.broker is not None
         core, serial = self.broker.core, process.serial
         role = "stub" if type(process) is Stub else "http"
-        core.expect(wire.Expect(serial, TOKEN, role, f"p_{serial}", 0))
+        core.expect(wire.ExpectPeer(serial, TOKEN, role, f"p_{serial}", 0))
         if type(process) is Stub:
-            core.attach(wire.Attach(MODEL, serial, f"p_{serial}"), self.now, process.page)
+            core.attach(wire.AttachInstance(MODEL, serial, f"p_{serial}"), self.now, process.page)
 
     def kill(self, process: Process) -> None:
         if process.serial in self.processes:
             del self.processes[process.serial]
-            self.untold.append(wire.Gone(process.serial, "killed"))
+            self.untold.append(wire.PeerDied(process.serial, "killed"))
             self.buried.append(process.serial)
             self.dead[process.serial] = process
 
@@ -190,7 +190,7 @@ class Epochs:
             self._tell_of(process)
         for dead in stubs:
             dead.up.clear()
-            core.gone(wire.Gone(dead.serial, "killed"), self.now)
+            core.gone(wire.PeerDied(dead.serial, "killed"), self.now)
         self.untold.clear()
         core.recovery.begin()
         for process in self.processes.values():

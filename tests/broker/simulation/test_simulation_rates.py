@@ -41,7 +41,7 @@ class Day:
             return
         number = next(self.numbers)
         self.world.core.serve(
-            wire.Serve(number, f"m{number}", 1, json.dumps({"name": f"m{number}"}))
+            wire.AddGeneration(number, f"m{number}", 1, json.dumps({"name": f"m{number}"}))
         )
         self.models[number], self.open[number] = {}, set()
         for _ in range(self.random.randint(1, 3)):
@@ -85,7 +85,7 @@ class Day:
             generation = self.random.choice(sorted(self.models))
             for serial in self.models.pop(generation):
                 self.world.works.pop(serial, None)
-            self.world.core.remove(wire.Remove(generation, "unloaded"), self.world.now)
+            self.world.core.remove(wire.RemoveGeneration(generation, "unloaded"), self.world.now)
             self.world.take()
 
     def run(self, steps: int) -> None:

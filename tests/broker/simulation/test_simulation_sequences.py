@@ -56,7 +56,7 @@ class Day:
         self.before: dict[int, int] = {}
         self.last: dict[int | str, int] = {}
         #: What was executed by which stub, and is not answered yet.
-        self.owed: list[tuple[int, wire.Work]] = []
+        self.owed: list[tuple[int, wire.BatchedRequest]] = []
         #: What stubs have been given of each sequence, last.
         self.given: dict[tuple[int, int | str], int] = {}
         self.seen: dict[int, int] = {}
@@ -146,7 +146,7 @@ class Day:
                     self.check_order(serial, work)
         assert len(executing) == len(set(executing)), "two of one sequence at once"
 
-    def check_order(self, serial: int, work: wire.Work) -> None:
+    def check_order(self, serial: int, work: wire.BatchedRequest) -> None:
         earlier = self.given.get((serial, work.correlation), 0)
         self.given[serial, work.correlation] = work.id
         if not work.flags & START:

@@ -23,7 +23,9 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options, prepare
 
 TOKEN = b"0123456789abcdef"
-NEWS = wire.News(4, "m", 1, "READY", "", 1, json.dumps({"name": "m", "max_batch_size": 0}), b"")
+NEWS = wire.VersionInfo(
+    4, "m", 1, "READY", "", 1, json.dumps({"name": "m", "max_batch_size": 0}), b""
+)
 BODY = wire.RequestBody("r", {}, [], [])
 NO_OPTIONS = Options()
 PATIENCE_S = 20.0
@@ -50,7 +52,7 @@ class Around:
 
     async def start(self) -> None:
         self.listen(1)
-        self.lifeline.send(wire.Birth(5, TOKEN, "grpc", self._directory, 1, "{}"))
+        self.lifeline.send(wire.Bootstrap(5, TOKEN, "grpc", self._directory, 1, "{}"))
         self.lifeline.send(NEWS)
         starting = asyncio.ensure_future(self.gateway.start())
         await self.welcome(1)
@@ -66,7 +68,7 @@ class Around:
         hello: wire.Hello
         hello, _ = await self.hear()
         assert hello == wire.Hello(5, TOKEN, epoch)
-        assert (await self.hear())[0] == wire.Held([], 1)
+        assert (await self.hear())[0] == wire.HeldBlocks([], 1)
         self.say(wire.Welcome(epoch))
         return hello
 
@@ -348,7 +350,7 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
     async def test() -> None:
         config = json.dumps({"name": "s", "max_batch_size": 0, "sequence_batching": {}})
         async with around(tmp_path) as world:
-            world.lifeline.send(wire.News(6, "s", 1, "READY", "", 1, config, b""))
+            world.lifeline.send(wire.VersionInfo(6, "s", 1, "READY", "", 1, config, b""))
             world.lifeline.send(wire.Retire(0))
             await world.until(lambda: world.gateway.is_stopping)
 
@@ -362,7 +364,7 @@ def test_while_the_server_stops_only_sequences_go_on(tmp_path: Path) -> None:
             await refused(world)
             await refused(world, "m", Options(0, correlation=7))
             await refused(world, "s", Options(wire.SEQUENCE_START, correlation=7))
-            world.lifeline.send(wire.Stop(1000))
+            world.lifeline.send(wire.Shutdown(1000))
             await world.until(lambda: world.gateway.is_ending)
             await refused(world, "s", Options(0, correlation=7))
 
@@ -377,7 +379,7 @@ def test_a_stop_while_there_is_no_broker_refuses_new_requests_only(tmp_path: Pat
             await world.hear_requests()
             world.die()
             world.lifeline.send(wire.NewEpoch(0))
-            world.lifeline.send(wire.Stop(1000))
+            world.lifeline.send(wire.Shutdown(1000))
             await world.until(lambda: world.gateway.is_stopping)
             with pytest.raises(ZmqTritonError, match="Server is stopping, scheduler for model has"):
                 await world.gateway.infer(world.request())

@@ -12,7 +12,14 @@ import pytest
 
 from zmqtriton_floor.errors import InternalError, Unavailable
 from zmqtriton_floor.signature import Admission
-from zmqtriton_floor.wire import Reference, Region, RequestBody, ResponseBody, Tensor, encode_body
+from zmqtriton_floor.wire import (
+    AddRegion,
+    Reference,
+    RequestBody,
+    ResponseBody,
+    Tensor,
+    encode_body,
+)
 from zmqtriton_frontends.gateway.pending_request import UnderWay
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
 from zmqtriton_frontends.inference.client_regions import Place, Regions
@@ -198,7 +205,7 @@ def test_a_body_that_is_no_response_is_an_error() -> None:
 
         world.one.set_result(b"nonsense")
 
-        assert ["a body that is no response"] == [str(error) for error in world.one.answers]
+        assert ["body is not a response"] == [str(error) for error in world.one.answers]
 
     play(scenario)
 
@@ -258,7 +265,7 @@ def _is_claimed(regions: Regions) -> bool:
 @pytest.mark.parametrize("has_room", [False, True])
 def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> None:
     async def scenario(world: World) -> None:
-        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
         world.gateway.has_room = has_room
         world.one.ask(OUTPUT0=Place("r", 0, 8))
         await world.turn()
@@ -273,7 +280,7 @@ def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> 
 
 def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> None:
     async def scenario(world: World) -> None:
-        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
         world.one.ask(OUTPUT0=Place("r", 10, 8))
 
         world.one.set_result(encode_body(SMALL))
@@ -288,7 +295,7 @@ def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> No
 @pytest.mark.parametrize("reason", ["refused", "failed", "too large"])
 def test_a_claim_ends_with_whatever_becomes_of_the_request(region: int, reason: str) -> None:
     async def scenario(world: World) -> None:
-        world.gateway.regions.add(Region(1, "r", 0, 100), os.dup(region))
+        world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
         if reason == "refused":
             world.gateway.refusal = Unavailable("Server exiting")
             with pytest.raises(Unavailable):

@@ -330,7 +330,7 @@ class World:
         self.directory = directory
         self.context = context
         self.replies: dict[int, object] = {}
-        self.grants: list[wire.Grant] = []
+        self.grants: list[wire.StreamAck] = []
         self.streams = Streams(self.replies, self.grants.append)
         self.streams.be_born(asyncio.get_running_loop(), OWN, str(directory))
 
@@ -524,6 +524,6 @@ def test_a_new_broker_is_told_how_far_each_reader_is_until_the_stub_must_know(
             await it.until(lambda: len(it.grants) >= 2)
             del it.replies[1]
 
-            assert {wire.Grant(OWN, 1, 1)} == set(it.grants)
+            assert {wire.StreamAck(OWN, 1, 1)} == set(it.grants)
 
     asyncio.run(check())

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.support.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import News, ResponseBody, Tensor, encode_body
+from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -59,7 +59,7 @@ def echo(request: CheckedRequest) -> ResponseBody:
     return ResponseBody({}, outputs)
 
 
-def news(name: str, version: int = 1, **fields: Any) -> News:
+def news(name: str, version: int = 1, **fields: Any) -> VersionInfo:
     """A ready model with one FP32 input and output of any length, unless the fields say else."""
     config: dict[str, Any] = {
         "name": name,
@@ -71,7 +71,7 @@ def news(name: str, version: int = 1, **fields: Any) -> News:
     if fields.pop("decoupled", False):
         config["model_transaction_policy"] = {"decoupled": True}
     proto = ModelConfig(name=name, backend="python")
-    return News(
+    return VersionInfo(
         generation=fields.pop("generation", version),
         model=name,
         version=version,
@@ -80,7 +80,7 @@ def news(name: str, version: int = 1, **fields: Any) -> News:
         ready_instances=fields.pop("ready_instances", 1),
         config=json.dumps(config),
         config_proto=proto.SerializeToString(),
-        is_asked=fields.pop("is_asked", 0),
+        has_is_ready=fields.pop("is_asked", 0),
     )
 
 
@@ -105,7 +105,7 @@ class NoRoom:
 class FakeGateway(Gateway):
     """Answers inferences by a function and the rest from what the test put into its fields."""
 
-    def __init__(self, *models: News, settings: dict[str, Any] | None = None) -> None:
+    def __init__(self, *models: VersionInfo, settings: dict[str, Any] | None = None) -> None:
         self.settings = {**SETTINGS, **(settings or {})}
         self.serial = 7
         self.payload: Any = NoRoom()

@@ -82,13 +82,13 @@ class Process:
             text=True,
         )
         theirs.close()
-        birth = wire.Birth(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
+        birth = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
         self.lifeline.send(birth)
         self.lifeline.send(news("m"))
 
     def open(self) -> str:
         """The address that it says it listens on."""
-        self.lifeline.send(wire.Open())
+        self.lifeline.send(wire.Listen())
         said = self.hear()
         assert said.service == "GRPCInferenceService"
         address: str = said.address
@@ -100,7 +100,7 @@ class Process:
         return message
 
     def stop(self) -> int:
-        self.lifeline.send(wire.Stop(5000))
+        self.lifeline.send(wire.Shutdown(5000))
         return self.process.wait(20)
 
     def written(self) -> str:
@@ -166,7 +166,7 @@ def test_it_shows_what_it_is(tmp_path: Path) -> None:
 def test_it_does_not_listen_before_it_is_opened(tmp_path: Path) -> None:
     with reserved_port() as port, born(tmp_path, grpc_port=port) as frontend:
         frontend.lifeline.send(wire.Sync(1))
-        assert frontend.hear() == wire.Seen(1)
+        assert frontend.hear() == wire.Synced(1)
 
         with socket.socket() as client:
             assert client.connect_ex(("127.0.0.1", port)) != 0
@@ -201,7 +201,7 @@ def test_the_end_of_the_lifeline_ends_it(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_ours_is_an_error_that_says_so(tmp_path: Path) -> None:
     with born(tmp_path, grpc_address="192.0.2.1", grpc_port=9) as frontend:
-        frontend.lifeline.send(wire.Open())
+        frontend.lifeline.send(wire.Listen())
 
         assert frontend.process.wait(20) == 1
         assert "192.0.2.1:9" in frontend.written()

@@ -113,7 +113,7 @@ class FakeServer:
     def send_stop(self, within_ms: int = 30_000) -> None:
         with self._lock:
             for lifeline in self._lifelines:
-                lifeline.send(wire.Stop(within_ms))
+                lifeline.send(wire.Shutdown(within_ms))
 
     def leave(self) -> None:
         """As if the supervisor were dead."""
@@ -131,12 +131,12 @@ class FakeServer:
 
     def _introduce(self, lifeline: Lifeline, serial: int, role: str) -> None:
         lifeline.send(
-            wire.Birth(serial, _TOKEN, role, self._directory, 1, json.dumps(self.settings))
+            wire.Bootstrap(serial, _TOKEN, role, self._directory, 1, json.dumps(self.settings))
         )
         if role != "http-arbiter":
             for message in MODELS:
                 lifeline.send(message)
-        lifeline.send(wire.Open())
+        lifeline.send(wire.Listen())
 
     def _run(self) -> None:
         while not self._ends.is_set():
@@ -156,7 +156,7 @@ class FakeServer:
                     self._take(identity, wire.decode(header), bodies)
 
     def _hear(self, lifeline: Lifeline, message: Any, descriptors: list[int]) -> None:
-        if isinstance(message, wire.Branch):
+        if isinstance(message, wire.WorkerForked):
             own = Lifeline(socket.socket(fileno=descriptors[0]))
             self._lifelines.append(own)
             self._introduce(own, len(self._lifelines), "http")
@@ -165,7 +165,7 @@ class FakeServer:
             self.listening.append(message)
         elif isinstance(message, wire.Call):
             result = {"status": '{"processes": [], "malformed": 2}'}.get(message.verb, "[]")
-            lifeline.send(wire.Answer(message.id, 0, "", result))
+            lifeline.send(wire.CallResult(message.id, 0, "", result))
 
     def _take(self, identity: bytes, message: Any, bodies: list[bytes]) -> None:
         if isinstance(message, wire.Hello):

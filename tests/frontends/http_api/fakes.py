@@ -13,7 +13,7 @@ from falcon.testing import ASGIConductor, Result
 
 from tests.support.streams import FakeStreams
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.wire import News, ResponseBody, Tensor, encode_body
+from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo, encode_body
 from zmqtriton_frontends.gateway.broker_connection import Reply
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -46,7 +46,9 @@ def tensor_config(name: str, datatype: str, dims: list[int], **more: Any) -> dic
     return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
 
 
-def news(name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any) -> News:
+def news(
+    name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any
+) -> VersionInfo:
     """A model that is ready, by default with one input and one output of any length."""
     whole = {
         "name": name,
@@ -56,7 +58,7 @@ def news(name: str = "identity", datatype: str = "FP32", version: int = 1, **con
         "output": [tensor_config("OUTPUT0", datatype, [-1])],
         **config,
     }
-    return News(version, name, version, "READY", "", 1, json.dumps(whole), b"")
+    return VersionInfo(version, name, version, "READY", "", 1, json.dumps(whole), b"")
 
 
 MODELS = (

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from zmqtriton_floor.errors import NotFound, Unavailable
-from zmqtriton_floor.wire import News
+from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.catalogue import Catalogue
 
 
-def news(name: str, **config: Any) -> News:
-    return News(1, name, 1, "READY", "", 1, json.dumps({"name": name, **config}), b"")
+def news(name: str, **config: Any) -> VersionInfo:
+    return VersionInfo(1, name, 1, "READY", "", 1, json.dumps({"name": name, **config}), b"")
 
 
-def ensemble(name: str, *members: str) -> News:
+def ensemble(name: str, *members: str) -> VersionInfo:
     steps = [{"model_name": member, "model_version": -1} for member in members]
     return news(name, ensemble_scheduling={"step": steps})
 
@@ -81,7 +81,7 @@ def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> 
     catalogue = Catalogue()
     reason = "instance 'm_0': exited with status 7 (given up after 6 deaths)"
     catalogue.update(news("m"))
-    catalogue.update(News(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
+    catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", reason, 0, "", b""))
 
     with pytest.raises(Unavailable) as refused:
         catalogue.find("m", version)
@@ -92,7 +92,7 @@ def test_a_model_that_was_given_up_is_unavailable_and_says_why(version: str) -> 
 
 def test_a_model_that_never_served_has_no_available_versions() -> None:
     catalogue = Catalogue()
-    catalogue.update(News(0, "m", 1, "UNAVAILABLE", "Internal: ValueError", 0, "", b""))
+    catalogue.update(VersionInfo(0, "m", 1, "UNAVAILABLE", "Internal: ValueError", 0, "", b""))
 
     with pytest.raises(NotFound, match="'m' has no available versions"):
         catalogue.find("m")

@@ -9,14 +9,16 @@ import pytest
 from zmqtriton_floor.datatypes import BY_NAME, BYTES
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 from zmqtriton_floor.tensors import decode_bytes
-from zmqtriton_floor.wire import News, ResponseBody, Tensor
+from zmqtriton_floor.wire import ResponseBody, Tensor, VersionInfo
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.classification import classify
 
 
 def model(batch: int = 0, **labels: list[str]) -> ModelVersion:
     config = json.dumps({"name": "m", "max_batch_size": batch})
-    return ModelVersion(News(1, "m", 1, "READY", "", 1, config, b"", labels=json.dumps(labels)))
+    return ModelVersion(
+        VersionInfo(1, "m", 1, "READY", "", 1, config, b"", labels=json.dumps(labels))
+    )
 
 
 def tensor(values: Any, datatype: str = "FP32") -> Tensor:

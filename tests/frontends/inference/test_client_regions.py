@@ -9,7 +9,7 @@ import pytest
 
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
-from zmqtriton_floor.wire import Region, RequestBody, ResponseBody, Tensor
+from zmqtriton_floor.wire import AddRegion, RequestBody, ResponseBody, Tensor
 from zmqtriton_frontends.inference.client_regions import Place, Regions
 
 UINT8 = BY_NAME["UINT8"].number
@@ -28,7 +28,7 @@ class Memory:
         self.add()
 
     def add(self, number: int = 1, name: str = "r") -> None:
-        self.regions.add(Region(number, name, 16, SIZE), os.dup(self.descriptor))
+        self.regions.add(AddRegion(number, name, 16, SIZE), os.dup(self.descriptor))
 
     def read(self, *places: Place) -> list[bytes]:
         tensors = [Tensor(f"I{i}", UINT8, [1], place) for i, place in enumerate(places)]
@@ -114,7 +114,7 @@ def test_a_place_beyond_the_region_is_refused(
 
 
 def test_a_request_cannot_have_any_amount_of_memory_read(memory: Memory) -> None:
-    memory.regions.add(Region(2, "big", 0, 2**40), os.dup(memory.descriptor))
+    memory.regions.add(AddRegion(2, "big", 0, 2**40), os.dup(memory.descriptor))
 
     with pytest.raises(InvalidArgument, match="exceed the maximum"):
         memory.read(*(Place("big", 0, 2**30) for _ in range(2)))

@@ -13,7 +13,7 @@ import pytest
 from tests.frontends.tensors.test_payload import LARGE, World, run
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InvalidArgument, NotFound
-from zmqtriton_floor.wire import Region, RequestBody, Tensor
+from zmqtriton_floor.wire import AddRegion, RequestBody, Tensor
 from zmqtriton_frontends.inference.client_regions import Place, Regions
 
 
@@ -23,7 +23,7 @@ def client_region() -> Iterator[tuple[Regions, int]]:
     descriptor = os.memfd_create("client")
     os.truncate(descriptor, 1 << 20)
     regions = Regions()
-    regions.add(Region(1, "r", 16, (1 << 20) - 16), os.dup(descriptor))
+    regions.add(AddRegion(1, "r", 16, (1 << 20) - 16), os.dup(descriptor))
     try:
         yield regions, descriptor
     finally:

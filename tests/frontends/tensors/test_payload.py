@@ -61,19 +61,19 @@ class World:
             asyncio.get_running_loop().call_soon(self.answer, message)
 
     def answer(self, message: Any) -> None:
-        if isinstance(message, wire.MakeSegment):
+        if isinstance(message, wire.CreateSegment):
             if self.refusal:
                 code = Unavailable.number
-                self.payload.hear(wire.SegmentMade(*message[:2], code, self.refusal), [])
+                self.payload.hear(wire.SegmentCreated(*message[:2], code, self.refusal), [])
                 return
             descriptor = memfd(message.size)
             self.seen.add(3, message.segment, os.dup(descriptor))
-            self.payload.hear(wire.SegmentMade(*message[:2], 0, ""), [descriptor])
-        elif isinstance(message, wire.AskSegment):
+            self.payload.hear(wire.SegmentCreated(*message[:2], 0, ""), [descriptor])
+        elif isinstance(message, wire.OpenSegment):
             known = self.stub_segments.get(message.segment)
-            given = wire.SegmentGiven(*message, 0 if known is None else os.fstat(known).st_size)
+            given = wire.SegmentOpened(*message, 0 if known is None else os.fstat(known).st_size)
             self.payload.hear(given, [] if known is None else [os.dup(known)])
-        elif isinstance(message, wire.DropSegment):
+        elif isinstance(message, wire.FreeSegment):
             self.seen.remove(3, message.segment)
 
     def _release(self, message: wire.Release) -> None:
@@ -206,11 +206,11 @@ def test_a_segment_that_cannot_be_used_is_given_back(given: list[str]) -> None:
         wanted = world.told.pop()
 
         descriptors = [os.open("/dev/null", os.O_RDONLY)] if given else []
-        world.payload.hear(wire.SegmentMade(wanted.segment, wanted.size, 0, ""), descriptors)
+        world.payload.hear(wire.SegmentCreated(wanted.segment, wanted.size, 0, ""), descriptors)
 
         with pytest.raises(Unavailable, match="Failed to increase the shared memory pool size"):
             await sending
-        assert [wire.DropSegment(wanted.segment)] == world.told
+        assert [wire.FreeSegment(wanted.segment)] == world.told
 
     run(test)
 
@@ -225,7 +225,7 @@ def test_a_response_that_finds_no_room_is_an_error_and_released() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(mmap, "mmap", no_room)
-            given = wire.SegmentGiven(9, 1, os.fstat(world.stub_segments[1]).st_size)
+            given = wire.SegmentOpened(9, 1, os.fstat(world.stub_segments[1]).st_size)
             world.payload.hear(given, [os.dup(world.stub_segments[1])])
 
         with pytest.raises(Unavailable, match=r"^a tensor cannot be read: Cannot allocate memory$"):
@@ -261,7 +261,7 @@ def test_empty_segments_are_given_back_before_memory_is_called_short() -> None:
         with pytest.raises(Unavailable):
             await world.send(bytes(50_000_000), own_id=2)
 
-        assert wire.DropSegment(1) in world.told
+        assert wire.FreeSegment(1) in world.told
         assert 0 == world.payload.arena.bytes
 
     run(test)
@@ -280,7 +280,7 @@ def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
         # Too late: it goes straight back.
         late = world.told[0]
         world.answer(late)
-        assert wire.DropSegment(late.segment) == world.told[-1]
+        assert wire.FreeSegment(late.segment) == world.told[-1]
         assert 0 == world.payload.arena.bytes
 
     run(test)
@@ -292,14 +292,14 @@ def test_a_client_that_leaves_amid_the_growth_leaks_nothing() -> None:
         task = asyncio.ensure_future(world.send(LARGE))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert isinstance(world.told[0], wire.MakeSegment)
+        assert isinstance(world.told[0], wire.CreateSegment)
 
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         world.answer(world.told[0])
 
-        assert wire.DropSegment(world.told[0].segment) == world.told[-1]
+        assert wire.FreeSegment(world.told[0].segment) == world.told[-1]
 
     run(test)
 
@@ -308,7 +308,7 @@ def test_many_who_need_room_at_once_do_not_each_get_a_segment() -> None:
     async def test(world: World) -> None:
         await asyncio.gather(*(world.send(LARGE, own_id=i) for i in range(1, 5)))
 
-        assert 1 == len([m for m in world.told if isinstance(m, wire.MakeSegment)])
+        assert 1 == len([m for m in world.told if isinstance(m, wire.CreateSegment)])
         assert 4 == world.payload.arena.used
 
     run(test)
@@ -375,7 +375,7 @@ def test_a_segment_is_asked_for_once_by_all_who_need_it() -> None:
 
         await asyncio.gather(*(world.payload.open(body) for body in bodies))
 
-        assert [wire.AskSegment(9, 1)] == world.told
+        assert [wire.OpenSegment(9, 1)] == world.told
 
     run(test)
 

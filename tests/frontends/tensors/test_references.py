@@ -29,7 +29,7 @@ def test_another_may_not() -> None:
 
 
 def test_what_a_model_asks_may_refer_to_memory_if_that_was_checked() -> None:
-    check_placed([SMALL, LARGE], wire.UNCHECKED | wire.PLACED)
+    check_placed([SMALL, LARGE], wire.UNCHECKED | wire.HAS_REFERENCES)
     check_placed([SMALL], wire.UNCHECKED)
 
     with pytest.raises(ProtocolError, match="memory"):

@@ -94,7 +94,7 @@ def test_a_plain_request_asks_for_one_response_of_the_highest_version(asker: Fak
     _request().exec()
 
     [(row, body)] = asker.asked
-    assert (0, "m", -1, wire.ONE_RESPONSE | wire.WAITS, 0) == (
+    assert (0, "m", -1, wire.ONE_RESPONSE | wire.CALLER_BLOCKS, 0) == (
         row.generation,
         row.model,
         row.version,
@@ -183,7 +183,7 @@ def test_errors_keep_their_codes(asker: FakeAsker, code: str) -> None:
     [
         ((wire.Reply(1, 99, "new", wire.FINAL), b""), "new"),
         (_EMPTY, "Unexpected empty response."),
-        ((wire.Reply(1, 0, "", wire.FINAL), b"x"), "a body that is no response"),
+        ((wire.Reply(1, 0, "", wire.FINAL), b"x"), "body is not a response"),
     ],
 )
 def test_what_is_no_response_is_an_internal_error(

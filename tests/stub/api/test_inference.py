@@ -16,7 +16,7 @@ from zmqtriton_stub.instance import Instance
 
 def _received(link: FakeLink, request: wire.RequestBody) -> pb_utils.InferenceRequest:
     pending = link.give(request)
-    work = wire.Work(1, 3, 5, 1, "sequence", 0, 1500)
+    work = wire.BatchedRequest(1, 3, 5, 1, "sequence", 0, 1500)
     return received(work, request, pending)
 
 

@@ -94,8 +94,8 @@ class World:
             lambda: self.woken.append(True),
         )
 
-    def _birth(self, epoch: int) -> wire.Birth:
-        return wire.Birth(7, _TOKEN, "stub", str(self._directory), epoch, "{}")
+    def _birth(self, epoch: int) -> wire.Bootstrap:
+        return wire.Bootstrap(7, _TOKEN, "stub", str(self._directory), epoch, "{}")
 
     @property
     def broker(self) -> Broker:
@@ -250,7 +250,7 @@ def test_what_makes_no_sense_is_counted(world: World) -> None:
     identity = world.broker._identity
     world.broker.reply(77)
     world.broker.socket.send([identity, b"rubbish"])
-    world.broker.socket.send([identity, wire.encode(wire.Open())])
+    world.broker.socket.send([identity, wire.encode(wire.Listen())])
     world.broker.reply(question.row.id)
 
     world.asker.wait(question)
@@ -277,8 +277,8 @@ def test_the_stub_hears_how_far_its_reader_has_come(world: World) -> None:
     for _ in range(half + 1):
         world.asker.wait(question)
 
-    [consumed] = world.broker.hear_all(wire.Consumed, 1)
-    assert [wire.Grant(7, question.row.id, half)] == consumed.grants
+    [consumed] = world.broker.hear_all(wire.StreamAcks, 1)
+    assert [wire.StreamAck(7, question.row.id, half)] == consumed.acks
 
 
 def test_a_missing_response_ends_the_stream_with_an_error(world: World) -> None:
@@ -311,7 +311,7 @@ def test_an_iterator_that_is_let_go_lets_the_other_model_go_on(world: World) -> 
     for number in range(half):
         world.broker.reply(question.row.id, flags=0, number=number)
     world.turn_until(lambda: question.received == half)
-    grants = [grant for c in world.broker.hear_all(wire.Consumed, 2) for grant in c.grants]
+    grants = [grant for c in world.broker.hear_all(wire.StreamAcks, 2) for grant in c.acks]
     assert [0, half] == [grant.responses for grant in grants]
     assert question.inbox.empty()
     world.broker.reply(question.row.id, number=half)

@@ -84,7 +84,7 @@ def test_it_tells_what_it_has_answered_with_the_answer(tmp_path: Path, write_mod
         hello = stub.welcome()
 
         assert hello.received == []
-        assert hello.answered == [wire.Outcome(3, own_id, 0, "", wire.FINAL)]
+        assert hello.unconfirmed == [wire.Outcome(3, own_id, 0, "", wire.FINAL)]
         assert wire.decode_response(stub.answered[0]).outputs == [fp32("X")]
 
 
@@ -102,7 +102,7 @@ def test_it_says_hello_when_the_execution_ends_and_what_came_of_it(
         hello = stub.welcome()
 
         assert hello.received == []
-        assert [(o.peer, o.id, o.flags) for o in hello.answered] == [(3, own_id, wire.FINAL)]
+        assert [(o.peer, o.id, o.flags) for o in hello.unconfirmed] == [(3, own_id, wire.FINAL)]
         assert wire.decode_response(stub.answered[0]).outputs == [fp32("X")]
 
 
@@ -132,8 +132,8 @@ def test_a_model_that_looks_around_within_execute_says_hello_from_there(
         results, _ = stub.results()
         over, _ = (results, []) if results.executed else stub.results()
 
-        assert (hello.received, hello.is_executing) == ([wire.Route(3, own_id)], 1)
-        assert hello.answered == []
+        assert (hello.received, hello.is_executing) == ([wire.RequestKey(3, own_id)], 1)
+        assert hello.unconfirmed == []
         assert [outcome.id for outcome in results.outcomes] == [own_id]
         assert [executed.batch for executed in over.executed] == [5]
 
@@ -148,7 +148,7 @@ def test_it_names_exactly_what_it_has_begun(tmp_path: Path, write_model: Write) 
         stub.move(epoch=2)
         gated.gate.touch()
         hello = stub.welcome()
-        named = [o.id for o in hello.answered] + [r.id for r in hello.received]
+        named = [o.id for o in hello.unconfirmed] + [r.id for r in hello.received]
         stub.send([body(fp32("Z"))], batch=7)
         results, _ = stub.results()
 
@@ -170,8 +170,8 @@ def test_it_names_what_it_will_answer_later_and_answers_it(
         [other] = stub.send([body(fp32("Y"))], batch=2)
         results, bodies = stub.results()
 
-        assert hello.received == [wire.Route(3, kept)]
-        assert hello.answered == []
+        assert hello.received == [wire.RequestKey(3, kept)]
+        assert hello.unconfirmed == []
         assert [outcome.id for outcome in results.outcomes] == [kept]
         assert wire.decode_response(bodies[0]).outputs == [fp32("X")]
         assert other != kept
@@ -214,12 +214,12 @@ def test_a_stream_goes_on_and_its_end_is_told_to_the_next_broker(
         stub.send([body(fp32("LAST"))], batch=3)
         after = numbers(stub, stream) + numbers(stub, stream)
 
-        assert hello.received == [wire.Route(3, stream)]
+        assert hello.received == [wire.RequestKey(3, stream)]
         assert before + after == [(0, 0), (1, 0), (2, wire.FINAL)]
 
         stub.move(epoch=3)
         hello = stub.welcome()
-        assert (3, stream, 2) in [(o.peer, o.id, o.number) for o in hello.answered]
+        assert (3, stream, 2) in [(o.peer, o.id, o.number) for o in hello.unconfirmed]
 
 
 @pytest.mark.parametrize("moves", [1, 3])
@@ -235,7 +235,7 @@ def test_a_broker_that_dies_while_the_model_loads_is_no_failure_to_load(
 
         stub.tell(wire.Initialize('{"name": "m"}'))
         stub.welcome()
-        stub.hear(wire.Loaded)
+        stub.hear(wire.ModelLoaded)
 
         assert completed["name"] == "m"
         assert isinstance(stub.infer(fp32("X")), wire.ResponseBody)

@@ -204,7 +204,7 @@ def test_a_body_that_does_not_decode_is_answered_without_the_model() -> None:
 
     batches.run_raw(b"\xc1")
 
-    assert batches.texts() == [(5, "a body that is no request")]
+    assert batches.texts() == [(5, "body is not a request")]
     assert [len(message.executed) for message, _ in batches.link.messages] == [1]
 
 

@@ -100,7 +100,7 @@ def test_a_state_begins_with_the_content_of_its_file(tmp_path: Path) -> None:
     sequences = _Sequences(_config([_state(initial_state=[first])]), str(tmp_path))
 
     assert Tensor("I", _INT32, [1, 2], b"\5\0\0\0\6\0\0\0") == sequences.given(7, START)[1]
-    assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.given(7, wire.NOT_READY)[1]
+    assert Tensor("I", _INT32, [1, 2], bytes(8)) == sequences.given(7, wire.PADDING)[1]
 
 
 def test_free_dimensions_are_one_unless_the_beginning_says_otherwise() -> None:

@@ -106,7 +106,7 @@ def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode() -> None:
     del sender
 
     assert link.outcomes() == [wire.Outcome(3, 5, 2, _DROPPED, wire.FINAL)]
-    assert [(type(said), said.level) for said in link.told] == [(wire.Said, "W")]
+    assert [(type(said), said.level) for said in link.told] == [(wire.LogLine, "W")]
 
 
 def test_a_sender_that_is_dropped_after_its_response_says_nothing() -> None:

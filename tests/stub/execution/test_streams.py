@@ -467,7 +467,7 @@ def test_a_coroutine_that_fails_is_logged_and_its_streams_end(
         [own_id] = stub.send([body()])
 
         assert [0, 1] == numbers(stub, own_id)
-        said = stub.hear(wire.Said)
+        said = stub.hear(wire.LogLine)
         assert ("E", True) == (said.level, "ValueError: late\n\nAt:\n" in said.text)
 
 

@@ -43,13 +43,13 @@ class Pair:
 
     def __init__(self) -> None:
         self.arena = Arena(7)
-        self.made: list[wire.MakeSegment] = []
+        self.made: list[wire.CreateSegment] = []
         self.refusal = ""
         self.lent = Lent(self.arena, self._register)
         self.released: list[wire.Block] = []
         self.borrowed = Borrowed(self.released.extend)
 
-    def _register(self, made: wire.MakeSegment) -> str:
+    def _register(self, made: wire.CreateSegment) -> str:
         self.made.append(made)
         return self.refusal
 
@@ -234,7 +234,7 @@ def no_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_cupy")
 def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
-    memory = _memory(wire.SegmentGiven(7, 1, 4096, b"handle"))
+    memory = _memory(wire.SegmentOpened(7, 1, 4096, b"handle"))
     released: list[wire.Block] = []
     memory.release = lambda message: released.extend(message.blocks)
     row = wire.Tensor("A", 11, [1], wire.Reference(7, 1, 2, 0, 4))
@@ -247,12 +247,12 @@ def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:
-    memory = _memory(wire.SegmentMade(3, 4096, 0, ""), wire.SegmentMade(4, 4096, 14, "no"))
+    memory = _memory(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
 
     memory.receive()
     memory.receive()
 
-    assert [wire.DropSegment(3)] == memory.tell.__self__.told  # type: ignore[attr-defined]
+    assert [wire.FreeSegment(3)] == memory.tell.__self__.told  # type: ignore[attr-defined]
 
 
 def test_a_stub_without_such_tensors_loads_nothing_for_them() -> None:

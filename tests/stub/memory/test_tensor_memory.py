@@ -49,11 +49,11 @@ def test_large_tensors_are_placed_and_small_ones_are_not(world: Supervisor) -> N
 def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: Supervisor) -> None:
     woken: list[bool] = []
     world.memory.wake = lambda: woken.append(True)
-    world.interruption = wire.Finish()
+    world.interruption = wire.Finalize()
 
     world.memory.place([_row(LARGE.tobytes())])
 
-    assert [wire.Finish()] == list(world.memory.heard)
+    assert [wire.Finalize()] == list(world.memory.heard)
     assert woken
 
 

@@ -36,10 +36,10 @@ def change(world: World, **changes: Any) -> Any:
 def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: World) -> None:
     assert {**_FIRST, "log_info": False} == change(world, log_info=False).result
 
-    told = [wire.Logging(json.dumps(Wanted(info=0).settings()))]
+    told = [wire.LogSettings(json.dumps(Wanted(info=0).settings()))]
     for role in ("broker", "http", "grpc", "metrics", "stub"):
-        assert told == world.to(role, wire.Logging), role
-    assert [] == world.to("http-arbiter", wire.Logging)
+        assert told == world.to(role, wire.LogSettings), role
+    assert [] == world.to("http-arbiter", wire.LogSettings)
     assert [Wanted(info=0)] == world.wanted
     assert {**_FIRST, "log_info": False} == change(world).result
     assert 1 == len(world.wanted)
@@ -50,7 +50,7 @@ def test_who_is_born_later_knows_it_from_its_birth(world: World) -> None:
 
     world.die(world.serial("grpc")).advance(10)
 
-    settings = json.loads(world.to("grpc", wire.Birth)[-1].settings)
+    settings = json.loads(world.to("grpc", wire.Bootstrap)[-1].settings)
     assert ("ISO8601", 2) == (settings["log_format"], settings["log_verbose"])
     assert Wanted("ISO8601", 2) == Wanted.of(settings)
 

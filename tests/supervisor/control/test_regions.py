@@ -44,12 +44,12 @@ def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(world: W
     call = register(world, offset=16)
 
     assert call.answer is None
-    told = [wire.Region(1, "r", 16, 64)]
-    assert (told, told) == (world.to("grpc", wire.Region), world.to("http", wire.Region))
-    assert [] == world.to("metrics", wire.Region)
+    told = [wire.AddRegion(1, "r", 16, 64)]
+    assert (told, told) == (world.to("grpc", wire.AddRegion), world.to("http", wire.AddRegion))
+    assert [] == world.to("metrics", wire.AddRegion)
 
     (sync,) = world.to("http", wire.Sync)[-1:]
-    world.receive(world.serial("http"), wire.Seen(sync.number))
+    world.receive(world.serial("http"), wire.Synced(sync.number))
     assert call.result is None
 
 
@@ -72,7 +72,7 @@ def test_a_frontend_that_comes_later_is_told_of_all_regions(world: World) -> Non
 
     world.branch()
 
-    assert 2 == len(world.to("http", wire.Region))
+    assert 2 == len(world.to("http", wire.AddRegion))
 
 
 def test_a_name_is_registered_once(world: World) -> None:
@@ -100,7 +100,7 @@ def test_what_cannot_be_opened_is_not_registered(world: World) -> None:
     assert register(world).error == (InvalidArgument.number, "no")
 
     assert [] == status(world).result
-    assert [] == world.to("grpc", wire.Region)
+    assert [] == world.to("grpc", wire.AddRegion)
 
 
 def test_an_unregistration_waits_for_the_requests_that_use_the_region(world: World) -> None:
@@ -112,9 +112,9 @@ def test_an_unregistration_waits_for_the_requests_that_use_the_region(world: Wor
     assert [] == status(world).result
     assert set() == world.open_regions
     assert call.answer is None
-    world.receive(world.serial("http"), wire.RegionLeft(1))
+    world.receive(world.serial("http"), wire.RegionReleased(1))
     assert call.answer is None
-    world.receive(world.serial("grpc"), wire.RegionLeft(1))
+    world.receive(world.serial("grpc"), wire.RegionReleased(1))
     assert call.result is None
 
 
@@ -127,7 +127,7 @@ def test_a_second_unregistration_waits_too(world: World) -> None:
 
     assert second.answer is None
     for role in ("http", "grpc"):
-        world.receive(world.serial(role), wire.RegionLeft(1))
+        world.receive(world.serial(role), wire.RegionReleased(1))
     assert second.result is None
 
 
@@ -135,7 +135,7 @@ def test_a_frontend_that_dies_uses_nothing_any_more(world: World) -> None:
     register(world)
     world.used_regions.add(1)
     call = unregister(world, "r")
-    world.receive(world.serial("grpc"), wire.RegionLeft(1))
+    world.receive(world.serial("grpc"), wire.RegionReleased(1))
 
     world.die(world.serial("http"))
 
@@ -148,7 +148,7 @@ def test_the_name_can_be_registered_again_while_the_old_region_is_in_use(world: 
     unregister(world, "r")
 
     assert register(world).result is None
-    assert 2 == world.to("grpc", wire.Region)[-1].number
+    assert 2 == world.to("grpc", wire.AddRegion)[-1].number
 
 
 def test_without_a_name_all_are_unregistered(world: World) -> None:

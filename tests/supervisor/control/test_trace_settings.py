@@ -83,8 +83,8 @@ def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
 
     world.call("trace.settings", {"changes": {"trace_rate": "7"}})
 
-    assert [wire.Tracing] == [type(m) for m in world.to("grpc", wire.Tracing)]
-    assert [] == world.to("broker", wire.Tracing)
+    assert [wire.TraceSettings] == [type(m) for m in world.to("grpc", wire.TraceSettings)]
+    assert [] == world.to("broker", wire.TraceSettings)
 
 
 def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:

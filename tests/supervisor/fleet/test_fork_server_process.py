@@ -21,7 +21,7 @@ def test_it_speaks_with_the_supervisor_alone() -> None:
     served = world()
 
     assert [] == [m for s, m in served.sent if s == served.serial("nursery")]
-    assert "nursery" not in [expected.role for expected in served.to("broker", wire.Expect)]
+    assert "nursery" not in [expected.role for expected in served.to("broker", wire.ExpectPeer)]
 
 
 def test_a_dead_one_is_replaced_and_shown_with_the_reason() -> None:
@@ -52,7 +52,7 @@ def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
     served = world()
     nursery = served.serial("nursery")
 
-    served.receive(nursery, wire.Failed("sitecustomize.py has to run in each process"))
+    served.receive(nursery, wire.LoadFailed("sitecustomize.py has to run in each process"))
     served.die(nursery, "exited with status 0").advance(60.0)
 
     assert [] == served.living("nursery")

@@ -78,7 +78,7 @@ class Watched:
         self.act()
         number = self.asked[-1][0]
         error = isinstance(result, ZmqTritonError)
-        message = wire.Answer(
+        message = wire.CallResult(
             number,
             result.number if error else 0,
             result.text if error else "",

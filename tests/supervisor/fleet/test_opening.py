@@ -13,7 +13,7 @@ def test_the_server_opens_when_all_models_were_tried() -> None:
     world = World(blueprint("a"), blueprint("b"), control_mode="none").start()
 
     assert [[("a", "1", "READY"), ("b", "1", "READY")]] == world.tables
-    assert len(world.to("http-arbiter", wire.Open)) == 1
+    assert len(world.to("http-arbiter", wire.Listen)) == 1
     assert "I loading: a:1" in world.log
     assert "I successfully loaded 'a'" in world.log
 
@@ -21,7 +21,7 @@ def test_the_server_opens_when_all_models_were_tried() -> None:
 def test_http_opens_when_grpc_does() -> None:
     world = World(blueprint("m"), control_mode="none").start()
 
-    order = [world.roles[serial] for serial, message in world.sent if type(message) is wire.Open]
+    order = [world.roles[serial] for serial, message in world.sent if type(message) is wire.Listen]
 
     assert ["grpc", "metrics", "http-arbiter"] == order
 
@@ -30,11 +30,11 @@ def test_http_opens_without_a_grpc_that_does_not_come_up() -> None:
     world = World(blueprint("m"), control_mode="none")
     world.is_grpc_up = False
     world.start()
-    assert [] == world.to("http-arbiter", wire.Open)
+    assert [] == world.to("http-arbiter", wire.Listen)
 
     world.advance(5.0)
 
-    assert 1 == len(world.to("http-arbiter", wire.Open))
+    assert 1 == len(world.to("http-arbiter", wire.Listen))
 
 
 def test_of_very_many_models_that_failed_some_are_named() -> None:

@@ -32,14 +32,14 @@ def _asked(world: World) -> list[tuple[int, wire.Call]]:
 
 def _answer(world: World, asked: tuple[int, wire.Call], result: str, code: int = 0) -> None:
     serial, call = asked
-    world.receive(serial, wire.Answer(call.id, code, "", result))
+    world.receive(serial, wire.CallResult(call.id, code, "", result))
 
 
 def test_only_stubs_whose_model_has_the_method_get_a_second_lifeline(world: World) -> None:
-    probed = [world.stub_names[s] for s, m in world.sent if type(m) is wire.Probe]
+    probed = [world.stub_names[s] for s, m in world.sent if type(m) is wire.ReadinessLifeline]
 
     assert ["m_0_0", "m_0_1"] == sorted(probed)
-    assert (1, 0) == (world.news("m").is_asked, world.news("n").is_asked)
+    assert (1, 0) == (world.news("m").has_is_ready, world.news("n").has_is_ready)
 
 
 def test_a_model_without_the_method_is_ready_and_not_asked(world: World) -> None:

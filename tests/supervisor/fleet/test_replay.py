@@ -8,11 +8,11 @@ from zmqtriton.supervisor.fleet.replay import SETTLED_S, Replay
 from zmqtriton_floor import wire
 
 S = 5
-EXPECTED = wire.Expect(S, b"t" * 16, "stub", "m_0", 0)
-OLD, NEW = wire.Serve(1, "m", 1, "{}"), wire.Serve(2, "m", 1, "{}")
-ATTACHED = wire.Attach(1, S, "m_0")
-GONE = wire.Gone(S, "exited")
-REMOVED = wire.Remove(1, "unloaded")
+EXPECTED = wire.ExpectPeer(S, b"t" * 16, "stub", "m_0", 0)
+OLD, NEW = wire.AddGeneration(1, "m", 1, "{}"), wire.AddGeneration(2, "m", 1, "{}")
+ATTACHED = wire.AttachInstance(1, S, "m_0")
+GONE = wire.PeerDied(S, "exited")
+REMOVED = wire.RemoveGeneration(1, "unloaded")
 
 
 @pytest.fixture
@@ -44,14 +44,14 @@ def test_of_a_stub_that_has_just_ended_the_next_broker_hears(replay: Replay) -> 
 def test_only_the_last_generations_that_have_ended_are_kept() -> None:
     replay = Replay()
     for number in range(1, 1001):
-        replay.note(wire.Expect(number, b"t" * 16, "stub", "m_0", 0))
-        replay.note(wire.Serve(number, "m", 1, "{}"))
-        replay.note(wire.Attach(number, number, "m_0"))
-        replay.note(wire.Gone(number, "exited"))
-        replay.note(wire.Remove(number, "unloaded"))
+        replay.note(wire.ExpectPeer(number, b"t" * 16, "stub", "m_0", 0))
+        replay.note(wire.AddGeneration(number, "m", 1, "{}"))
+        replay.note(wire.AttachInstance(number, number, "m_0"))
+        replay.note(wire.PeerDied(number, "exited"))
+        replay.note(wire.RemoveGeneration(number, "unloaded"))
 
     told = replay.everything()
 
-    assert wire.Remove(1000, "unloaded") == told[-1]
+    assert wire.RemoveGeneration(1000, "unloaded") == told[-1]
     assert len(told) < 500
-    assert not any(type(m) is wire.Remove and m.generation == 1 for m in told)
+    assert not any(type(m) is wire.RemoveGeneration and m.generation == 1 for m in told)

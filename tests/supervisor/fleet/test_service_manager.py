@@ -73,7 +73,7 @@ def test_without_an_answer_of_the_broker_it_is_not_said_to_live(world: World) ->
 
     world.silent.clear()
     asked = [m for s, m in world.sent if s == broker and isinstance(m, wire.Sync)][-1]
-    world.receive(broker, wire.Seen(asked.number))
+    world.receive(broker, wire.Synced(asked.number))
     assert ["WATCHDOG=1"] == world.notices[1:]
     world.advance(2.0)
     assert ["WATCHDOG=1"] * 2 == world.notices[1:]

@@ -49,13 +49,13 @@ def test_everything_ends_in_order_and_the_status_is_0() -> None:
     stop(world)
 
     assert "I Waiting for in-flight requests to complete." in world.log
-    assert len(world.to("http", wire.Stop)) == 1
+    assert len(world.to("http", wire.Shutdown)) == 1
     assert _retired(world) == []
     world.die(world.serial("http"), "exited with status 0")
     world.die(world.serial("grpc"), "exited with status 0")
     assert world.logged("All models are stopped, unloading models")
     assert len(_retired(world)) == 2
-    assert len(world.to("stub", wire.Finish)) == 2
+    assert len(world.to("stub", wire.Finalize)) == 2
     assert world.status == 0
     assert world.alive == set()
 
@@ -65,8 +65,8 @@ def test_the_broker_ends_after_the_stubs() -> None:
 
     stop(world)
 
-    last_finish = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Finish))
-    broker_stop = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Stop))
+    last_finish = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Finalize))
+    broker_stop = max(i for i, (_, m) in enumerate(world.sent) if isinstance(m, wire.Shutdown))
     assert last_finish < broker_stop
 
 
@@ -194,7 +194,7 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
         world.die(world.serial(name), "killed by SIGSEGV")
 
     assert world.status == 0
-    removed = world.to("broker", wire.Remove)
+    removed = world.to("broker", wire.RemoveGeneration)
     assert "killed by SIGSEGV" in removed[0].reason
 
 
@@ -218,19 +218,19 @@ def test_frontends_end_when_no_sequence_is_open_any_more() -> None:
 
     assert [wire.Retire(0)] == world.to("broker", wire.Retire)
     assert [wire.Retire(0)] * 2 == world.to("http", wire.Retire) + world.to("grpc", wire.Retire)
-    assert [] == world.to("grpc", wire.Stop)
-    assert [] == [s for s, m in world.sent if isinstance(m, wire.Finish)]
+    assert [] == world.to("grpc", wire.Shutdown)
+    assert [] == [s for s, m in world.sent if isinstance(m, wire.Finalize)]
 
     _end_sequences(world)
 
-    assert 1 == len(world.to("grpc", wire.Stop))
+    assert 1 == len(world.to("grpc", wire.Shutdown))
     assert 0 == world.status
 
 
 @pytest.mark.row("E78", "F17")
 def test_open_sequences_are_waited_for_until_the_time_is_over() -> None:
     world = _stopped_amid_sequences(exit_timeout_s=3).advance(2.9)
-    assert [] == world.to("http", wire.Stop)
+    assert [] == world.to("http", wire.Shutdown)
     assert world.status is None
 
     world.advance(0.1)
@@ -269,7 +269,7 @@ def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothi
 
     told = [[m for s, m in world.sent if s == world.serial(role)] for role in ("grpc", "http")]
     for messages in told:
-        assert messages.index(wire.Retire(0)) < messages.index(wire.Open())
+        assert messages.index(wire.Retire(0)) < messages.index(wire.Listen())
     _end_sequences(world)
     assert 0 == world.status
 
@@ -280,7 +280,7 @@ def test_the_sequences_of_a_broker_that_dies_are_not_waited_for() -> None:
 
     world.die(world.serial("broker")).advance(5.0)
 
-    assert 2 == len(world.to("broker", wire.Birth))
+    assert 2 == len(world.to("broker", wire.Bootstrap))
     assert 0 == world.status
 
 
@@ -291,7 +291,7 @@ def test_a_stop_while_there_is_no_broker_waits_for_no_sequences() -> None:
 
     stop(world)
 
-    assert 1 == len(world.to("grpc", wire.Stop))
+    assert 1 == len(world.to("grpc", wire.Shutdown))
 
 
 def test_what_a_poll_finds_after_the_stop_changes_nothing() -> None:

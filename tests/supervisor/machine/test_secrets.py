@@ -60,7 +60,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
     world.start().branch()
 
     told = {
-        role: world.to(role, wire.Birth)[0].settings
+        role: world.to(role, wire.Bootstrap)[0].settings
         for role in ("broker", "http-arbiter", "http", "grpc", "metrics", "stub")
     }
 
@@ -75,7 +75,8 @@ _FILES = ("server_cert", "server_key", "root_cert")
 
 def test_ps_shows_no_key() -> None:
     program = (
-        "import sys; from zmqtriton.options import parse; from zmqtriton.supervisor.machine import secrets;"
+        "import sys; from zmqtriton.options import parse;"
+        "from zmqtriton.supervisor.machine import secrets;"
         "secrets.hide_from_command_line(parse(sys.argv[1:]));"
         "print(open('/proc/self/cmdline').read().replace(chr(0), ' '))"
     )

@@ -40,7 +40,7 @@ class World:
 
     def make(self, serial: int, number: int, size: int) -> str:
         """Why it was refused; empty if it was not."""
-        _, made, descriptor = self.tell(serial, wire.MakeSegment(number, size))
+        _, made, descriptor = self.tell(serial, wire.CreateSegment(number, size))
         assert (made.segment, made.size) == (number, size)
         assert (descriptor is None) == bool(made.code)
         assert made.code in (0, Unavailable.number)
@@ -64,20 +64,20 @@ def world() -> Iterator[World]:
 
 
 def test_a_segment_is_made_given_and_dropped(world: World) -> None:
-    _, made, descriptor = world.tell(5, wire.MakeSegment(1, MiB))
-    assert made == wire.SegmentMade(1, MiB, 0, "")
+    _, made, descriptor = world.tell(5, wire.CreateSegment(1, MiB))
+    assert made == wire.SegmentCreated(1, MiB, 0, "")
     assert descriptor is not None
     assert MiB == os.fstat(descriptor).st_size
     assert is_size_sealed(descriptor)
 
-    serial, given, theirs = world.tell(6, wire.AskSegment(5, 1))
-    assert (6, wire.SegmentGiven(5, 1, MiB)) == (serial, given)
+    serial, given, theirs = world.tell(6, wire.OpenSegment(5, 1))
+    assert (6, wire.SegmentOpened(5, 1, MiB)) == (serial, given)
     assert theirs is not None
     assert os.path.sameopenfile(descriptor, theirs)
     assert {5: MiB} == world.segments.bytes_by_owner
 
     # Who has it mapped learns that it is of no use any more.
-    assert (6, wire.SegmentGiven(5, 1, 0), None) == world.tell(5, wire.DropSegment(1))
+    assert (6, wire.SegmentOpened(5, 1, 0), None) == world.tell(5, wire.FreeSegment(1))
     assert 0 == world.segments.count
 
 
@@ -85,13 +85,13 @@ def test_a_segment_is_made_given_and_dropped(world: World) -> None:
 def test_only_what_is_registered_can_be_asked_for(world: World, asked: tuple[int, int]) -> None:
     world.make(5, 1, MiB)
 
-    assert (7, wire.SegmentGiven(*asked, 0), None) == world.tell(7, wire.AskSegment(*asked))
+    assert (7, wire.SegmentOpened(*asked, 0), None) == world.tell(7, wire.OpenSegment(*asked))
 
 
 def test_nobody_can_drop_what_is_anothers(world: World) -> None:
     world.make(5, 1, MiB)
 
-    world.segments.received(6, wire.DropSegment(1))
+    world.segments.received(6, wire.FreeSegment(1))
 
     assert 1 == world.segments.count
 
@@ -105,7 +105,7 @@ def test_nobody_gets_more_than_is_left_for_the_others(world: World) -> None:
     # Whoever comes late still gets some.
     assert "" == world.make(7, 1, 12 * MiB)
 
-    world.tell(5, wire.DropSegment(1))
+    world.tell(5, wire.FreeSegment(1))
     assert "" == world.make(6, 2, MiB)
 
 
@@ -133,18 +133,18 @@ def test_there_are_not_too_many() -> None:
 def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
     world.make(5, 1, MiB)
     world.make(5, 2, MiB)
-    world.tell(6, wire.AskSegment(5, 1))
+    world.tell(6, wire.OpenSegment(5, 1))
 
     world.segments.gone(5, 100.0)
     # What it has said may still be on its way to somebody.
-    _, given, _ = world.tell(7, wire.AskSegment(5, 2))
+    _, given, _ = world.tell(7, wire.OpenSegment(5, 2))
     assert MiB == given.size
     world.segments.tick(104.0)
     assert 2 == world.segments.count
 
     del world.sent[:]
     world.segments.tick(106.0)
-    assert [(6, wire.SegmentGiven(5, 1, 0), None), (7, wire.SegmentGiven(5, 2, 0), None)] == (
+    assert [(6, wire.SegmentOpened(5, 1, 0), None), (7, wire.SegmentOpened(5, 2, 0), None)] == (
         world.sent
     )
     assert {} == world.segments.bytes_by_owner
@@ -152,11 +152,11 @@ def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
 
 def test_the_dead_are_told_nothing(world: World) -> None:
     world.make(5, 1, MiB)
-    world.tell(6, wire.AskSegment(5, 1))
+    world.tell(6, wire.OpenSegment(5, 1))
     world.segments.gone(6, 100.0)
     del world.sent[:]
 
-    world.segments.received(5, wire.DropSegment(1))
+    world.segments.received(5, wire.FreeSegment(1))
 
     assert [] == world.sent
 
@@ -205,19 +205,19 @@ def test_memory_on_a_gpu_is_given_by_its_handle_and_takes_nothing_of_the_budget(
 ) -> None:
     large = 1000 * MiB
 
-    made = world.tell(5, wire.MakeSegment(1, large, b"handle"))
-    given = world.tell(6, wire.AskSegment(5, 1))
+    made = world.tell(5, wire.CreateSegment(1, large, b"handle"))
+    given = world.tell(6, wire.OpenSegment(5, 1))
 
-    assert (5, wire.SegmentMade(1, large, 0, ""), None) == made
-    assert (6, wire.SegmentGiven(5, 1, large, b"handle"), None) == given
+    assert (5, wire.SegmentCreated(1, large, 0, ""), None) == made
+    assert (6, wire.SegmentOpened(5, 1, large, b"handle"), None) == given
     assert {5: 0} == world.segments.bytes_by_owner
     # And its end is told like that of any other.
     world.segments.gone(5, 100.0)
     world.segments.tick(106.0)
-    assert (6, wire.SegmentGiven(5, 1, 0), None) == world.sent[-1]
+    assert (6, wire.SegmentOpened(5, 1, 0), None) == world.sent[-1]
 
 
 def test_a_handle_of_any_length_is_not_kept(world: World) -> None:
-    _, made, _ = world.tell(5, wire.MakeSegment(1, MiB, bytes(257)))
+    _, made, _ = world.tell(5, wire.CreateSegment(1, MiB, bytes(257)))
 
     assert (Unavailable.number, 0) == (made.code, world.segments.count)

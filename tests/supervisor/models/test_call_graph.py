@@ -23,7 +23,7 @@ def running(*models: Blueprint) -> World:
 
 def served(world: World) -> list[str]:
     """In the order of their loading."""
-    return [serve.model for serve in world.to("broker", wire.Serve)]
+    return [serve.model for serve in world.to("broker", wire.AddGeneration)]
 
 
 def ended(world: World) -> list[str]:
@@ -114,7 +114,7 @@ def test_with_dependents_callers_end_before_whom_they_call() -> None:
 @pytest.mark.row("F14")
 def test_who_has_asked_a_model_depends_on_it() -> None:
     world = running(blueprint("a"), blueprint("b"))
-    world.receive(world.serial("broker"), wire.Called(world.generation("a").number, "b"))
+    world.receive(world.serial("broker"), wire.ModelCalled(world.generation("a").number, "b"))
 
     assert world.call("unload", {"model": "b", "unload_dependents": True}).result is None
 

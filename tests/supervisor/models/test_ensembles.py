@@ -42,7 +42,7 @@ def test_an_ensemble_is_loaded_after_its_members_and_has_no_process() -> None:
     assert [[("e", "1", "READY"), ("z", "1", "READY")]] == world.tables
     lines = [line for line in world.log if "successfully loaded" in line]
     assert ["I successfully loaded 'z'", "I successfully loaded 'e'"] == lines
-    assert ["z", "e"] == [serve.model for serve in world.to("broker", wire.Serve)]
+    assert ["z", "e"] == [serve.model for serve in world.to("broker", wire.AddGeneration)]
     assert 1 == len(world.living("stub"))
     assert (1, '{"name": "e"}') == (world.news("e").ready_instances, world.news("e").config)
 
@@ -58,7 +58,7 @@ def test_ensembles_that_wait_for_their_members_hold_no_slot() -> None:
 def test_an_ensemble_of_ensembles_comes_last() -> None:
     world = World(ensemble("a", "b"), ensemble("b", "c"), blueprint("c")).start()
 
-    assert ["c", "b", "a"] == [serve.model for serve in world.to("broker", wire.Serve)]
+    assert ["c", "b", "a"] == [serve.model for serve in world.to("broker", wire.AddGeneration)]
     assert 1 == world.news("a").ready_instances
 
 
@@ -168,10 +168,12 @@ def test_an_unload_ends_an_ensemble_that_waits_for_a_member() -> None:
 
     assert call.error[1].startswith("load failed for model 'e'")
     stub = world.serial("m_0_0")
-    world.receive(stub, wire.Completed("{}"))
-    world.receive(stub, wire.Loaded())
+    world.receive(stub, wire.ConfigCompleted("{}"))
+    world.receive(stub, wire.ModelLoaded())
     assert "READY" == world.news("m").state
-    assert not [n for n in world.to("grpc", wire.News) if (n.model, n.state) == ("e", "READY")]
+    assert not [
+        n for n in world.to("grpc", wire.VersionInfo) if (n.model, n.state) == ("e", "READY")
+    ]
 
 
 def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> None:
@@ -221,7 +223,9 @@ def test_a_reload_of_an_ensemble_swaps_it_like_any_model() -> None:
     assert world.generation("e") is not old
     assert world.generation("m") is member
     assert [wire.Retire(old.number)] == world.to("broker", wire.Retire)
-    assert [wire.Remove(old.number, "unloaded")] == world.to("broker", wire.Remove)
+    assert [wire.RemoveGeneration(old.number, "unloaded")] == world.to(
+        "broker", wire.RemoveGeneration
+    )
 
 
 def test_what_is_served_and_has_not_changed_is_left_alone() -> None:
@@ -243,9 +247,9 @@ def test_an_ensemble_waits_for_its_last_request_before_it_ends() -> None:
     call = world.call("unload", {"model": "e"})
 
     assert call.result is None
-    assert [] == world.to("broker", wire.Remove)
+    assert [] == world.to("broker", wire.RemoveGeneration)
     world.receive(world.serial("broker"), wire.Drained(number))
-    assert [wire.Remove(number, "unloaded")] == world.to("broker", wire.Remove)
+    assert [wire.RemoveGeneration(number, "unloaded")] == world.to("broker", wire.RemoveGeneration)
 
 
 def serving(world: World) -> set[str]:

@@ -199,7 +199,7 @@ def test_after_draining_it_finishes_and_is_killed_if_it_does_not(ready: Bench) -
     todo = ready.handle(states.DrainRequested(), states.DrainFinished())
     late = ready.advance(FINALIZE_WITHIN_S)
 
-    assert [Send(1, wire.Finish())] == todo
+    assert [Send(1, wire.Finalize())] == todo
     assert [Signal(1, signal.SIGKILL, group=True)] == late
 
 

@@ -58,8 +58,10 @@ def test_more_instances_join_those_that_there_are() -> None:
     assert old == serials(world)[:1]
     assert 3 == world.news("m").ready_instances
     assert '{"name": "m", "places": 3}' == world.news("m").config
-    assert 3 == len(world.to("broker", wire.Attach))
-    assert [number, number] == [serve.generation for serve in world.to("broker", wire.Serve)]
+    assert 3 == len(world.to("broker", wire.AttachInstance))
+    assert [number, number] == [
+        serve.generation for serve in world.to("broker", wire.AddGeneration)
+    ]
 
 
 @pytest.mark.row("F11")
@@ -102,8 +104,8 @@ def test_instances_move_to_where_they_are_wanted() -> None:
     (new,) = serials(world)
     assert new != old
     assert old not in world.alive
-    order = [type(m) for _, m in world.sent if isinstance(m, (wire.Attach, wire.Retire))]
-    assert [wire.Attach, wire.Attach, wire.Retire] == order, "the new one first"
+    order = [type(m) for _, m in world.sent if isinstance(m, (wire.AttachInstance, wire.Retire))]
+    assert [wire.AttachInstance, wire.AttachInstance, wire.Retire] == order, "the new one first"
 
 
 @pytest.mark.row("F11")
@@ -188,7 +190,7 @@ def test_the_next_broker_hears_who_leaves_and_how_many_stay() -> None:
     world.die(world.serial("broker"))
     world.advance(5.0)
 
-    (serve,) = world.to("broker", wire.Serve)
+    (serve,) = world.to("broker", wire.AddGeneration)
     assert '{"name": "m", "places": 1}' == serve.config
     assert [leaving] == [retire.serial for retire in world.to("broker", wire.Retire)]
     world.receive(world.serial("broker"), wire.Drained(1, leaving))

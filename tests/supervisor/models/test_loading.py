@@ -43,11 +43,11 @@ def test_a_model_is_announced_to_the_broker_before_the_frontends() -> None:
     order = [
         type(message).__name__
         for serial, message in world.sent
-        if isinstance(message, (wire.Serve, wire.Attach))
-        or (isinstance(message, wire.News) and message.state == "READY")
+        if isinstance(message, (wire.AddGeneration, wire.AttachInstance))
+        or (isinstance(message, wire.VersionInfo) and message.state == "READY")
     ]
 
-    assert ["Serve", "Attach", "News"] == order[:3]
+    assert ["AddGeneration", "AttachInstance", "VersionInfo"] == order[:3]
 
 
 def test_a_load_is_answered_when_everybody_has_seen_it() -> None:
@@ -59,9 +59,9 @@ def test_a_load_is_answered_when_everybody_has_seen_it() -> None:
 
     assert call.answer is None
     sync = world.to("grpc", wire.Sync)[-1]
-    world.receive(grpc, wire.Seen(sync.number))
+    world.receive(grpc, wire.Synced(sync.number))
     assert call.answer is None
-    world.receive(http, wire.Seen(sync.number))
+    world.receive(http, wire.Synced(sync.number))
     assert call.result is None
 
 
@@ -112,8 +112,8 @@ def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
     assert world.generation("m") is old
     assert world.to("broker", wire.Retire) == []
     new_stub = world.serial("m_0_0")
-    world.receive(new_stub, wire.Completed("{}"))
-    world.receive(new_stub, wire.Loaded())
+    world.receive(new_stub, wire.ConfigCompleted("{}"))
+    world.receive(new_stub, wire.ModelLoaded())
     assert call.result is None
     assert world.generation("m") is not old
     assert [wire.Retire(old.number)] == world.to("broker", wire.Retire)
@@ -162,11 +162,11 @@ def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
     while world.news("m").state == "READY":
         world.die(old.instances[0].serial).advance(2.0)
         if old.instances[0].state.value == "LOADING":
-            world.receive(old.instances[0].serial, wire.Completed("{}"))
-            world.receive(old.instances[0].serial, wire.Loaded())
+            world.receive(old.instances[0].serial, wire.ConfigCompleted("{}"))
+            world.receive(old.instances[0].serial, wire.ModelLoaded())
 
-    world.receive(new, wire.Completed("{}"))
-    world.receive(new, wire.Loaded())
+    world.receive(new, wire.ConfigCompleted("{}"))
+    world.receive(new, wire.ModelLoaded())
 
     assert world.news("m").state == "READY"
     assert world.generation("m") is not old
@@ -176,8 +176,8 @@ def test_all_instances_load_before_the_model_is_ready() -> None:
     world = World(blueprint("m", instances=3), control_mode="none").start()
 
     assert world.generation("m").ready_instances == 3
-    assert len(world.to("broker", wire.Attach)) == 3
-    completing = [load.auto_complete for load in world.to("stub", wire.Load)]
+    assert len(world.to("broker", wire.AttachInstance)) == 3
+    completing = [load.auto_complete for load in world.to("stub", wire.LoadModel)]
     assert [1, 0, 0] == completing
 
 
@@ -185,7 +185,7 @@ def test_one_instance_that_fails_fails_the_load() -> None:
     world = World(blueprint("m", instances=2), control_mode="explicit").start()
     world.stubs["m"] = HANGS
     call = world.call("load", LOAD_M)
-    world.receive(world.serial("m_0_0"), wire.Completed("{}"))
+    world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
 
     world.die(world.serial("m_0_1"), "killed by SIGSEGV")
 
@@ -313,8 +313,8 @@ def test_loads_of_one_model_come_one_after_the_other() -> None:
 
     stub = world.serial("m_0_0")
     assert len(world.living("stub")) == 1
-    world.receive(stub, wire.Completed("{}"))
-    world.receive(stub, wire.Loaded())
+    world.receive(stub, wire.ConfigCompleted("{}"))
+    world.receive(stub, wire.ModelLoaded())
     assert first.result is None
     assert second.result is None
     assert world.living("stub") == [stub]
@@ -342,7 +342,7 @@ def test_a_load_is_tried_again_if_so_wanted() -> None:
     first = world.serial("m_0_0")
     world.stubs["m"] = LOADS
 
-    world.receive(first, wire.Failed("not yet")).die(first, "exited with status 1")
+    world.receive(first, wire.LoadFailed("not yet")).die(first, "exited with status 1")
 
     assert call.result is None
     assert world.news("m").state == "READY"
@@ -377,7 +377,7 @@ def test_a_failed_start_up_model_is_allowed_if_so_wanted() -> None:
     world.start()
 
     assert world.status is None
-    assert len(world.to("grpc", wire.Open)) == 1
+    assert len(world.to("grpc", wire.Listen)) == 1
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
@@ -400,7 +400,7 @@ def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:
 
     assert world.generation("a") is not old
     assert sorted(world.core.models) == ["a", "c"]
-    assert [wire.Forget("b")] == world.to("grpc", wire.Forget)
+    assert [wire.ForgetModel("b")] == world.to("grpc", wire.ForgetModel)
     assert world.news("c").state == "READY"
     assert "V Polling model repository" in world.log
 
@@ -460,8 +460,8 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, most: in
 
     world.call("load", LOAD_M)
     first = world.serial("m_0_0")
-    world.receive(first, wire.Completed("{}"))
-    world.receive(first, wire.Loaded())
+    world.receive(first, wire.ConfigCompleted("{}"))
+    world.receive(first, wire.ModelLoaded())
 
     assert most == len(world.living("stub")) - 1
 
@@ -478,7 +478,7 @@ def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
 
     world.call("unload", {"model": "m"})
 
-    assert [wire.Forget("m")] == world.to("grpc", wire.Forget)
+    assert [wire.ForgetModel("m")] == world.to("grpc", wire.ForgetModel)
 
 
 def test_loads_that_have_ended_are_not_kept() -> None:
@@ -517,17 +517,17 @@ def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -
 
     call = world.call("load", LOAD_M)
 
-    loads = world.to("stub", wire.Load)
+    loads = world.to("stub", wire.LoadModel)
     asked = [(one.instance, one.auto_complete) for one in loads]
     assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == asked
-    world.receive(world.serial("m_0_1"), wire.Completed("{}"))
+    world.receive(world.serial("m_0_1"), wire.ConfigCompleted("{}"))
     assert [] == world.to("stub", wire.Initialize), "it waits for what the first says"
-    world.receive(world.serial("m_0_0"), wire.Completed("{}"))
+    world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
     assert 2 == len(world.to("stub", wire.Initialize))
-    world.receive(world.serial("m_0_2"), wire.Completed("{}"))
+    world.receive(world.serial("m_0_2"), wire.ConfigCompleted("{}"))
     assert 3 == len(world.to("stub", wire.Initialize))
     for place in places:
-        world.receive(world.serial(place.name), wire.Loaded())
+        world.receive(world.serial(place.name), wire.ModelLoaded())
     assert call.result is None
     assert 3 == world.news("m").ready_instances
 

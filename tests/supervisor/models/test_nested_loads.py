@@ -34,8 +34,8 @@ def test_a_load_lends_its_place_to_the_one_that_it_waits_for() -> None:
 
     assert None is inner.result
     assert outer.answer is None
-    world.receive(stub_of(world, "a"), wire.Completed("{}"))
-    world.receive(stub_of(world, "a"), wire.Loaded())
+    world.receive(stub_of(world, "a"), wire.ConfigCompleted("{}"))
+    world.receive(stub_of(world, "a"), wire.ModelLoaded())
     assert None is outer.result
 
 

@@ -40,7 +40,7 @@ def world(*models: Blueprint, **policy: object) -> Watching:
 
 
 def answer(found: World, model: str, environment: Environment = READY) -> None:
-    message = wire.Answer(0, 0, "", json.dumps(environment))
+    message = wire.CallResult(0, 0, "", json.dumps(environment))
     found.receive(found.demands[model], message)
 
 
@@ -76,11 +76,11 @@ def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
     quiet.start()
     broker = quiet.serial("broker")
     quiet.silent = {broker}
-    quiet.receive(broker, wire.Seen(quiet.to("broker", wire.Sync)[-1].number))
+    quiet.receive(broker, wire.Synced(quiet.to("broker", wire.Sync)[-1].number))
 
-    assert ["environment"] == [e.role for e in quiet.to("broker", wire.Expect)][-1:]
+    assert ["environment"] == [e.role for e in quiet.to("broker", wire.ExpectPeer)][-1:]
     assert [] == quiet.to("environment", wire.Call)
-    quiet.receive(broker, wire.Seen(quiet.to("broker", wire.Sync)[-1].number))
+    quiet.receive(broker, wire.Synced(quiet.to("broker", wire.Sync)[-1].number))
 
     assert ["prepare"] == [call.verb for call in quiet.to("environment", wire.Call)]
 
@@ -97,7 +97,7 @@ def test_a_restart_uses_the_same_environment() -> None:
 def test_what_the_process_says_is_wrong_is_the_reason_of_every_version() -> None:
     watched = world(demanding("m", versions=(1, 2)), exit_on_error=False)
 
-    watched.receive(watched.demands["m"], wire.Answer(0, InternalError.number, "no uv", ""))
+    watched.receive(watched.demands["m"], wire.CallResult(0, InternalError.number, "no uv", ""))
 
     assert [("UNAVAILABLE", "Internal: no uv")] * 2 == [
         (entry["state"], entry["reason"]) for entry in watched.index()
@@ -141,7 +141,7 @@ def test_the_server_can_stop_meanwhile() -> None:
 def test_a_model_that_failed_leaves_no_generation_behind() -> None:
     watched = world(blueprint("m", problem="no file"), demanding("n"), exit_on_error=False)
 
-    watched.receive(watched.demands["n"], wire.Answer(0, InternalError.number, "no uv", ""))
+    watched.receive(watched.demands["n"], wire.CallResult(0, InternalError.number, "no uv", ""))
 
     assert {} == watched.core.generations
 
@@ -157,7 +157,7 @@ def test_while_a_reload_prepares_the_old_one_serves() -> None:
 
     assert second.answer is None
     assert ["READY"] == [entry["state"] for entry in watched.index()]
-    watched.receive(watched.demands["m"], wire.Answer(0, InternalError.number, "no", ""))
+    watched.receive(watched.demands["m"], wire.CallResult(0, InternalError.number, "no", ""))
     assert "Internal: no" in second.error[1]
     assert ["READY"] == [entry["state"] for entry in watched.index()]
 
@@ -165,6 +165,6 @@ def test_while_a_reload_prepares_the_old_one_serves() -> None:
 def test_a_stub_cannot_pose_as_such_a_process() -> None:
     watched = world(demanding("m"), blueprint("other"))
 
-    watched.receive(watched.instance("other").serial, wire.Answer(0, 0, "", "[]"))
+    watched.receive(watched.instance("other").serial, wire.CallResult(0, 0, "", "[]"))
 
     assert ["LOADING"] == [e["state"] for e in watched.index() if e["name"] == "m"]

@@ -69,8 +69,8 @@ def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
 
         assert "" == _load(world, "m")
 
-        [attach] = world.to("broker", wire.Attach)
-        assert is_told == (attach.demand != "")
+        [attach] = world.to("broker", wire.AttachInstance)
+        assert is_told == (attach.resources != "")
 
 
 def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:

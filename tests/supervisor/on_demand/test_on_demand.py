@@ -81,8 +81,8 @@ def test_the_first_request_has_the_model_loaded_for_all_who_wait() -> None:
 
     assert [None] * 3 == [call.answer for call in calls]
     assert 1 == len([name for name in world.stub_names.values() if name == "m_0_0"])
-    world.receive(world.serial("m_0_0"), wire.Completed("{}"))
-    world.receive(world.serial("m_0_0"), wire.Loaded())
+    world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
+    world.receive(world.serial("m_0_0"), wire.ModelLoaded())
     assert [True] * 3 == [call.result for call in calls]
     assert 1 == world.news("m").is_on_demand
 
@@ -199,7 +199,7 @@ def test_whoever_is_called_by_one_that_executes_is_in_use() -> None:
     want(world, "caller")
     want(world, "callee")
     number = world.generation("caller").number
-    world.receive(world.serial("broker"), wire.Called(number, "callee"))
+    world.receive(world.serial("broker"), wire.ModelCalled(number, "callee"))
     world.model_stats = [stat("caller", unanswered=1), stat("callee")]
 
     world.advance(60.0)

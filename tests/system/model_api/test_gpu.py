@@ -37,10 +37,10 @@ def server(
         cupy = pytest.importorskip("cupy")
         if not cupy.is_available():
             pytest.skip("cupy finds no GPU")
-        memory = memory.with_name("support/cuda_gpu.py")
+        memory = memory.with_name("cuda_gpu.py")
     server = Server(tmp_path_factory.mktemp("gpu") / "s", models=_MODELS)
     for model in _MODELS:
-        shutil.copy(memory, server.repository / model / "1" / "support/host_gpu.py")
+        shutil.copy(memory, server.repository / model / "1" / "host_gpu.py")
     with server:
         yield server
 

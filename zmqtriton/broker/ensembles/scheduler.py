@@ -153,9 +153,9 @@ class Ensembles:
             self._last_id = own_id = max(self._last_id + 1, now_ns)
             row, body = _request(run, wave, step, generation, own_id)
             if core.generations.any_takes_gpu and self._may_stay(run, step):
-                row = row._replace(flags=row.flags | wire.ON_GPU)
+                row = row._replace(flags=row.flags | wire.ACCEPTS_GPU)
             if core.caching.cache is not None and self._is_hashed(run, step):
-                row = row._replace(flags=row.flags | wire.HASHED)
+                row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
             member = Inflight(BROKER, row, body, generation, now_ns)
             member.call = Call(run, wave, step)
             run.open[own_id] = member
@@ -165,7 +165,7 @@ class Ensembles:
 
     def _is_hashed(self, run: Run, step: Step) -> bool:
         """Whether what it makes is read by a model with a cache, or was to be hashed anyway."""
-        return bool(run.request.row.flags & wire.HASHED) or any(
+        return bool(run.request.row.flags & wire.WANT_DIGESTS) or any(
             self._core.generations.feeds_cache(reader.model, reader.version)
             for name in run.selection.wanted[step.number]
             for reader in run.selection.readers.get(step.outputs[name], ())
@@ -192,7 +192,7 @@ class Ensembles:
         run, step = call.run, call.step
         try:
             response = wire.decode_response(body)
-            if not outcome.flags & wire.PLACED and _refers(response.outputs):
+            if not outcome.flags & wire.HAS_REFERENCES and _refers(response.outputs):
                 raise ProtocolError("a response that refers to memory that it may not")
         except ProtocolError as error:
             self._release(outcome.blocks)
@@ -245,7 +245,7 @@ class Ensembles:
             self.consumed(member.run, call.taken)
         elif member.instance is not None:
             grants = self._core.outbox.grants.setdefault(member.instance.serial, [])
-            grants.append(wire.Grant(*member.route, call.taken))
+            grants.append(wire.StreamAck(*member.route, call.taken))
 
     def _end_if_over(self, run: Run, now_ns: int) -> None:
         if run.holds or run.open or run.is_over:
@@ -297,7 +297,7 @@ class Ensembles:
             "sequence_end": bool(told & wire.SEQUENCE_END),
         }
         body = wire.encode_body(wire.ResponseBody(parameters, tensors))
-        flags |= wire.PLACED if _refers(tensors) else 0
+        flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
         outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
         run.sent += 1
         wave.is_sent = True
@@ -349,7 +349,7 @@ def _request(
     flags, correlation = _sequence(run, wave, step.reads)
     priority, timeout_us = asked.priority, asked.timeout_us
     flags |= wire.UNCHECKED | asked.flags & wire.TRACE_TENSORS
-    flags |= wire.PLACED if _refers(tensors) else 0
+    flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
     deadline_ns = 0  # the run's own ends its steps
     row = wire.Request(
         *(own_id, generation.number, "", -1, flags, priority, timeout_us, deadline_ns),

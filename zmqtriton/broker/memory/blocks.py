@@ -12,7 +12,7 @@ from zmqtriton.broker.requests.inflight import Inflight
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import InternalError, ProtocolError
 from zmqtriton_floor.wire import (
-    PLACED,
+    HAS_REFERENCES,
     RESENT,
     Block,
     Lease,
@@ -47,7 +47,7 @@ class Blocks:
         """A stub's outcome as whoever asked may have it: with the flag PLACED where it refers to
         memory, an error where it refers to what the stub was never given."""
         if not outcome.blocks:
-            return outcome._replace(flags=outcome.flags & ~PLACED), body
+            return outcome._replace(flags=outcome.flags & ~HAS_REFERENCES), body
         # What an earlier broker knew this one has to believe.
         is_right = bool(request.row.flags & RESENT) or not self._knows_all
         may_answer = self._provenance.may_answer
@@ -60,7 +60,7 @@ class Blocks:
             self.give(source, outcome)
             for reference in references:
                 self.leases.tell(*extent_of(reference))
-            return outcome._replace(flags=outcome.flags | PLACED), body
+            return outcome._replace(flags=outcome.flags | HAS_REFERENCES), body
         self.forged += 1
         self.discard(source, outcome)
         return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""
@@ -72,7 +72,7 @@ class Blocks:
     def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
         """Raises an error where a stub gives a model what it was never given itself."""
         is_old = not self._knows_all or (row.flags & RESENT and self.epoch > 1)
-        if asker is None or not row.flags & PLACED or is_old:
+        if asker is None or not row.flags & HAS_REFERENCES or is_old:
             return
         if not self._provenance.may_ask(asker.serial, [*asker.open.values()], body):
             self.forged += 1

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PAGE = 4096
 #: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
 #: sequence.
-_NOT_KEPT = wire.ON_GPU | wire.RESENT | wire.NOT_READY | wire.SEQUENCE_START | wire.SEQUENCE_END
+_NOT_KEPT = wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
 
 
 class Caching:
@@ -79,7 +79,7 @@ class Caching:
     def _send(self, request: Inflight, entry: Entry, now_ns: int) -> None:
         core = self._core
         core.answers.finish(request)
-        flags = wire.FINAL | wire.PLACED if entry.blocks else wire.FINAL
+        flags = wire.FINAL | wire.HAS_REFERENCES if entry.blocks else wire.FINAL
         if request.call is not None:
             outcome = wire.Outcome(*request.route, 0, "", flags, 0, entry.blocks)
             core.ensembles.take(request, outcome, entry.body, now_ns)

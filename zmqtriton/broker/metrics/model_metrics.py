@@ -106,7 +106,7 @@ class Measures:
             error = refusal
         if call.id or error:
             code, text = (error.number, error.text) if error else (0, "")
-            answer = wire.Answer(call.id, code, text, json.dumps(result))
+            answer = wire.CallResult(call.id, code, text, json.dumps(result))
             self._outbox.answers.append((serial, answer))
 
     def forget(self, serial: int) -> None:

@@ -53,7 +53,7 @@ class Circles:
         if instance is not None:
             self.asked[request.route] = instance
             instance.asked[request.route] = request
-            if request.row.flags & wire.WAITS:
+            if request.row.flags & wire.CALLER_BLOCKS:
                 instance.waits[request.route] = request
         if not self.asked:
             return
@@ -61,7 +61,7 @@ class Circles:
             self._pause_ns = _FIRST_LOOK_NS
             self._look_at_ns = now_ns + self._pause_ns
         self._queued[request.route] = request
-        if instance is None or request.row.flags & wire.WAITS:
+        if instance is None or request.row.flags & wire.CALLER_BLOCKS:
             self._fresh.append(request)
 
     def is_awaited(self, generation: Generation) -> bool:
@@ -98,17 +98,17 @@ class Circles:
         doubtful: set[int] = set()
         for requests in waiting:
             _stuck(requests[0], doubtful)
-        self._core.outbox.asides += [(serial, wire.Waits([])) for serial in sorted(doubtful)]
+        self._core.outbox.asides += [(serial, wire.WaitReport([])) for serial in sorted(doubtful)]
         self._decide(now_ns)
 
-    def hear(self, serial: int, message: wire.Waits, now_ns: int) -> None:
+    def hear(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
         """What a process says that its batches wait for."""
         instance = self._core.instances.get(serial)
         if instance is None:
             return
         requests = self._core.peers[serial].requests
         instance.awaits = {}
-        for row in message.awaits:
+        for row in message.edges:
             request = requests.get(row.id)
             awaited = instance.awaits.setdefault(row.batch, [])
             # None: it has been answered meanwhile, so that the batch may go on.

@@ -11,7 +11,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from zmqtriton_floor import spans
-from zmqtriton_floor.wire import SEQUENCE_START, Block, Request, Work
+from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request
 
 if TYPE_CHECKING:
     from zmqtriton.broker.ensembles.runs import Call, Run
@@ -112,10 +112,10 @@ class Inflight:
         """The traceparent of its own span; "": it is not traced."""
         return spans.below(self.row.trace, self.peer, self.row.id) if self.row.trace else ""
 
-    def work(self, batch: int) -> Work:
+    def work(self, batch: int) -> BatchedRequest:
         """What its stub is told."""
         row = self.row
-        return Work(
+        return BatchedRequest(
             *(batch, self.peer, row.id, row.flags, row.correlation, row.priority, row.timeout_us),
             self.trace if row.trace else "",
         )

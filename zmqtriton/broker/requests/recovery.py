@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.requests.inflight import Inflight, RequestState
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_floor.wire import FINAL, Held, Outcome
+from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
 
 if TYPE_CHECKING:
     from zmqtriton.broker.core import Core
@@ -165,7 +165,7 @@ class Recovery:
             self._silent = (readers | core.instances.keys()) - self._has_told
             self._settle_if_all_told()
 
-    def hold(self, holder: int, message: Held) -> None:
+    def hold(self, holder: int, message: HeldBlocks) -> None:
         """What a process has held since before this broker."""
         self._core.blocks.borrow(holder, message.blocks)
         if message.is_last:

@@ -69,7 +69,7 @@ class Demands:
             self._core.outbox.supervisor.append(wire.Call(number, _VERB, document))
         return True
 
-    def hear(self, answer: wire.Answer, now_ns: int) -> None:
+    def hear(self, answer: wire.CallResult, now_ns: int) -> None:
         """The supervisor has answered."""
         model = self._asked.pop(answer.id, None)
         for (serial, own_id), held in list(self._held.items()):

@@ -156,7 +156,7 @@ class Dispatch:
         generation.busy_ns += instance.count_busy(now_ns)
         if not instance.has_executed:
             instance.has_executed = True
-            self._outbox.supervisor.append(wire.Proved(instance.serial))
+            self._outbox.supervisor.append(wire.FirstExecutionDone(instance.serial))
         generation.statistics.executed(batch, executed)
         generation.took(executed.input_ns + executed.infer_ns + executed.output_ns)
         if instance.is_idle:
@@ -171,4 +171,4 @@ class Dispatch:
         instance.run_out()
         allowed = generation.max_execution_ns / 1e9
         text = f"execute() took longer than max_execution_seconds ({allowed:g})"
-        self._outbox.supervisor.append(wire.Overdue(instance.serial, text))
+        self._outbox.supervisor.append(wire.ExecutionOverdue(instance.serial, text))

@@ -20,7 +20,7 @@ from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.assignment import Sequences
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
-from zmqtriton_floor.wire import UNCHECKED, Request, Work
+from zmqtriton_floor.wire import UNCHECKED, BatchedRequest, Request
 
 if TYPE_CHECKING:
     from zmqtriton.broker.metrics.latencies import Latencies
@@ -267,7 +267,7 @@ class Generation:
 
     def works(
         self, batch: list[Inflight], number: int, numbers: Iterator[int]
-    ) -> list[tuple[Work, bytes]]:
+    ) -> list[tuple[BatchedRequest, bytes]]:
         """What a stub is sent for a batch; requests of the broker's own take further numbers."""
         if self.sequences is not None:
             return self.sequences.works(batch, number, numbers)

@@ -50,7 +50,7 @@ class Generations:
     def get(self, number: int) -> Generation | None:
         return self._by_number.get(number)
 
-    def serve(self, message: wire.Serve) -> Generation:
+    def serve(self, message: wire.AddGeneration) -> Generation:
         known = self._by_number.get(message.generation)
         if known is not None:
             known.regroup(message.config)

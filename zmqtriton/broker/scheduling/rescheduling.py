@@ -25,7 +25,7 @@ class Iterations:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def take(self, instance: Instance, routes: list[wire.Route], now_ns: int) -> None:
+    def take(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
         """A stub wants these to be executed again."""
         core = self._core
         generation = core.generations[instance.generation]

@@ -69,5 +69,5 @@ class Retirement:
             calls = self._core.generations[instance.generation].calls
             if callee.model not in calls:
                 calls.add(callee.model)
-                called = wire.Called(instance.generation, callee.model)
+                called = wire.ModelCalled(instance.generation, callee.model)
                 self._core.outbox.supervisor.append(called)

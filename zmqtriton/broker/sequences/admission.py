@@ -129,7 +129,7 @@ class Sequencing:
             return False
         outbox = self._core.outbox
         self._core.blocks.discard(stub, outcome)
-        grant = wire.Grant(BROKER, outcome.id, outcome.number + 1)
+        grant = wire.StreamAck(BROKER, outcome.id, outcome.number + 1)
         if not outcome.flags & wire.FINAL:
             outbox.grants.setdefault(stub, []).append(grant)
         return True

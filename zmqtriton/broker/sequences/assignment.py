@@ -21,7 +21,7 @@ from zmqtriton.broker.sequences.losses import LostSequences
 from zmqtriton.broker.sequences.slots import Sequence, Slots, slots_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
-from zmqtriton_floor.wire import Correlation, Request, Work
+from zmqtriton_floor.wire import BatchedRequest, Correlation, Request
 
 #: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
 FILLERS = 1 << 62
@@ -335,22 +335,27 @@ class Sequences:
             sequence, _ = self._backlog.popitem(last=False)
             best[2].place(sequence, best[0])
 
-    def over(self) -> list[tuple[int, Work]]:
+    def over(self) -> list[tuple[int, BatchedRequest]]:
         """What stubs are told of sequences that are over, before they are given more of any."""
         over, self._over = self._over, []
-        return [(stub, Work(0, BROKER, 0, wire.OVER, sequence, 0, 0)) for stub, sequence in over]
+        return [
+            (stub, BatchedRequest(0, BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))
+            for stub, sequence in over
+        ]
 
     def works(
         self, requests: list[Inflight], number: int, numbers: Iterator[int]
-    ) -> list[tuple[Work, bytes]]:
+    ) -> list[tuple[BatchedRequest, bytes]]:
         """What the stub is sent for a batch, with something in each slot before its last."""
-        rows: list[tuple[Work, bytes]] = []
+        rows: list[tuple[BatchedRequest, bytes]] = []
         for request in requests:
             sequence = request.sequence
             assert sequence is not None
             assert sequence.slots is not None
             while sequence.slots.has_places and len(rows) < sequence.position:
-                filler = Work(number, BROKER, FILLERS | next(numbers), wire.NOT_READY, 0, 0, 0)
+                filler = BatchedRequest(
+                    number, BROKER, FILLERS | next(numbers), wire.PADDING, 0, 0, 0
+                )
                 rows.append((filler, self._controls.idle(request.body)))
             rows.append((request.work(number), self._controls.tell(request.row, request.body)))
         return rows

@@ -200,10 +200,10 @@ class Control:
         return answer
 
     def _succeed(self, caller: int, call_id: int, result: Any) -> None:
-        self._plan.do(Send(caller, wire.Answer(call_id, 0, "", json.dumps(result))))
+        self._plan.do(Send(caller, wire.CallResult(call_id, 0, "", json.dumps(result))))
 
     def _fail(self, caller: int, call_id: int, error: ZmqTritonError) -> None:
-        answer = wire.Answer(call_id, error.number, error.text[:_MAX_TEXT], "null")
+        answer = wire.CallResult(call_id, error.number, error.text[:_MAX_TEXT], "null")
         self._plan.do(Send(caller, answer))
 
 

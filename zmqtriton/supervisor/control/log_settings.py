@@ -47,7 +47,7 @@ class LogSettings:
         self._wanted = wanted
         self._plan.do(ChangeLog(wanted))
         settings = wanted.settings()
-        self._introductions.change_settings(settings, wire.Logging(json.dumps(settings)))
+        self._introductions.change_settings(settings, wire.LogSettings(json.dumps(settings)))
 
     def _describe(self) -> dict[str, Any]:
         wanted = self._wanted

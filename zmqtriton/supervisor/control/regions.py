@@ -58,8 +58,10 @@ class Region:
         name, key, offset, size = self.request
         return {"name": name, "key": key, "offset": offset, "byte_size": size}
 
-    def message(self) -> wire.Region:
-        return wire.Region(self.number, self.request.name, self.request.offset, self.request.size)
+    def message(self) -> wire.AddRegion:
+        return wire.AddRegion(
+            self.number, self.request.name, self.request.offset, self.request.size
+        )
 
 
 @dataclass
@@ -90,7 +92,7 @@ class Regions:
         self._regions: dict[str, Region] = {}
         self._leaving: dict[int, Leaving] = {}
 
-    def messages(self) -> list[wire.Region]:
+    def messages(self) -> list[wire.AddRegion]:
         """What a new frontend must be told."""
         return [region.message() for region in self._regions.values() if region.is_open]
 
@@ -182,7 +184,7 @@ class Regions:
 
     def _leave(self, region: Region) -> None:
         users = set(self._frontends())
-        self._plan.do(*(Send(serial, wire.NoRegion(region.number)) for serial in sorted(users)))
+        self._plan.do(*(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users)))
         self._plan.do(CloseRegion(region.number))
         if users:
             self._leaving[region.number] = Leaving(region.request.name, users)

@@ -104,7 +104,7 @@ class Introductions:
         if settings["mode"] == "opentelemetry" and "TENSORS" in levels:
             text = "Tensor level tracing is not supported by the mode: opentelemetry"
             self._plan.log("W", text)
-        message = wire.Tracing(json.dumps(settings))
+        message = wire.TraceSettings(json.dumps(settings))
         self._plan.do(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
 
     def _keep_settings(self, changes: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ class Introductions:
 
         def now() -> None:
             token = self._server.new_token()
-            self.tell_broker(wire.Expect(serial, token, role, label, pid))
+            self.tell_broker(wire.ExpectPeer(serial, token, role, label, pid))
             self._plan.do(Send(serial, self._birth(serial, token, role)))
             then()
 
@@ -144,7 +144,7 @@ class Introductions:
         supervisor is killed. Calls `then` when that is certain."""
 
         def now() -> None:
-            self.tell_broker(wire.Expect(serial, self._server.new_token(), role, label, pid))
+            self.tell_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
             if then is not None:
                 self._acknowledgements.ask([self.broker], then)
 
@@ -160,7 +160,7 @@ class Introductions:
         """The process is dead."""
         self._waiting.pop(serial, None)
         if self._replay.is_alive(serial):
-            self.tell_broker(wire.Gone(serial, reason))
+            self.tell_broker(wire.PeerDied(serial, reason))
             self._acknowledgements.ask(
                 [self.broker], lambda: self._replay.death_seen(serial, self._plan.now_s)
             )
@@ -171,9 +171,9 @@ class Introductions:
         if self._is_broker_settled or not isinstance(message, wire.Retire):
             self._plan.do(Send(self.broker, message))
 
-    def _birth(self, serial: int, token: bytes, role: str) -> wire.Birth:
+    def _birth(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
         server = self._server
         settings, private = server.settings, server.private.get(role)
         if private:
             settings = json.dumps({**json.loads(settings), **private})
-        return wire.Birth(serial, token, role, server.directory, self._epoch, settings)
+        return wire.Bootstrap(serial, token, role, server.directory, self._epoch, settings)

@@ -216,7 +216,7 @@ class ObjectStores:
             self._introductions.guard(serial, ROLE, ROLE, pid)
             self._process = {"role": ROLE, "serial": serial, "pid": pid, "started_s": started_s}
 
-    def answered(self, serial: int, answer: wire.Answer) -> bool:
+    def answered(self, serial: int, answer: wire.CallResult) -> bool:
         """Whether it was ours to answer."""
         if serial != self._serial:
             return False

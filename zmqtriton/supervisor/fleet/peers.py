@@ -82,9 +82,9 @@ class Peers:
         self._is_refusing = self._is_stopping = self._is_finishing = False
         self._listening: set[tuple[str, str]] = set()
         #: Everything that is to be known of the models.
-        self.news: Callable[[], Iterable[wire.News]] = tuple
+        self.news: Callable[[], Iterable[wire.VersionInfo]] = tuple
         #: Clients' shared memory.
-        self.regions: Callable[[], Iterable[wire.Region]] = tuple
+        self.regions: Callable[[], Iterable[wire.AddRegion]] = tuple
         self.on_broker_lost: Callable[[], None]
         self.on_statistics: Callable[[wire.Statistics], None]
 
@@ -134,7 +134,7 @@ class Peers:
             if self._is_refusing:
                 self._plan.do(Send(peer.serial, wire.Retire(0)))
         if self._is_all_open or (self._is_open and peer.role not in _OPENING_LAST):
-            self._plan.do(Send(peer.serial, wire.Open()))
+            self._plan.do(Send(peer.serial, wire.Listen()))
 
     def process_frozen(self, peer: Peer) -> None:
         """It was stopped by a signal; what takes its place will serve."""
@@ -177,14 +177,14 @@ class Peers:
             )
 
     def received(self, peer: Peer, message: Any) -> None:
-        if isinstance(message, wire.Seen):
+        if isinstance(message, wire.Synced):
             if message.number:
                 self._acknowledgements.seen(peer.serial, message.number)
             elif peer.role == BROKER:
                 self._introductions.broker_is_ready()
         elif isinstance(message, wire.Statistics):
             self.on_statistics(message)
-        elif isinstance(message, wire.Failed) and peer.role == NURSERY:
+        elif isinstance(message, wire.LoadFailed) and peer.role == NURSERY:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.text}")
         elif isinstance(message, wire.Listening):
@@ -232,7 +232,7 @@ class Peers:
     def _tell_open(self, peers: Iterable[Peer]) -> None:
         for peer in peers:
             if peer.is_introduced and peer.role != BROKER:
-                self._plan.do(Send(peer.serial, wire.Open()))
+                self._plan.do(Send(peer.serial, wire.Listen()))
 
     def refuse_new(self) -> None:
         """The server stops: clients may only go on with sequences that they have begun."""
@@ -261,6 +261,6 @@ class Peers:
             # It does not even know who it is, and has nothing to finish.
             self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=True))
             return
-        self._plan.do(Send(peer.serial, wire.Stop(within_ms)))
+        self._plan.do(Send(peer.serial, wire.Shutdown(within_ms)))
         if peer.role == ARBITER:
             self._plan.do(Signal(peer.serial, int(signal.SIGTERM)))

@@ -93,7 +93,7 @@ class Readiness:
         self._open[serial].is_overdue = True
         self._settle(self._open[serial], False)
 
-    def answered(self, serial: int, answer: wire.Answer) -> bool:
+    def answered(self, serial: int, answer: wire.CallResult) -> bool:
         """Whether it was asked for."""
         question = self._open.get(serial)
         if question is None or question.number != answer.id:

@@ -21,15 +21,15 @@ _ENDED = 64
 
 class Replay:
     def __init__(self) -> None:
-        self.expected: dict[int, wire.Expect] = {}
-        self._served: dict[int, wire.Serve] = {}
-        self._attached: dict[int, wire.Attach] = {}
+        self.expected: dict[int, wire.ExpectPeer] = {}
+        self._served: dict[int, wire.AddGeneration] = {}
+        self._attached: dict[int, wire.AttachInstance] = {}
         #: By number of the generation and of the stub, if only that.
         self._retired: dict[tuple[int, int], wire.Retire] = {}
         #: Of stubs that were attached.
-        self._gone: dict[int, wire.Gone] = {}
+        self._gone: dict[int, wire.PeerDied] = {}
         #: Of generations, oldest first.
-        self._removed: dict[int, wire.Remove] = {}
+        self._removed: dict[int, wire.RemoveGeneration] = {}
         #: When a broker had seen those.
         self._seen_s: dict[int, float] = {}
 
@@ -39,19 +39,19 @@ class Replay:
         if note is not None:
             note(self, message)
 
-    def _expect(self, message: wire.Expect) -> None:
+    def _expect(self, message: wire.ExpectPeer) -> None:
         self.expected[message.serial] = message
 
-    def _serve(self, message: wire.Serve) -> None:
+    def _serve(self, message: wire.AddGeneration) -> None:
         self._served[message.generation] = message
 
-    def _attach(self, message: wire.Attach) -> None:
+    def _attach(self, message: wire.AttachInstance) -> None:
         self._attached[message.serial] = message
 
     def _retire(self, message: wire.Retire) -> None:
         self._retired[message] = message
 
-    def _remove(self, message: wire.Remove) -> None:
+    def _remove(self, message: wire.RemoveGeneration) -> None:
         number = message.generation
         if number not in self._served:
             return
@@ -67,7 +67,7 @@ class Replay:
                     if serial in self._gone:
                         self._bury(serial)
 
-    def _go(self, message: wire.Gone) -> None:
+    def _go(self, message: wire.PeerDied) -> None:
         if message.serial in self._attached:
             self._gone[message.serial] = message
         else:
@@ -107,10 +107,10 @@ class Replay:
 
 
 _NOTES: dict[type[Any], Callable[[Replay, Any], None]] = {
-    wire.Expect: Replay._expect,
-    wire.Serve: Replay._serve,
-    wire.Attach: Replay._attach,
+    wire.ExpectPeer: Replay._expect,
+    wire.AddGeneration: Replay._serve,
+    wire.AttachInstance: Replay._attach,
     wire.Retire: Replay._retire,
-    wire.Remove: Replay._remove,
-    wire.Gone: Replay._go,
+    wire.RemoveGeneration: Replay._remove,
+    wire.PeerDied: Replay._go,
 }

@@ -193,12 +193,12 @@ class Children:
         if child is not None and child.page is not None and type(message) is wire.Call:
             self._probes.send(serial, message)
             return
-        if child is not None and type(message) is wire.Probe:
+        if child is not None and type(message) is wire.ReadinessLifeline:
             end = self._probes.open(serial)
             child.line.send(message, end)
             os.close(end)
             return
-        if type(message) is wire.Attach:  # the broker reads there what the stub has begun
+        if type(message) is wire.AttachInstance:  # the broker reads there what the stub has begun
             stub = self._children.get(message.serial)
             descriptor = stub.page if stub is not None else None
         if child is not None:
@@ -228,13 +228,13 @@ class Children:
     def _receive(self, child: Child) -> None:
         before = child.line.malformed
         for message, descriptors in child.line.receive():
-            if isinstance(message, wire.Branch) and descriptors and child.may_branch:
+            if isinstance(message, wire.WorkerForked) and descriptors and child.may_branch:
                 self._adopt(message.pid, descriptors.pop(0))
-            elif isinstance(message, wire.Said):
+            elif isinstance(message, wire.LogLine):
                 self._say(child, message)
-            elif child.may_bear and isinstance(message, wire.Seen):
+            elif child.may_bear and isinstance(message, wire.Synced):
                 self.births.ready()
-            elif child.may_bear and isinstance(message, wire.Answer):
+            elif child.may_bear and isinstance(message, wire.CallResult):
                 self.births.answered(message.id, int(message.result or 0))
             elif isinstance(message, MESSAGES) and child.pid:
                 self.segments.received(child.serial, message)
@@ -249,7 +249,7 @@ class Children:
                 _log.warning(text, child.pid)
 
     @staticmethod
-    def _say(child: Child, said: wire.Said) -> None:
+    def _say(child: Child, said: wire.LogLine) -> None:
         origin = (child.pid, said.file, said.line)
         level = LEVEL_NUMBERS.get(said.level, logging.INFO)
         about = {} if child.output is None else {"stub": child.output.stub}

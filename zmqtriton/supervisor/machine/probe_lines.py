@@ -17,7 +17,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 
 class ProbeLines:
     def __init__(
-        self, selector: selectors.BaseSelector, received: Callable[[int, wire.Answer], None]
+        self, selector: selectors.BaseSelector, received: Callable[[int, wire.CallResult], None]
     ) -> None:
         self._selector = selector
         self._received = received
@@ -43,7 +43,7 @@ class ProbeLines:
         for message, descriptors in line.receive():
             for unexpected in descriptors:
                 os.close(unexpected)
-            if isinstance(message, wire.Answer):
+            if isinstance(message, wire.CallResult):
                 self._received(serial, message)
         if line.ended:
             self.close(serial)

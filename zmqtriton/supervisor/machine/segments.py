@@ -19,7 +19,7 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
 
 #: What this file answers.
-MESSAGES = (wire.MakeSegment, wire.AskSegment, wire.DropSegment)
+MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 
 #: Of what is available at the start, so much may become segments.
 SHARE = 1 / 4
@@ -74,14 +74,14 @@ class Segments:
 
     def received(self, serial: int, message: Any) -> None:
         """One of MESSAGES, from a process."""
-        if isinstance(message, wire.MakeSegment):
+        if isinstance(message, wire.CreateSegment):
             self._make(serial, message)
-        elif isinstance(message, wire.AskSegment):
+        elif isinstance(message, wire.OpenSegment):
             self._give(serial, message)
-        elif isinstance(message, wire.DropSegment):
+        elif isinstance(message, wire.FreeSegment):
             self._drop(serial, message.segment)
 
-    def _make(self, serial: int, wanted: wire.MakeSegment) -> None:
+    def _make(self, serial: int, wanted: wire.CreateSegment) -> None:
         number, size, handle = wanted
         own = self._segments.setdefault(serial, {})
         # What is on a GPU takes nothing of the budget.
@@ -95,11 +95,11 @@ class Segments:
                 reason = error.strerror or str(error)
         if reason:
             code = Unavailable.number
-            self._send(serial, wire.SegmentMade(number, size, code, reason), None)
+            self._send(serial, wire.SegmentCreated(number, size, code, reason), None)
             return
         own[number] = segment = _Segment(descriptor, size, handle, set())
         self._total += _host_bytes(segment)
-        self._send(serial, wire.SegmentMade(number, size, 0, ""), None if handle else descriptor)
+        self._send(serial, wire.SegmentCreated(number, size, 0, ""), None if handle else descriptor)
 
     def _refusal(self, own: Mapping[int, _Segment], number: int, size: int, host_bytes: int) -> str:
         """Why a process that has these may not have such a one; empty: it may.
@@ -119,33 +119,33 @@ class Segments:
             )
         return ""
 
-    def _give(self, serial: int, asked: wire.AskSegment) -> None:
+    def _give(self, serial: int, asked: wire.OpenSegment) -> None:
         if asked.segment >= REGIONS_FROM:
             self._give_region(serial, asked)
             return
         segment = self._segments.get(asked.owner, {}).get(asked.segment)
         if segment is None:
-            self._send(serial, wire.SegmentGiven(*asked, 0), None)
+            self._send(serial, wire.SegmentOpened(*asked, 0), None)
             return
         segment.readers.add(serial)
-        given = wire.SegmentGiven(*asked, segment.size, segment.handle)
+        given = wire.SegmentOpened(*asked, segment.size, segment.handle)
         self._send(serial, given, None if segment.handle else segment.descriptor)
 
-    def _give_region(self, serial: int, asked: wire.AskSegment) -> None:
+    def _give_region(self, serial: int, asked: wire.OpenSegment) -> None:
         number = asked.segment - REGIONS_FROM
         descriptor = self.open_region(number)
         if descriptor is None:
-            self._send(serial, wire.SegmentGiven(*asked, 0), None)
+            self._send(serial, wire.SegmentOpened(*asked, 0), None)
             return
         self._regions.setdefault(number, set()).add((serial, asked.owner))
         size = os.fstat(descriptor).st_size
-        self._send(serial, wire.SegmentGiven(*asked, size), descriptor)
+        self._send(serial, wire.SegmentOpened(*asked, size), descriptor)
         os.close(descriptor)
 
     def region_closed(self, number: int) -> None:
         """Who has it mapped is told, and keeps of it what he still reads."""
         for reader, owner in self._regions.pop(number, ()):
-            self._send(reader, wire.SegmentGiven(owner, REGIONS_FROM + number, 0), None)
+            self._send(reader, wire.SegmentOpened(owner, REGIONS_FROM + number, 0), None)
 
     def _drop(self, owner: int, number: int) -> None:
         segment = self._segments.get(owner, {}).pop(number, None)
@@ -154,7 +154,7 @@ class Segments:
             if segment.descriptor >= 0:
                 os.close(segment.descriptor)
             for reader in segment.readers:
-                self._send(reader, wire.SegmentGiven(owner, number, 0), None)
+                self._send(reader, wire.SegmentOpened(owner, number, 0), None)
 
     # ---------------------------------------------------------------- deaths
 

@@ -117,7 +117,7 @@ class Generation:
         assert self.finished is not None
         self._is_announced, self.load_s = True, self._plan.now_s - self._began_s
         name, config = self.blueprint.name, self.finished.config
-        self._introductions.tell_broker(wire.Serve(self.number, name, self.version, config))
+        self._introductions.tell_broker(wire.AddGeneration(self.number, name, self.version, config))
         for instance in self._active:
             if instance.state is InstanceState.READY:
                 self._attach(instance)
@@ -194,7 +194,7 @@ class Generation:
         self.blueprint, self.finished = blueprint, finished
         if self._is_announced:
             row = (self.number, blueprint.name, self.version, finished.config)
-            self._introductions.tell_broker(wire.Serve(*row))
+            self._introductions.tell_broker(wire.AddGeneration(*row))
 
     def _forget_the_dismissed(self) -> None:
         gone = (InstanceState.STOPPED, InstanceState.FAILED)
@@ -302,7 +302,7 @@ class Generation:
 
     def _introduce(self, instance: Instance) -> None:
         blueprint, place = self.blueprint, instance.place
-        load = wire.Load(
+        load = wire.LoadModel(
             place.name,
             blueprint.name,
             self.version,
@@ -359,7 +359,7 @@ class Generation:
 
     def _attach(self, instance: Instance) -> None:
         demand = self._introductions.resources.shown(instance.place.demand)
-        message = wire.Attach(self.number, instance.serial, instance.name, demand)
+        message = wire.AttachInstance(self.number, instance.serial, instance.name, demand)
         self._introductions.tell_broker(message)
 
     def _fail(self, code: int, text: str) -> None:
@@ -369,7 +369,7 @@ class Generation:
     def _remove(self, reason: str) -> None:
         if self._is_announced:
             self._is_announced = False
-            self._introductions.tell_broker(wire.Remove(self.number, shorten(reason)))
+            self._introductions.tell_broker(wire.RemoveGeneration(self.number, shorten(reason)))
 
     # ----------------------------------------------------------------- texts
 

@@ -166,7 +166,7 @@ class Instance:
         if self.state is InstanceState.READY:
             self.is_asked = event.is_asked
             if self.is_asked:
-                self._plan.do(Send(self.serial, wire.Probe()))
+                self._plan.do(Send(self.serial, wire.ReadinessLifeline()))
             self.may_restart = True
             self._ready_at_s = self._plan.now_s
             text = f"instance initialization successful {self.name} (device {self.place.device})"
@@ -202,7 +202,7 @@ class Instance:
             self._later(self._backoff.pause_s, states.BackoffElapsed())
 
     def _finish(self, _: states.DrainFinished) -> None:
-        self._plan.do(Send(self.serial, wire.Finish()))
+        self._plan.do(Send(self.serial, wire.Finalize()))
         self._limit(FINALIZE_WITHIN_S, f"finalize took more than {FINALIZE_WITHIN_S:g} seconds")
 
     def _stop(self, _: states.StopRequested) -> None:
@@ -237,10 +237,10 @@ _ACTS: dict[type[states.Event], Callable[[Instance, Any], None]] = {
 
 def stub_message(message: Any) -> states.Event | None:
     """The event that a stub's message is, or None if it is none."""
-    if isinstance(message, wire.Completed):
+    if isinstance(message, wire.ConfigCompleted):
         return states.ConfigCompleted(message.config)
-    if isinstance(message, wire.Loaded):
-        return states.ModelLoaded(bool(message.is_asked))
-    if isinstance(message, wire.Failed):
+    if isinstance(message, wire.ModelLoaded):
+        return states.ModelLoaded(bool(message.has_is_ready))
+    if isinstance(message, wire.LoadFailed):
         return states.LoadFailed(message.text, message.code)
     return None

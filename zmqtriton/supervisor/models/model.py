@@ -114,7 +114,7 @@ class Model:
         around = self._around
         if self._has_no_version and not self.versions:
             self._has_no_version = False
-            around.publish(wire.Forget(self.name))
+            around.publish(wire.ForgetModel(self.name))
         peers = {around.introductions.broker, *around.frontends()} - {0}
         around.acknowledgements.ask(peers, lambda: done(None))
 
@@ -313,14 +313,14 @@ class Model:
             version.is_serving or version.reason == UNLOADED for version in self.versions.values()
         )
 
-    def news(self) -> list[wire.News]:
+    def news(self) -> list[wire.VersionInfo]:
         """All that frontends must know of it."""
         if self._has_no_version and not self.versions:
             state = ModelState.UNAVAILABLE.value
-            return [wire.News(0, self.name, 0, state, NO_VERSION, 0, "", b"")]
+            return [wire.VersionInfo(0, self.name, 0, state, NO_VERSION, 0, "", b"")]
         return [self._news_of(version) for version in self.versions.values()]
 
-    def _news_of(self, version: ModelVersion) -> wire.News:
+    def _news_of(self, version: ModelVersion) -> wire.VersionInfo:
         news = version.news()
         return news._replace(is_on_demand=1) if self.is_on_demand else news
 

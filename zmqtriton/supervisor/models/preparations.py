@@ -66,7 +66,7 @@ class Preparations:
         if self._waiting.pop(serial, None) is not None:
             self._plan.do(Signal(serial, int(signal.SIGKILL), group=True))
 
-    def answered(self, serial: int, answer: wire.Answer) -> bool:
+    def answered(self, serial: int, answer: wire.CallResult) -> bool:
         """Whether it was awaited."""
         if serial not in self._waiting:
             return False

@@ -63,7 +63,7 @@ class Loader(Owner, Protocol):
     def publish(self, version: ModelVersion) -> None:
         """Tells the frontends of a version."""
 
-    def news(self) -> list[wire.News]:
+    def news(self) -> list[wire.VersionInfo]:
         """All that frontends must know of it."""
 
     def loading_ended(self, loading: Loading) -> None:

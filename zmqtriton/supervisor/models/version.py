@@ -47,14 +47,14 @@ class ModelVersion:
             return ModelState.UNAVAILABLE, self.generation.trouble
         return self.state, self.reason
 
-    def news(self) -> wire.News:
+    def news(self) -> wire.VersionInfo:
         """What frontends are to know. While stubs restart, the version is READY with no instance
         that is: new requests may wait for one."""
         served = self.generation if self.is_serving else None
         if served is None or served.finished is None:
             state, reason = self.state.value, self.reason
-            return wire.News(0, self.model, self.number, state, reason, 0, "", b"")
-        return wire.News(
+            return wire.VersionInfo(0, self.model, self.number, state, reason, 0, "", b"")
+        return wire.VersionInfo(
             served.number,
             self.model,
             self.number,

@@ -25,7 +25,7 @@ from gunicorn.workers.gasgi import ASGIWorker
 
 from zmqtriton_floor import prctl
 from zmqtriton_floor.lifeline import Lifeline, pair
-from zmqtriton_floor.wire import Branch
+from zmqtriton_floor.wire import WorkerForked
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
@@ -205,7 +205,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
 def branch(arbiters: Lifeline) -> Lifeline:
     """A lifeline of this process's own, made by sending one end of a pair over the arbiter's."""
     ours, theirs = pair()
-    arbiters.send(Branch(os.getpid()), theirs.fileno())
+    arbiters.send(WorkerForked(os.getpid()), theirs.fileno())
     while arbiters.is_backed_up:
         select.select([], [arbiters], [])
         arbiters.flush()

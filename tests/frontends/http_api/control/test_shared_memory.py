@@ -9,7 +9,7 @@ import pytest
 
 from tests.frontends.http_api.fakes import Client, FakeGateway
 from zmqtriton_floor.errors import NotFound
-from zmqtriton_floor.wire import Region
+from zmqtriton_floor.wire import AddRegion
 
 SYSTEM = "/v2/systemsharedmemory"
 
@@ -95,7 +95,7 @@ def test_cuda_regions_are_the_supervisors_to_refuse(gateway: FakeGateway) -> Non
 def memory(gateway: FakeGateway) -> Iterator[int]:
     descriptor = os.memfd_create("client")
     os.pwrite(descriptor, b"\0\0\x80\x3f\0\0\0\x40" + b"\0" * 8, 0)  # 1.0 and 2.0
-    gateway.catalogue.regions.add(Region(1, "r", 0, 16), os.dup(descriptor))
+    gateway.catalogue.regions.add(AddRegion(1, "r", 0, 16), os.dup(descriptor))
     yield descriptor
     gateway.catalogue.regions.close()
     os.close(descriptor)

@@ -84,11 +84,11 @@ class TritonPythonModel:
         from zmqtriton_floor import wire
 
         samples = [
-            [wire.encode(wire.Said("I", "model.py", 1, "hello"))],
-            [wire.encode(wire.Seen(1))],
+            [wire.encode(wire.LogLine("I", "model.py", 1, "hello"))],
+            [wire.encode(wire.Synced(1))],
             [wire.encode(wire.Call(1, "index", "{}"))],
-            [wire.encode(wire.Loaded())],
-            [wire.encode(wire.Completed("{}"))],
+            [wire.encode(wire.ModelLoaded())],
+            [wire.encode(wire.ConfigCompleted("{}"))],
             [wire.encode(wire.Drained(1))],
         ]
         socket = stub._lifeline._socket
