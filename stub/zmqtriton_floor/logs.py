@@ -102,7 +102,7 @@ class Formatter(logging.Formatter):
         return "\n".join(mark + part for part in whole.splitlines() if part)
 
 
-class Wanted(NamedTuple):
+class LogOptions(NamedTuple):
     """Which records are written, and how; as wire.LogSettings has it."""
 
     form: str = "default"
@@ -112,7 +112,7 @@ class Wanted(NamedTuple):
     error: int = 1
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> Wanted:
+    def of(cls, settings: Mapping[str, Any]) -> LogOptions:
         """What a birth says."""
         numbers = (int(settings.get(f"log_{f}", cls._field_defaults[f])) for f in cls._fields[1:])
         return cls(settings.get("log_format", "default"), *numbers)
@@ -128,7 +128,7 @@ class Wanted(NamedTuple):
 
 
 class _Filter(logging.Filter):
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: LogOptions) -> None:
         super().__init__()
         self._wanted = wanted
 
@@ -206,7 +206,7 @@ class Stream(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def configure(
-    wanted: Wanted = Wanted(),  # noqa: B008
+    wanted: LogOptions = LogOptions(),  # noqa: B008
     stream: IO[str] | None = None,
     most: int = MAX_LINES_A_SECOND,
 ) -> None:
@@ -227,7 +227,7 @@ def _is_journal(stream: IO[str]) -> bool:
     return bool(named) and named == f"{found.st_dev}:{found.st_ino}"
 
 
-def change(wanted: Wanted) -> dict[str, Any]:
+def change(wanted: LogOptions) -> dict[str, Any]:
     """The same stream, but from now on these records, and so. Returns the settings."""
     root = logging.getLogger()
     root.setLevel(logging.DEBUG if wanted.verbose else logging.INFO)

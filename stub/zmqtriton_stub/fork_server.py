@@ -36,7 +36,7 @@ def run(descriptor: int) -> list[str] | None:
     if problem:
         lifeline.send(wire.LoadFailed(problem))
         return None
-    nursery = Nursery(lifeline)
+    nursery = ForkServer(lifeline)
     nursery.prepare()
     return nursery.run()
 
@@ -53,7 +53,7 @@ def why_unfit() -> str:
     return ""
 
 
-class Nursery:
+class ForkServer:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._supervisor = os.getppid()

@@ -15,13 +15,13 @@ from zmqtriton_floor import logs, wire
 from zmqtriton_floor.reshaping import Reshaping
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_stub.api.errors import TritonModelException, clip
-from zmqtriton_stub.broker.model_metrics import Measures
+from zmqtriton_stub.broker.model_metrics import ModelMetrics
 from zmqtriton_stub.broker.outbox import Outbox
 from zmqtriton_stub.execution.implicit_state import States
 from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.bls_client import Asker
+    from zmqtriton_stub.broker.bls_client import BlsClient
     from zmqtriton_stub.memory.tensor_memory import Memory
 
 #: Batches that one instance may have at once, and the model parameter that asks for them.
@@ -61,7 +61,7 @@ class Instance:
         #: Its inputs may lie on a GPU.
         self.takes_gpu = False
         #: Asks other models; None while this one may not, that is outside of execute().
-        self.asker: Asker | None = None
+        self.asker: BlsClient | None = None
         #: Where large tensors lie; None: all of them travel in messages.
         self.memory: Memory | None = None
         #: What requests must look like; None until the configuration is final.
@@ -76,7 +76,7 @@ class Instance:
         self.runtime = ""
         self.serial = 0
         #: Its families and metrics.
-        self.measures = Measures(lambda text: self.say("E", text))
+        self.measures = ModelMetrics(lambda text: self.say("E", text))
         #: None where the model sees all tensors as those do who ask.
         self.reshaping: Reshaping | None = None
         #: What sequences have come to; None where the model keeps that itself.
@@ -120,7 +120,7 @@ class Instance:
 
 current: Instance | None = None
 #: Which lines the server writes at the moment.
-wanted = logs.Wanted()
+wanted = logs.LogOptions()
 
 
 def refusal(doing: str, text: str) -> TritonModelException:

@@ -17,13 +17,13 @@ from typing import Any, NoReturn
 from zmqtriton_floor import endpoints, metrics, wire
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_floor.logs import Wanted
+from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import clip, describe
-from zmqtriton_stub.broker.bls_client import Asker, Duties
-from zmqtriton_stub.broker.connection import Link
-from zmqtriton_stub.broker.deadlock_report import Standstill
+from zmqtriton_stub.broker.bls_client import BlsClient, Duties
+from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.broker.deadlock_report import DeadlockReport
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
@@ -63,8 +63,8 @@ class Stub:
         self._birth: wire.Bootstrap
         self._instance: Instance
         self._model: Model
-        self._link: Link
-        self._asker: Asker
+        self._link: BrokerConnection
+        self._asker: BlsClient
         #: Of the broker that we are connected to; 0: none yet.
         self._epoch = 0
         self._executions: Executions
@@ -83,7 +83,7 @@ class Stub:
         """The exit status."""
         try:
             self._birth = self._await(wire.Bootstrap)
-            this_process.wanted = Wanted.of(json.loads(self._birth.settings))
+            this_process.wanted = LogOptions.of(json.loads(self._birth.settings))
             self._memory.begin(self._birth)
             self._load(self._await(wire.LoadModel))
             self._connect()
@@ -116,7 +116,7 @@ class Stub:
         if kind is wire.Sync:
             self._instance.tell(wire.Synced(message.number))
         elif kind is wire.LogSettings:
-            this_process.wanted = Wanted.of(json.loads(message.settings))
+            this_process.wanted = LogOptions.of(json.loads(message.settings))
         elif kind is wire.NewEpoch:
             self._birth = self._birth._replace(epoch=message.epoch)
             if self._epoch:
@@ -178,13 +178,15 @@ class Stub:
             self._lifeline.flush()
 
     def _connect(self) -> None:
-        self._link = link = Link(self._instance)
+        self._link = link = BrokerConnection(self._instance)
         memory = self._instance.memory = self._memory
-        self._asker = Asker(self._birth, memory, self._duties, link.wake, self._model.attends)
+        self._asker = BlsClient(self._birth, memory, self._duties, link.wake, self._model.attends)
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
-        self._asker.standstill = Standstill(self._asker.waiting, self._executions, self._model).look
+        self._asker.standstill = DeadlockReport(
+            self._asker.waiting, self._executions, self._model
+        ).look
         memory.tell, memory.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
         memory.glance, self._instance.measures.is_busy = self._glance, self._is_executing

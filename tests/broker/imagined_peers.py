@@ -17,7 +17,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import Arena, block_of, held
 from zmqtriton_frontends.gateway.broker_connection import Outgoing
 from zmqtriton_frontends.gateway.unanswered import Unanswered
-from zmqtriton_stub.broker.unconfirmed_answers import Answered
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
 Route = tuple[int, int]
 Message = tuple[Any, list[bytes]]
@@ -161,7 +161,7 @@ class Stub(Process):
     def __init__(self, serial: int, exists: Exists, executed: Counter[Route]) -> None:
         super().__init__(serial, exists)
         self.page = Page()
-        self.answered = Answered()
+        self.answered = UnconfirmedAnswers()
         #: What was begun, by number, and what waits behind it.
         self.executing: int = 0
         self.batches: deque[tuple[int, list[Route]]] = deque()

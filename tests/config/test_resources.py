@@ -7,17 +7,17 @@ import pytest
 from zmqtriton.config.document import to_json
 from zmqtriton.config.instances import instance_names
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton.config.resources import NO_DEVICE, Demand, Supply
+from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, Supply
 from zmqtriton_floor.errors import InvalidArgument
 
 
-def _needs(priority: int = 1, **counts: int) -> Demand:
+def _needs(priority: int = 1, **counts: int) -> ResourceNeed:
     """Of device 0; what begins with `all_` belongs to none."""
     needs = {}
     for name, count in counts.items():
         is_global = name.startswith("all_")
         needs[name.removeprefix("all_"), NO_DEVICE if is_global else 0] = count
-    return Demand(needs, priority)
+    return ResourceNeed(needs, priority)
 
 
 def _supply(*given: tuple[str, int, int]) -> Supply:
@@ -38,8 +38,8 @@ def test_instances_need_what_their_group_says() -> None:
 
     demands = _demands(f"instance_group [ {{ count: 2 kind: KIND_CPU {limits} }} ]")
 
-    expected = Demand({("R", 0): 4, ("S", NO_DEVICE): 1}, 3)
-    assert [expected, expected] == list(map(Demand.from_json, demands))
+    expected = ResourceNeed({("R", 0): 4, ("S", NO_DEVICE): 1}, 3)
+    assert [expected, expected] == list(map(ResourceNeed.from_json, demands))
 
 
 def test_on_gpus_each_has_resources_of_its_own() -> None:
@@ -47,14 +47,14 @@ def test_on_gpus_each_has_resources_of_its_own() -> None:
 
     demands = _demands(f"instance_group [ {{ {group} }} ]")
 
-    assert [{("R", 0): 1}, {("R", 1): 1}] == [Demand.from_json(d).needs for d in demands]
+    assert [{("R", 0): 1}, {("R", 1): 1}] == [ResourceNeed.from_json(d).needs for d in demands]
 
 
 def test_groups_without_a_limiter_need_nothing_and_priority_0_is_1() -> None:
     assert [""] == _demands("instance_group [ { kind: KIND_CPU } ]")
 
     both = "instance_group [ { kind: KIND_CPU }, { kind: KIND_CPU rate_limiter {} } ]"
-    assert [Demand({}, 1)] * 2 == list(map(Demand.from_json, _demands(both)))
+    assert [ResourceNeed({}, 1)] * 2 == list(map(ResourceNeed.from_json, _demands(both)))
 
 
 @pytest.mark.row("E38")

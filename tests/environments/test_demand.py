@@ -13,8 +13,8 @@ import zmqtriton_protos
 from zmqtriton.environments import ahead
 from zmqtriton.environments.demand import (
     SERVERS_OWN,
-    Demand,
     Environment,
+    EnvironmentSpec,
     applied,
     find_demand,
     variables,
@@ -22,7 +22,9 @@ from zmqtriton.environments.demand import (
 from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
 
 
-def asked(model: Path, *, may_build: bool = False, **parameters: str) -> Environment | Demand:
+def asked(
+    model: Path, *, may_build: bool = False, **parameters: str
+) -> Environment | EnvironmentSpec:
     config: Any = zmqtriton_protos.ModelConfig()
     for name, value in parameters.items():
         config.parameters[name].string_value = value
@@ -55,8 +57,8 @@ def test_the_directory_of_the_model_can_be_named(tmp_path: Path) -> None:
     directory = asked(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/python_env")
     packed = asked(tmp_path, EXECUTION_ENV_PATH="$$TRITON_MODEL_DIRECTORY/env.tar.gz")
 
-    assert directory == Demand("directory", str(root))
-    assert isinstance(packed, Demand)
+    assert directory == EnvironmentSpec("directory", str(root))
+    assert isinstance(packed, EnvironmentSpec)
     assert (packed.kind, packed.path) == ("archive", str(archive))
 
 
@@ -117,7 +119,7 @@ def test_requirements_are_asked_for_by_the_model_or_the_server(tmp_path: Path) -
         ("requirements", "other.txt", own),
         ("requirements", "pyproject.toml", "python3.9"),
         ("requirements", "requirements.txt", own),
-    ] == [(d.kind, Path(d.path).name, d.python) for d in found if isinstance(d, Demand)]
+    ] == [(d.kind, Path(d.path).name, d.python) for d in found if isinstance(d, EnvironmentSpec)]
 
 
 def test_requirements_that_are_asked_for_and_missing_are_an_error(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_an_environment_comes_before_requirements_and_interpreter(tmp_path: Path
         tmp_path, may_build=True, EXECUTION_ENV_PATH=str(root), PYTHON_EXECUTABLE="python3.9"
     )
 
-    assert found == Demand("directory", str(root))
+    assert found == EnvironmentSpec("directory", str(root))
 
 
 # ------------------------------------------------------------------ variables
@@ -203,7 +205,7 @@ def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
     alone = list(ahead.read(tmp_path / "wanting", may_build=False))
 
     assert SERVERS_OWN == found["plain"]
-    assert Demand("interpreter", python="python3.9") == found["wanting"]
+    assert EnvironmentSpec("interpreter", python="python3.9") == found["wanting"]
     assert isinstance(found["broken"], ZmqTritonError)
     assert [("wanting", found["wanting"])] == alone
     with pytest.raises(NotFound):

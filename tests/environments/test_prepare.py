@@ -16,7 +16,13 @@ from tests.environments.test_unpack import Member, file, link, pack
 from zmqtriton.environments import interpreters, programs, support
 from zmqtriton.environments.build import build
 from zmqtriton.environments.cache import Cache
-from zmqtriton.environments.demand import ARCHIVE, INTERPRETER, REQUIREMENTS, Demand, Environment
+from zmqtriton.environments.demand import (
+    ARCHIVE,
+    INTERPRETER,
+    REQUIREMENTS,
+    Environment,
+    EnvironmentSpec,
+)
 from zmqtriton.environments.prepare import prepare
 from zmqtriton_floor.errors import InternalError
 
@@ -74,7 +80,7 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
     two = tmp_path / "two.tar.gz"
     two.write_bytes(one.read_bytes())
 
-    found = [prepare(Demand(ARCHIVE, str(path)), cache, said) for path in (one, two, one)]
+    found = [prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, said) for path in (one, two, one)]
 
     root = Path(found[0].root)
     assert [found[0]] * 3 == found
@@ -91,7 +97,7 @@ def test_an_archive_that_is_refused_leaves_nothing_in_the_cache(tmp_path: Path) 
     path = pack(tmp_path / "env.tar.gz", [*conda(), file("../../x", b"evil")])
 
     with pytest.raises(InternalError, match=r"'\.\./\.\./x' leads outside"):
-        prepare(Demand(ARCHIVE, str(path)), cache, Said())
+        prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
 
     assert [] == cache.entries()
     assert [] == [p for p in (cache.root / "archives").iterdir() if p.is_dir()]
@@ -106,7 +112,7 @@ def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
     cache = Cache(str(tmp_path / "cache"))
 
     with pytest.raises(InternalError, match="bin/conda-unpack failed: no prefix"):
-        prepare(Demand(ARCHIVE, str(path)), cache, Said())
+        prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
     assert [] == cache.entries()
 
 
@@ -115,7 +121,7 @@ def test_scripts_that_conda_would_run_are_named_in_a_warning(tmp_path: Path) -> 
     levels: list[tuple[str, str]] = []
     cache = Cache(str(tmp_path / "cache"))
 
-    prepare(Demand(ARCHIVE, str(path)), cache, lambda *said: levels.append(said))
+    prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, lambda *said: levels.append(said))
 
     (warning,) = [text for level, text in levels if level == "W"]
     assert "etc/conda/activate.d" in warning
@@ -128,7 +134,7 @@ def test_an_archive_without_an_environment_is_said_in_tritons_words(tmp_path: Pa
     path = pack(tmp_path / "env.tar.gz", [file("README")])
 
     with pytest.raises(InternalError, match=r"bin/activate does not exist\. The Python environm"):
-        prepare(Demand(ARCHIVE, str(path)), Cache(str(tmp_path / "cache")), Said())
+        prepare(EnvironmentSpec(ARCHIVE, str(path)), Cache(str(tmp_path / "cache")), Said())
 
 
 # ---------------------------------------------------------------- interpreters
@@ -238,7 +244,7 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
 
 
 def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
-    found = prepare(Demand(INTERPRETER), Cache(str(tmp_path)), Said())
+    found = prepare(EnvironmentSpec(INTERPRETER), Cache(str(tmp_path)), Said())
 
     assert Environment(sys.executable) == found
 
@@ -324,7 +330,7 @@ def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
         '[project]\nname = "model"\nversion = "1"\ndependencies = ["greeting"]\n'
         "[tool.uv]\nno-index = true\nfind-links = ['wheels']\n"
     )
-    demand = Demand(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
+    demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
     found = prepare(demand, Cache(str(tmp_path / "cache")), Said())
 
@@ -340,7 +346,7 @@ def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
     )
     programs.run([str(programs.find_uv()), "lock"], "lock", Said(), directory=str(tmp_path))
     wheel(tmp_path / "wheels", "2.0")
-    demand = Demand(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
+    demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
     found = prepare(demand, Cache(str(tmp_path / "cache")), Said())
 
@@ -363,7 +369,9 @@ def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirement
     with tarfile.open(tmp_path / "env.tgz", "w:gz") as archive:
         archive.add(root, "env")
 
-    found = prepare(Demand(ARCHIVE, str(tmp_path / "env.tgz")), Cache(str(tmp_path / "b")), Said())
+    found = prepare(
+        EnvironmentSpec(ARCHIVE, str(tmp_path / "env.tgz")), Cache(str(tmp_path / "b")), Said()
+    )
 
     assert found.root.endswith("/env")
     assert ["greeting-1.0.dist-info"] == installed(found.root)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from zmqtriton.environments.demand import INTERPRETER, Demand
+from zmqtriton.environments.demand import INTERPRETER, EnvironmentSpec
 from zmqtriton.supervisor.machine import commands
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -18,7 +18,7 @@ def _start(directory: Path) -> tuple[subprocess.Popen[bytes], Lifeline, Path]:
     python.write_text(f'#!/bin/sh\ntouch {trace}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     ours, theirs = pair()
-    demand = Demand(INTERPRETER, python=str(python))
+    demand = EnvironmentSpec(INTERPRETER, python=str(python))
     cache = str(directory / "cache")
     command = commands.environment_command(theirs.fileno(), "m", cache, demand)
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),))

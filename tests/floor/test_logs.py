@@ -149,7 +149,7 @@ def test_journald_gets_one_record_for_each_line_with_its_priority(
         status = os.fstat(stream.fileno())
         monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino}")
         try:
-            logs.configure(logs.Wanted(verbose=1), stream)
+            logs.configure(logs.LogOptions(verbose=1), stream)
             for level in (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG):
                 logging.getLogger("x").log(level, "a\nb")
             logging.getLogger("x").info("", extra={"raw": "+--+\n|  |"})
@@ -167,9 +167,9 @@ def test_what_is_not_wanted_is_not_written_and_that_may_change() -> None:
     root = logging.getLogger()
     before = root.handlers[:], root.level
     try:
-        logs.configure(logs.Wanted(info=0, error=0), stream)
+        logs.configure(logs.LogOptions(info=0, error=0), stream)
         _say_all("first")
-        settings = logs.change(logs.Wanted("ISO8601", 1, warning=0))
+        settings = logs.change(logs.LogOptions("ISO8601", 1, warning=0))
         _say_all("second")
     finally:
         root.handlers[:], root.level = before[0], before[1]
@@ -178,7 +178,7 @@ def test_what_is_not_wanted_is_not_written_and_that_may_change() -> None:
         line.split("]")[0][0] + line.split("]")[1] for line in stream.getvalue().split("\n")[:-1]
     ]
     assert ['W "first"', '2 "second"', '2 "second"', '2 "second"'] == written
-    assert logs.Wanted.of(settings) == logs.Wanted("ISO8601", 1, warning=0)
+    assert logs.LogOptions.of(settings) == logs.LogOptions("ISO8601", 1, warning=0)
 
 
 def _say_all(text: str) -> None:

@@ -13,7 +13,7 @@ pytest.importorskip("obstore")
 
 from zmqtriton.storage import questions
 from zmqtriton.storage.mirror import Mirror
-from zmqtriton.storage.places import Place
+from zmqtriton.storage.places import BucketPath
 from zmqtriton_floor.errors import InternalError
 
 
@@ -22,7 +22,7 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
     """By bucket."""
     found: dict[str, FakeStore] = {"one": FakeStore({}), "two": FakeStore({})}
 
-    def opened(place: Place) -> FakeStore:
+    def opened(place: BucketPath) -> FakeStore:
         return found[place.bucket]
 
     monkeypatch.setattr(questions, "Store", opened)

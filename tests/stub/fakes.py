@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton_floor import wire
-from zmqtriton_stub.broker.unconfirmed_answers import Answered
-from zmqtriton_stub.execution.response_counts import Tallies
-from zmqtriton_stub.execution.responses import Answer, Pending
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
 from zmqtriton_stub.execution.streams import Stream, frames
 from zmqtriton_stub.instance import Instance
 
@@ -24,8 +24,8 @@ class FakeLink:
         self.instance = Instance(LOAD, self.told.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], Pending] = {}
-        self.answered = Answered()
-        self.tallies = Tallies()
+        self.answered = UnconfirmedAnswers()
+        self.tallies = ResponseCounter()
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []
         self.on_turn: list[Any] = []
@@ -33,7 +33,7 @@ class FakeLink:
     def send(self, message: list[bytes]) -> None:
         self.messages.append((wire.decode(message[0]), message[1:]))
 
-    def post(self, answer: Answer) -> None:
+    def post(self, answer: OutcomeWithBody) -> None:
         self.send(frames([answer]))
 
     def glance(self) -> None:

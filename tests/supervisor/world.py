@@ -19,11 +19,11 @@ from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.fleet.introductions import Server
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished, Unreadable, Version
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.instance import Instance, Place
+from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
-from zmqtriton_floor.logs import Wanted
+from zmqtriton_floor.logs import LogOptions
 
 ROLES = ("http-arbiter", "grpc", "metrics")
 HANGS, LOADS = "hangs", "loads"
@@ -37,7 +37,7 @@ def blueprint(
     problem: str = "",
     finish: Callable[[str], Finished] | None = None,
 ) -> Blueprint:
-    places = tuple(Place(f"{name}_0_{i}", "CPU", 0) for i in range(instances))
+    places = tuple(InstanceSlot(f"{name}_0_{i}", "CPU", 0) for i in range(instances))
     finished = Finished(json.dumps({"name": name}), b"proto", places)
     return Blueprint(
         name=name,
@@ -74,7 +74,7 @@ class World:
         self.alive: set[int] = set()
         self.log: list[str] = []
         #: What the supervisor was to log from then on.
-        self.wanted: list[Wanted] = []
+        self.wanted: list[LogOptions] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
         #: What the service manager has heard.

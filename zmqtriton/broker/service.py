@@ -214,7 +214,7 @@ class Service:
         elif type(message) is wire.CallResult:
             self._core.demands.hear(message, time.monotonic_ns())
         elif type(message) is wire.LogSettings:
-            logs.change(logs.Wanted.of(json.loads(message.settings)))
+            logs.change(logs.LogOptions.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
             self._ask_statistics(SUPERVISOR, message)
         else:
@@ -222,7 +222,7 @@ class Service:
 
     def _be_born(self, birth: wire.Bootstrap) -> None:
         self._birth = birth
-        logs.configure(logs.Wanted.of(json.loads(birth.settings)))
+        logs.configure(logs.LogOptions.of(json.loads(birth.settings)))
         self._core.begin(birth.epoch, birth.settings, time.perf_counter_ns)
         self._core.answers.traces.begin(birth.directory)
         where = birth.directory, birth.epoch

@@ -18,7 +18,7 @@ from zmqtriton.environments.demand import (
     INTERPRETER,
     REQUIREMENTS,
     SERVERS_OWN,
-    Demand,
+    EnvironmentSpec,
     find_demand,
 )
 from zmqtriton.environments.interpreters import candidates, not_there
@@ -50,7 +50,7 @@ def look_at_environment(config: Any, directory: Path, *, may_build: bool) -> Env
     try:
         demand = find_demand(config, directory.absolute(), may_build=may_build)
         found.is_servers_own = demand == SERVERS_OWN
-        if isinstance(demand, Demand):
+        if isinstance(demand, EnvironmentSpec):
             _look_at_demand(demand, found, where)
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
@@ -63,7 +63,7 @@ def _where(config: Any) -> Field:
     return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
 
 
-def _look_at_demand(demand: Demand, found: Environment, where: Field) -> None:
+def _look_at_demand(demand: EnvironmentSpec, found: Environment, where: Field) -> None:
     if demand.kind == ARCHIVE:
         check_beginning(demand.path)
     elif demand.kind == REQUIREMENTS:

@@ -11,7 +11,7 @@ from typing import Any
 
 import zmqtriton_protos
 from zmqtriton.config.errors import Field, Problem, closest
-from zmqtriton.config.positions import Place, Positions
+from zmqtriton.config.positions import Position, Positions
 
 
 def unknown_names(positions: Positions, path: str) -> Iterator[Problem]:
@@ -50,7 +50,7 @@ def _unknown_values(positions: Positions, field: Field, known: Any, path: str) -
             yield _unknown(path, place, text, closest(place.value, names))
 
 
-def _unknown(path: str, place: Place, detail: str, meant: str) -> Problem:
+def _unknown(path: str, place: Position, detail: str, meant: str) -> Problem:
     return Problem(
         f"failed to read text proto from {path}",
         meant=meant,

@@ -26,7 +26,7 @@ _OPENING = {"{": "}", "<": ">"}
 _DEEPEST = 100
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Line and column from 1, and the word or text that stands there as the value, or ""."""
 
     line: int
@@ -39,7 +39,7 @@ class Named(NamedTuple):
 
     within: Field
     name: str
-    place: Place
+    place: Position
 
 
 class Positions:
@@ -49,15 +49,15 @@ class Positions:
         self._tokens = list(_tokens(text))
         self._next = 0
         #: By the path with an index behind every name.
-        self._places: dict[Field, Place] = {}
+        self._places: dict[Field, Position] = {}
         #: In the order of the text.
         self.named: list[Named] = []
         self._read_fields((), "", 0)
 
-    def find(self, field: Field) -> Place | None:
+    def find(self, field: Field) -> Position | None:
         """Of the field, else of what holds it; None if the text has nothing of it."""
         path: Field = ()
-        place: Place | None = None
+        place: Position | None = None
         for index, part in enumerate(field):
             if isinstance(part, int):
                 continue
@@ -69,9 +69,9 @@ class Positions:
             place = self._places[path]
         return place
 
-    def values(self, field: Field) -> list[Place]:
+    def values(self, field: Field) -> list[Position]:
         """Of a field that may be repeated, named by its path without an index of its own."""
-        found: list[Place] = []
+        found: list[Position] = []
         while place := self._places.get((*field, len(found))):
             found.append(place)
         return found
@@ -94,7 +94,7 @@ class Positions:
     def _peek(self) -> str:
         return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
 
-    def _take(self) -> tuple[str, Place]:
+    def _take(self) -> tuple[str, Position]:
         token = self._tokens[self._next]
         self._next += 1
         return token
@@ -121,7 +121,7 @@ class Positions:
         self._skip(closing)
 
     def _read_value(
-        self, within: Field, name: str, counts: dict[str, int], place: Place | None, depth: int
+        self, within: Field, name: str, counts: dict[str, int], place: Position | None, depth: int
     ) -> None:
         """One value of a field. A message stands at the name, in a list where it begins."""
         path = (*within, name, counts[name])
@@ -134,19 +134,19 @@ class Positions:
                 self._read_fields(path, _OPENING[opening], depth + 1)
         elif opening:
             value, start = self._take()
-            self._places[path] = Place(start.line, start.column, value.strip("\"'"))
+            self._places[path] = Position(start.line, start.column, value.strip("\"'"))
 
     def _skip(self, sign: str) -> None:
         if sign and self._peek() == sign:
             self._take()
 
 
-def _tokens(text: str) -> Iterator[tuple[str, Place]]:
+def _tokens(text: str) -> Iterator[tuple[str, Position]]:
     line, start = 1, 0
     for match in _TOKEN.finditer(text):
         token = match.group()
         if match.lastgroup != "skip":
-            yield token, Place(line, match.start() - start + 1)
+            yield token, Position(line, match.start() - start + 1)
         if newlines := token.count("\n"):
             line += newlines
             start = match.start() + token.rindex("\n") + 1

@@ -19,7 +19,7 @@ NO_DEVICE = -1
 Key = tuple[str, int]
 
 
-class Demand(NamedTuple):
+class ResourceNeed(NamedTuple):
     """What one instance needs for each execution, and how dear its executions are: 1 the least."""
 
     needs: Mapping[Key, int]
@@ -30,20 +30,20 @@ class Demand(NamedTuple):
         return json.dumps({"needs": needs, "priority": self.priority})
 
     @classmethod
-    def from_json(cls, document: str) -> Demand:
+    def from_json(cls, document: str) -> ResourceNeed:
         found = json.loads(document)
         needs = {(name, device): count for name, device, count in found["needs"]}
         return cls(needs, found["priority"])
 
 
-def demand_of(group: Any, device: int) -> Demand:
+def demand_of(group: Any, device: int) -> ResourceNeed:
     """An instance's, of its group in the configuration. What is listed twice is needed once."""
     needs: dict[Key, int] = {}
     for resource in group.rate_limiter.resources:
         if resource.count:
             key = (resource.name, NO_DEVICE if getattr(resource, "global") else device)
             needs[key] = max(needs.get(key, 0), resource.count)
-    return Demand(needs, max(1, group.rate_limiter.priority))
+    return ResourceNeed(needs, max(1, group.rate_limiter.priority))
 
 
 class Supply:
@@ -55,7 +55,7 @@ class Supply:
         for name, count, device in settings.get("rate_limit_resource") or ():
             self._given[name, device] = max(0, count)
 
-    def limits(self, demands: Iterable[Demand]) -> dict[Key, int]:
+    def limits(self, demands: Iterable[ResourceNeed]) -> dict[Key, int]:
         """Of each resource that somebody needs."""
         most: dict[Key, int] = {}
         for demand in demands:
@@ -65,7 +65,7 @@ class Supply:
             return most
         return {key: self._limit(*key) for key in most}
 
-    def check(self, demands: Iterable[Demand]) -> None:
+    def check(self, demands: Iterable[ResourceNeed]) -> None:
         """Raises InvalidArgument, with Triton's texts, if one of them could never be met."""
         demands = list(demands)
         limits = self.limits(demands)

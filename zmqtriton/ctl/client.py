@@ -40,7 +40,7 @@ class NoServer(Exception):
     """Raised where no server answers; says where it was looked for, and what was found there."""
 
 
-class Wanted(NamedTuple):
+class ServerSelector(NamedTuple):
     """The server that is meant, as far as it was said."""
 
     directory: str = ""
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
     server: str = ""
 
 
-ANY = Wanted()
+ANY = ServerSelector()
 
 
 class Identity(NamedTuple):
@@ -119,7 +119,7 @@ def _begun_s(directory: Path) -> float:
         return 0.0
 
 
-def connect(wanted: Wanted = ANY, *, to_change: bool = False) -> Client:
+def connect(wanted: ServerSelector = ANY, *, to_change: bool = False) -> Client:
     """To the server that is meant, by default the newest. Raises NoServer, also where something
     is to be changed and several could be meant."""
     clients = connect_all(wanted)
@@ -145,7 +145,7 @@ def _not_one(clients: Sequence[Client], meant: int, name: str) -> str:
     return f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {known}"
 
 
-def connect_all(wanted: Wanted = ANY) -> list[Client]:
+def connect_all(wanted: ServerSelector = ANY) -> list[Client]:
     """To all that are alive, the newest first, at least one. Raises NoServer."""
     clients, found = [], []
     for directory in find_directories(wanted.directory):

@@ -19,7 +19,7 @@ from zmqtriton.ctl.failing import REFUSED, told
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
-    from zmqtriton.environments.ahead import Asked
+    from zmqtriton.environments.ahead import ModelEnvironment
     from zmqtriton.environments.cache import Cache
 
 
@@ -67,7 +67,7 @@ def prepare(
         sys.exit(REFUSED)
 
 
-def _prepare(asked: Asked, cache: Cache) -> bool:
+def _prepare(asked: ModelEnvironment, cache: Cache) -> bool:
     """Whether it is ready; says how it went."""
     from zmqtriton.environments.demand import Environment
     from zmqtriton.environments.prepare import prepare as prepare_one

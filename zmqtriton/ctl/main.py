@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from zmqtriton.ctl import log_settings, repositories, stacks
-from zmqtriton.ctl.client import QUICK_S, Client, Identity, Wanted, connect
+from zmqtriton.ctl.client import QUICK_S, Client, Identity, ServerSelector, connect
 from zmqtriton.ctl.environments import env
 from zmqtriton.ctl.failing import told
 from zmqtriton.ctl.servers import servers
@@ -48,7 +48,7 @@ _ALL_LINES = 1 << 30
 @click.pass_context
 def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     """Ask a running zmqtriton server on this machine, or tell it to load and unload models."""
-    context.obj = Wanted(runtime_directory, server)
+    context.obj = ServerSelector(runtime_directory, server)
 
 
 def _ask(

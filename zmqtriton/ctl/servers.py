@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import Client, NoServer, Wanted, connect_all
+from zmqtriton.ctl.client import Client, NoServer, ServerSelector, connect_all
 from zmqtriton.ctl.failing import told
 from zmqtriton.ctl.tables import duration, show
 
@@ -22,7 +22,7 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 def servers(context: click.Context, as_json: bool) -> None:
     """List the servers that run here, the newest first."""
     with told():
-        clients = connect_all(Wanted(context.obj.directory))
+        clients = connect_all(ServerSelector(context.obj.directory))
     if as_json:
         click.echo(json.dumps([_document(client) for client in clients], indent=2))
     else:

@@ -12,7 +12,7 @@ import os
 import sys
 
 from zmqtriton.environments.cache import Cache
-from zmqtriton.environments.demand import Demand
+from zmqtriton.environments.demand import EnvironmentSpec
 from zmqtriton.environments.prepare import prepare
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     os.environ.pop("PYTHONSAFEPATH", None)
     line = Lifeline.inherited(int(arguments[1]))
     origin = f"{arguments[2]}.environment"
-    demand = Demand(*json.loads(arguments[4]))
+    demand = EnvironmentSpec(*json.loads(arguments[4]))
 
     # Once the broker knows of this process, what is started here dies with the supervisor.
     line.wait()

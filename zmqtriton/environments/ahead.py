@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zmqtriton.config.model_config import load_config
-from zmqtriton.environments.demand import Demand, Environment, find_demand
+from zmqtriton.environments.demand import Environment, EnvironmentSpec, find_demand
 from zmqtriton.repository.scan import find_config, is_model, scan, subdirectories
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 
-class Asked(NamedTuple):
+class ModelEnvironment(NamedTuple):
     """One model and what it asks for, or why that cannot be told."""
 
     model: str
-    demand: Environment | Demand | ZmqTritonError
+    demand: Environment | EnvironmentSpec | ZmqTritonError
 
 
-def read(place: Path, *, may_build: bool, config_name: str = "") -> Iterator[Asked]:
+def read(place: Path, *, may_build: bool, config_name: str = "") -> Iterator[ModelEnvironment]:
     """Of one model's directory, or of all that a repository has. Ensembles ask for nothing."""
     if not place.is_dir():
         raise NotFound(f"there is no directory {place}")
@@ -33,10 +33,10 @@ def read(place: Path, *, may_build: bool, config_name: str = "") -> Iterator[Ask
         yield from _ask(model.path, may_build, config_name)
 
 
-def _ask(path: Path, may_build: bool, config_name: str) -> Iterator[Asked]:
+def _ask(path: Path, may_build: bool, config_name: str) -> Iterator[ModelEnvironment]:
     try:
         config = load_config(path.name, path, find_config(path, config_name))
         if not config.HasField("ensemble_scheduling"):
-            yield Asked(path.name, find_demand(config, path, may_build=may_build))
+            yield ModelEnvironment(path.name, find_demand(config, path, may_build=may_build))
     except ZmqTritonError as error:
-        yield Asked(path.name, error)
+        yield ModelEnvironment(path.name, error)

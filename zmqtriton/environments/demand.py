@@ -48,7 +48,7 @@ class Environment(NamedTuple):
 SERVERS_OWN = Environment(sys.executable)
 
 
-class Demand(NamedTuple):
+class EnvironmentSpec(NamedTuple):
     """What has to be looked at, unpacked or built before there is an Environment."""
 
     kind: str
@@ -67,7 +67,7 @@ class Demand(NamedTuple):
         return f"the environment {self.path}"
 
 
-def find_demand(config: Any, model_dir: Path, *, may_build: bool) -> Environment | Demand:
+def find_demand(config: Any, model_dir: Path, *, may_build: bool) -> Environment | EnvironmentSpec:
     """Raises what is wrong with what the parameters name."""
     path = _parameter(config, "EXECUTION_ENV_PATH", model_dir)
     if path:
@@ -78,10 +78,10 @@ def find_demand(config: Any, model_dir: Path, *, may_build: bool) -> Environment
     python = named or sys.executable
     requirements = _requirements(config, model_dir, may_build=may_build)
     if requirements:
-        return Demand(REQUIREMENTS, requirements, python, _stamp(requirements))
+        return EnvironmentSpec(REQUIREMENTS, requirements, python, _stamp(requirements))
     if python == sys.executable:
         return SERVERS_OWN
-    return Demand(INTERPRETER, "", python)
+    return EnvironmentSpec(INTERPRETER, "", python)
 
 
 def ignored_stubs(model_dir: Path) -> list[str]:
@@ -102,7 +102,7 @@ def _parameter(config: Any, name: str, model_dir: Path) -> str:
     return value.replace(_MODEL_DIRECTORY, str(model_dir))
 
 
-def _of_path(path: str) -> Demand:
+def _of_path(path: str) -> EnvironmentSpec:
     if path.endswith(".zip"):
         raise Unsupported(
             f"EXECUTION_ENV_PATH '{path}' is a .zip; pack the environment as .tar.gz, or name a "
@@ -112,9 +112,9 @@ def _of_path(path: str) -> Demand:
         raise InternalError(f"Failed to get the canonical path for {path}.")
     root = os.path.realpath(path)
     if path.endswith(ARCHIVES) and not os.path.isdir(root):
-        return Demand(ARCHIVE, root, stamp=_stamp(root))
+        return EnvironmentSpec(ARCHIVE, root, stamp=_stamp(root))
     check_directory(root)
-    return Demand(DIRECTORY, root)
+    return EnvironmentSpec(DIRECTORY, root)
 
 
 def check_directory(root: str) -> None:

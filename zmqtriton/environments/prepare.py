@@ -16,8 +16,8 @@ from zmqtriton.environments.demand import (
     ARCHIVE,
     DIRECTORY,
     REQUIREMENTS,
-    Demand,
     Environment,
+    EnvironmentSpec,
     applied,
     check_directory,
     interpreter_of,
@@ -31,7 +31,7 @@ from zmqtriton_floor.errors import InternalError
 _ADAPT_WITHIN_S = 600
 
 
-def prepare(demand: Demand, cache: Cache, report: Report) -> Environment:
+def prepare(demand: EnvironmentSpec, cache: Cache, report: Report) -> Environment:
     """Raises ZmqTritonError that names cause and cure."""
     if demand.kind == DIRECTORY:
         report(

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.storage.places import AZURE, GS, S3, Place
+from zmqtriton.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_floor.errors import InvalidArgument
 
 #: Triton's file, with credentials by kind and beginning of the URL.
@@ -20,14 +20,14 @@ VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
 Variables = Mapping[str, str]
 
 
-def options(place: Place, variables: Variables = os.environ) -> dict[str, Any]:
+def options(place: BucketPath, variables: Variables = os.environ) -> dict[str, Any]:
     """What the store is opened with. Raises InvalidArgument."""
     path = variables.get(VARIABLE, "")
     entry = _entry(path, place) if path else None
     return {S3: _s3, GS: _gs, AZURE: _azure}[place.kind](place, entry, variables)
 
 
-def _entry(path: str, place: Place) -> Any:
+def _entry(path: str, place: BucketPath) -> Any:
     """That of the longest name that the URL begins with."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -43,7 +43,7 @@ def _entry(path: str, place: Place) -> Any:
     return found[max(names, key=len)]
 
 
-def _texts(entry: Any, place: Place) -> dict[str, str]:
+def _texts(entry: Any, place: BucketPath) -> dict[str, str]:
     if not isinstance(entry, dict) or not all(isinstance(v, str) for v in entry.values()):
         raise InvalidArgument(f"{VARIABLE}: the credential for {place.url} is no object of texts")
     return entry
@@ -52,7 +52,7 @@ def _texts(entry: Any, place: Place) -> dict[str, str]:
 # ---------------------------------------------------------------------- S3
 
 
-def _s3(place: Place, entry: Any, variables: Variables) -> dict[str, Any]:
+def _s3(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
     found = _s3_keys(_texts(entry, place), variables) if entry is not None else {}
     if entry is None:
         found = _s3_variables(variables) or _s3_profile(variables.get("AWS_PROFILE", ""), variables)
@@ -139,7 +139,7 @@ def _section(path: str, name: str) -> dict[str, str]:
 # ------------------------------------------------------------- the others
 
 
-def _gs(place: Place, entry: Any, variables: Variables) -> dict[str, Any]:
+def _gs(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
     if entry is not None and not isinstance(entry, str):
         raise InvalidArgument(f"{VARIABLE}: the credential for {place.url} is no path")
     found: dict[str, Any] = {}
@@ -167,7 +167,7 @@ _AZURE_OTHERS = (
 )
 
 
-def _azure(place: Place, entry: Any, variables: Variables) -> dict[str, Any]:
+def _azure(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
     if entry is not None:
         texts = _texts(entry, place)
         named, key = texts.get("account_str", ""), texts.get("account_key", "")

@@ -30,7 +30,7 @@ _FOLDERS = (
 )
 
 
-class Place(NamedTuple):
+class BucketPath(NamedTuple):
     """One repository."""
 
     kind: str
@@ -51,7 +51,7 @@ def is_remote(path: str) -> bool:
     return _REMOTE.match(path) is not None
 
 
-def parse(url: str) -> Place:
+def parse(url: str) -> BucketPath:
     """Raises InvalidArgument where nothing is named in this form."""
     match = _REMOTE.match(url)
     kind, rest = match.groups() if match else ("", "")
@@ -66,7 +66,7 @@ def parse(url: str) -> Place:
     if not bucket or is_odd or (kind == AZURE and not account) or not url.isprintable():
         forms = _FORMS.get(kind) or "; ".join(_FORMS.values())
         raise InvalidArgument(f"the model repository '{url}' is not of the form {forms}")
-    return Place(kind, bucket, prefix, server, account, url)
+    return BucketPath(kind, bucket, prefix, server, account, url)
 
 
 def _server(rest: str) -> tuple[str, str]:

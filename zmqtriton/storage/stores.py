@@ -16,7 +16,7 @@ from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from zmqtriton.storage.credentials import options
-from zmqtriton.storage.places import AZURE, GS, Place
+from zmqtriton.storage.places import AZURE, GS, BucketPath
 from zmqtriton.storage.trees import Object
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
@@ -37,7 +37,7 @@ class OddName(InvalidArgument):
 class Store:
     """One repository. Every method raises InternalError that names it and what happened."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BucketPath) -> None:
         """Raises InvalidArgument where the credentials are of no use. Asks nobody yet."""
         self._place = place
         self._prefix = f"{place.prefix}/" if place.prefix else ""

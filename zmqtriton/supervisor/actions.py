@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton_floor.errors import ZmqTritonError
-from zmqtriton_floor.logs import Wanted
+from zmqtriton_floor.logs import LogOptions
 
 #: What comes of ListRepository: names, each with the problem that all can see, or "".
 Listing = dict[str, str] | ZmqTritonError
@@ -37,13 +37,13 @@ class PrepareEnvironment(NamedTuple):
 
     serial: int
     model: str
-    demand: Demand
+    demand: EnvironmentSpec
 
 
 class ChangeLog(NamedTuple):
     """Of the supervisor's own records."""
 
-    wanted: Wanted
+    wanted: LogOptions
 
 
 class Send(NamedTuple):

@@ -24,11 +24,11 @@ from zmqtriton.supervisor.fleet.introductions import Introductions, Server
 from zmqtriton.supervisor.fleet.object_stores import ObjectStores
 from zmqtriton.supervisor.fleet.peers import Peers
 from zmqtriton.supervisor.fleet.readiness import Readiness
-from zmqtriton.supervisor.fleet.service_manager import Notification
-from zmqtriton.supervisor.fleet.shutdown import Stopping
+from zmqtriton.supervisor.fleet.service_manager import ServiceManager
+from zmqtriton.supervisor.fleet.shutdown import ShutdownSequence
 from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
 from zmqtriton.supervisor.models.call_graph import Leaving, LoadOrder
-from zmqtriton.supervisor.models.context import Slots, Surroundings
+from zmqtriton.supervisor.models.context import ModelContext, Slots
 from zmqtriton.supervisor.models.ensembles import Members
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.index import index_of
@@ -39,7 +39,7 @@ from zmqtriton.supervisor.models.nested_loads import NestedLoads
 from zmqtriton.supervisor.models.preparations import Preparations
 from zmqtriton.supervisor.models.startup import Startup
 from zmqtriton.supervisor.on_demand.broker_counts import BrokerCounts
-from zmqtriton.supervisor.on_demand.on_demand import Demand
+from zmqtriton.supervisor.on_demand.on_demand import OnDemandLoader
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton.supervisor.states import GenerationState
@@ -79,14 +79,14 @@ class Core:
             is_allowed=policy.allow_client_shm,
         )
         self._counts = BrokerCounts(plan, self._introductions)
-        self.demand = Demand(plan, policy, self, self._counts)
+        self.demand = OnDemandLoader(plan, policy, self, self._counts)
         self._listen_to_peers()
         self._leaving = Leaving(self.generations)
         within_s, told = policy.exit_timeout_s, self._introductions
-        self._stopping = Stopping(plan, self._peers, told, self._counts, within_s)
+        self._stopping = ShutdownSequence(plan, self._peers, told, self._counts, within_s)
         self._stopping.generations = self.generations.values
         self._stopping.leave = self._leaving.leave
-        self._notification = Notification(
+        self._notification = ServiceManager(
             plan, policy.beat_s, self._probe_broker, self._describe_in_words
         )
         self.log_settings = LogSettings(plan, self._introductions, server.settings)
@@ -103,9 +103,9 @@ class Core:
         self._around = self._surroundings(policy)
         self.nested = NestedLoads(self.generations, self._around.slots)
 
-    def _surroundings(self, policy: Policy) -> Surroundings:
+    def _surroundings(self, policy: Policy) -> ModelContext:
         plan = self.plan
-        return Surroundings(
+        return ModelContext(
             plan=plan,
             introductions=self._introductions,
             acknowledgements=self._acknowledgements,

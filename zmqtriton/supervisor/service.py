@@ -39,7 +39,7 @@ from zmqtriton.supervisor.machine import (
 from zmqtriton.supervisor.machine.available_memory import available_bytes
 from zmqtriton.supervisor.machine.children import Children
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
-from zmqtriton.supervisor.machine.fork_server import Order
+from zmqtriton.supervisor.machine.fork_server import StubSpec
 from zmqtriton.supervisor.machine.gpus import used_share, visible_gpus
 from zmqtriton.supervisor.machine.host_policies import cores_of
 from zmqtriton.supervisor.machine.listeners import PortError
@@ -276,7 +276,7 @@ class Service:
         stub = log_ring.Stub(action.model, action.instance)
         page = segments.anonymous_memory(progress.SIZE)
         cores = cores_of(self._options.host_policy, action.policy)
-        self._children.births.want(Order(action.serial, action.environment, stub, page, cores))
+        self._children.births.want(StubSpec(action.serial, action.environment, stub, page, cores))
 
     def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         cache = self._options.environment_directory or default_root()

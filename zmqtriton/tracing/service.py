@@ -81,7 +81,7 @@ class Service:
 
     def _be_born(self, birth: wire.Bootstrap) -> None:
         settings = json.loads(birth.settings)
-        logs.configure(logs.Wanted.of(settings))
+        logs.configure(logs.LogOptions.of(settings))
         self._sink = _sink(settings["trace"])
         address = endpoints.spans_address(birth.directory)
         self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)

@@ -13,7 +13,7 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.zmtp import Dealer
 
 
-class Line:
+class BrokerConnection:
     """`on_input` is called when messages() may have some."""
 
     def __init__(

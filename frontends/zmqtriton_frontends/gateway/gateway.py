@@ -17,7 +17,7 @@ from typing import Any
 from zmqtriton_floor import endpoints, logs, wire
 from zmqtriton_floor.errors import InvalidArgument, ProtocolError, Unavailable, from_number
 from zmqtriton_floor.lifeline import Lifeline
-from zmqtriton_frontends.gateway.broker_connection import Line, Outgoing, Reply
+from zmqtriton_frontends.gateway.broker_connection import BrokerConnection, Outgoing, Reply
 from zmqtriton_frontends.gateway.streams import ResponseStream, StreamItem, Streams
 from zmqtriton_frontends.gateway.unanswered import Unanswered
 from zmqtriton_frontends.inference import load_on_demand
@@ -26,7 +26,7 @@ from zmqtriton_frontends.inference.catalogue import STOPPING, Catalogue
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.trace_sampling import Traces
 from zmqtriton_frontends.tensors.payload import MESSAGES, Payload
-from zmqtriton_frontends.tensors.references import Placed, read_response
+from zmqtriton_frontends.tensors.references import PlacedBody, read_response
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop
         self._birth: wire.Bootstrap
         #: None while there is no broker.
-        self._line: Line | None = None
+        self._line: BrokerConnection | None = None
         self._epoch = self._next_id = 0
         self._welcomed: asyncio.Future[None]
         #: What waits for a reply; None where nobody does any more.
@@ -223,7 +223,7 @@ class Gateway:
             if len(bodies) != len(message.replies):
                 raise ProtocolError("Replies: as many bodies as replies are needed")
             for row, body in zip(message.replies, bodies, strict=True):
-                self._take_reply(row, Placed(body) if row.flags & wire.HAS_REFERENCES else body)
+                self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
         elif kind is wire.Statistics:
             self._settle(message)
         elif kind is wire.Welcome:
@@ -287,7 +287,7 @@ class Gateway:
             elif type(message) in MESSAGES:
                 self.payload.hear(message, descriptors)
             elif type(message) is wire.LogSettings:
-                self.settings.update(logs.change(logs.Wanted.of(json.loads(message.settings))))
+                self.settings.update(logs.change(logs.LogOptions.of(json.loads(message.settings))))
             elif type(message) is wire.TraceSettings:
                 self.traces.change(json.loads(message.settings))
             else:
@@ -358,7 +358,7 @@ class Gateway:
     def _connect(self, epoch: int) -> None:
         birth = self._birth
         address = endpoints.requests_address(birth.directory, epoch)
-        self._line = line = Line(self._loop, address, self._read_broker)
+        self._line = line = BrokerConnection(self._loop, address, self._read_broker)
         line.put([wire.encode(wire.Hello(birth.serial, birth.token, epoch))])
         unread = (body for stream in self._streams for body in stream.reader.left())
         for held in self.payload.change_broker(unread):

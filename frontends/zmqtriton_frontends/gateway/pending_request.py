@@ -22,7 +22,7 @@ from zmqtriton_frontends.tensors.references import has_references, read_response
 _T = TypeVar("_T")
 
 
-class UnderWay:
+class PendingRequest:
     """Its subclasses have _respond() and _refuse(), one of which is called once."""
 
     __slots__ = ("_claim", "_gateway", "_id", "_is_opening", "_task", "_trace")

@@ -39,7 +39,7 @@ async def serve(gateway: Gateway) -> None:
     if not await startup.may_open(gateway, stopped):
         return
     settings = gateway.settings
-    logs.configure(logs.Wanted.of(settings))
+    logs.configure(logs.LogOptions.of(settings))
     host = settings["grpc_address"]
     server = _server_of(gateway)
     port = await server.start(startup.address(host, settings["grpc_port"]))

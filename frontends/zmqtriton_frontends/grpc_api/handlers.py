@@ -18,14 +18,14 @@ from zmqtriton_frontends.grpc_api.control.reflection import Reflection
 from zmqtriton_frontends.grpc_api.control.repository import Repository
 from zmqtriton_frontends.grpc_api.control.settings import Settings
 from zmqtriton_frontends.grpc_api.control.shared_memory import SharedMemory
-from zmqtriton_frontends.grpc_api.inference.infer import Answer, Asked, Inference
+from zmqtriton_frontends.grpc_api.inference.infer import Answer, Inference, PendingGrpcInference
 from zmqtriton_frontends.grpc_api.inference.stream_infer import Streaming
 from zmqtriton_frontends.inference.restrictions import Restriction, by_category
 
 Unary = Callable[[bytes, Call], Awaitable[bytes]]
 Stream = Callable[[bytes, Call], AsyncIterator[bytes]]
 Exchange = Callable[[AsyncIterator[bytes], Call], AsyncGenerator[bytes, None]]
-Quick = Callable[[bytes, Call, Answer], Asked]
+Quick = Callable[[bytes, Call, Answer], PendingGrpcInference]
 
 _INFERENCE = "inference.GRPCInferenceService"
 _HEALTH = "grpc.health.v1.Health"

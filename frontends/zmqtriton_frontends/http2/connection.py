@@ -19,7 +19,7 @@ from zmqtriton_frontends.http2.header_blocks import (
     Headers,
     TooLargeError,
 )
-from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, Reading
+from zmqtriton_frontends.http2.reading import FRAME_BYTES, ConnectionFault, FrameReader
 from zmqtriton_frontends.http2.sending import Sending
 from zmqtriton_frontends.http2.stream import WINDOW_BYTES, Stream
 
@@ -58,7 +58,7 @@ class Connection(Sending):
         self._resets = Budget(_RESETS, _RESETS_PER_S, clock)
         self._idle_frames = Budget(_IDLE_FRAMES, _IDLE_FRAMES_PER_S, clock)
         self._blocks: HeaderBlocks[Any] = HeaderBlocks(read)
-        self._reading = Reading(self)
+        self._reading = FrameReader(self)
         #: Of the DATA frame that is coming.
         self._data_stream: Stream | None = None
         self._data_is_last = False

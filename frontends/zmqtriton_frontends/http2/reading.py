@@ -51,7 +51,7 @@ class Taker(Protocol):
         """Any other."""
 
 
-class Reading:
+class FrameReader:
     def __init__(self, taker: Taker) -> None:
         self._taker = taker
         self._has_preface = False

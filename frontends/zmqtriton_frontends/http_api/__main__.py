@@ -43,7 +43,7 @@ def main() -> int:
     if birth is None:
         return 0
     settings = json.loads(birth.settings)
-    logs.configure(logs.Wanted.of(settings))
+    logs.configure(logs.LogOptions.of(settings))
     Server(settings, lifeline, birth.directory, arguments.socket).run()
     return 0
 

@@ -28,7 +28,7 @@ from zmqtriton_frontends.http_api.control.shared_memory import SharedMemory
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.generate import Generate
 from zmqtriton_frontends.http_api.inference.infer import Inference
-from zmqtriton_frontends.http_api.server.fast_path import Shortcut
+from zmqtriton_frontends.http_api.server.fast_path import FastPath
 
 #: No directory, so no model, has a longer name.
 _MAX_MODEL_NAME_BYTES = 255
@@ -148,14 +148,14 @@ def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
     return app
 
 
-def shortcut(gateway: Gateway) -> Shortcut | None:
+def shortcut(gateway: Gateway) -> FastPath | None:
     """For the inferences of the same table; None where names of headers matter to models."""
     if gateway.settings["http_header_forward_pattern"]:
         return None
     access = Access(gateway.settings)
     rows = [route for route in routes(gateway) if route.path.endswith("/infer")]
     checks = [check for row in rows for check in access.checks(row)]
-    return Shortcut(gateway, Inference(gateway), checks)
+    return FastPath(gateway, Inference(gateway), checks)
 
 
 async def _answer_error(

@@ -13,7 +13,7 @@ from zmqtriton_floor.signature import Admission
 from zmqtriton_floor.wire import SEQUENCE_START, RequestBody
 from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, Place
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 from zmqtriton_frontends.inference.request_trace import Trace
 from zmqtriton_frontends.process import request_log
 
@@ -36,7 +36,7 @@ class CheckedRequest(NamedTuple):
     admission: Admission
     options: Options
     #: Outputs that are written to clients' shared memory.
-    places: Mapping[str, Place] = NO_PLACES
+    places: Mapping[str, RegionSlice] = NO_PLACES
     #: Called when it has its place among those that go to the broker; room for large tensors may
     #: have to be awaited before.
     on_asked: Callable[[], None] = lambda: None
@@ -59,7 +59,7 @@ def prepare(
     version: str,
     body: RequestBody,
     options: Options,
-    places: Mapping[str, Place] = NO_PLACES,
+    places: Mapping[str, RegionSlice] = NO_PLACES,
 ) -> CheckedRequest:
     """Raises what Catalogue.find, Regions.fill and Signature.check raise, and InvalidArgument for
     numbers and names that the wire does not carry."""
@@ -69,7 +69,7 @@ def prepare(
     if body.parameters:
         _check_parameters(body.parameters)
     for tensor in body.inputs:
-        if type(tensor.data) is Place:
+        if type(tensor.data) is RegionSlice:
             body = catalogue.regions.fill(body)
             break
     admission = found.signature.check(body)

@@ -23,7 +23,7 @@ from zmqtriton_floor.members import inside
 from zmqtriton_floor.signature import Signature
 from zmqtriton_floor.wire import VersionInfo
 from zmqtriton_frontends.inference.client_regions import Regions
-from zmqtriton_frontends.inference.load_on_demand import Demand, NotLoaded
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader
 
 #: The answer to a request that comes while the server stops.
 STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
@@ -89,7 +89,7 @@ class Catalogue:
         #: For requests to models whose answers are kept; None: the server keeps none.
         self.keys: Keys | None = None
         #: Who has models loaded for requests; None: only operators load.
-        self.demand: Demand | None = None
+        self.demand: OnDemandLoader | None = None
         #: Without it nothing is ready, though requests may be made: they wait.
         self.has_broker = True
         #: Clients' shared memory, which requests name as they name models.

@@ -28,7 +28,7 @@ MAX_READ_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Place:
+class RegionSlice:
     """Where a request says that a tensor lies; stands for the data until they are read."""
 
     region: str
@@ -37,7 +37,7 @@ class Place:
 
 
 #: Of a request without outputs in shared memory.
-NO_PLACES: Mapping[str, Place] = {}
+NO_PLACES: Mapping[str, RegionSlice] = {}
 
 
 @dataclass
@@ -50,7 +50,7 @@ class _Region:
     claims: int = 0
     is_leaving: bool = False
 
-    def position(self, place: Place) -> int:
+    def position(self, place: RegionSlice) -> int:
         """Of a place within the file. Raises InvalidArgument for one beyond the region."""
         is_beyond = place.offset >= self.size if place.size else place.offset > self.size
         if is_beyond:
@@ -69,7 +69,7 @@ class _Region:
                 raise self._cut_short()
             view, position = view[count:], position + count
 
-    def write(self, place: Place, data: Any) -> None:
+    def write(self, place: RegionSlice, data: Any) -> None:
         view = memoryview(data)
         position = self.position(place)
         # Writing behind its end would make the file larger again.
@@ -141,7 +141,7 @@ class Regions:
         """The body with the data of inputs that lie in regions, or Contents for large ones. Raises
         NotFound for an unknown region, InvalidArgument for what is not within it."""
         inputs = body.inputs
-        total = sum(t.data.size for t in inputs if type(t.data) is Place)
+        total = sum(t.data.size for t in inputs if type(t.data) is RegionSlice)
         if total > MAX_READ_BYTES:
             raise InvalidArgument(
                 f"inputs in shared memory of {total} bytes exceed the maximum of {MAX_READ_BYTES}"
@@ -150,15 +150,15 @@ class Regions:
 
     def _filled(self, tensor: Tensor) -> Tensor:
         place = tensor.data
-        if type(place) is not Place:
+        if type(place) is not RegionSlice:
             return tensor
         region = self._find(place.region)
-        contents = Contents(region, region.position(place), place.size, self._close_unused)
+        contents = RegionContents(region, region.position(place), place.size, self._close_unused)
         # Strings are looked into before they are sent.
         is_later = place.size > INLINE_BYTES and tensor.datatype != BYTES
         return tensor._replace(data=contents if is_later else contents.read())
 
-    def claim(self, places: Mapping[str, Place]) -> Claim:
+    def claim(self, places: Mapping[str, RegionSlice]) -> Claim:
         """Holds what outputs will be written to; raises as `fill` does. To be used with `with`."""
         found = {}
         for output, place in places.items():
@@ -178,7 +178,7 @@ def _not_found(name: str) -> NotFound:
     return NotFound(f"Unable to find shared memory region: '{name}'")
 
 
-class Contents:
+class RegionContents:
     """Bytes of a region that are still to be read; a tensor's data until then. To be used with
     `with`: meanwhile the region stays."""
 
@@ -208,7 +208,7 @@ class Contents:
         """Raises InvalidArgument where the client has cut its memory short."""
         self._region.read(self._position, view)
 
-    def __enter__(self) -> Contents:
+    def __enter__(self) -> RegionContents:
         if self._region.descriptor < 0:
             raise _not_found(self._region.name)
         self._region.claims += 1
@@ -223,7 +223,7 @@ class Claim:
     """Regions that one request writes its outputs to."""
 
     def __init__(
-        self, places: dict[str, tuple[_Region, Place]], released: Callable[[_Region], None]
+        self, places: dict[str, tuple[_Region, RegionSlice]], released: Callable[[_Region], None]
     ) -> None:
         self._places = places
         self._released = released

@@ -25,7 +25,7 @@ class NotLoaded(ZmqTritonError):
     """Raised in place of the error of a model that a request may have loaded; it is that error for
     everybody who does not know better."""
 
-    def __init__(self, error: ZmqTritonError, model: str, demand: Demand) -> None:
+    def __init__(self, error: ZmqTritonError, model: str, demand: OnDemandLoader) -> None:
         super().__init__(error.text)
         self.code, self.number = error.code, error.number
         self.http_status, self.grpc_status = error.http_status, error.grpc_status
@@ -46,7 +46,7 @@ async def attempt(step: Callable[[], _T]) -> _T:
     return step()
 
 
-class Demand:
+class OnDemandLoader:
     def __init__(self, call: Call, within_s: float) -> None:
         self._call = call
         self._within_s = within_s
@@ -80,8 +80,8 @@ class Demand:
             loading.exception()  # perhaps nobody waits any more
 
 
-def of(settings: dict[str, Any], call: Call) -> Demand | None:
+def of(settings: dict[str, Any], call: Call) -> OnDemandLoader | None:
     """None where only operators load models."""
     if not settings.get("load_on_demand"):
         return None
-    return Demand(call, settings["load_on_demand_timeout"])
+    return OnDemandLoader(call, settings["load_on_demand_timeout"])

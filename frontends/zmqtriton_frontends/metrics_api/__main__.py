@@ -46,7 +46,7 @@ async def serve(lifeline: Lifeline, listener: socket.socket) -> None:
     if not await startup.may_open(gateway, ending):
         return
     settings = gateway.settings
-    logs.configure(logs.Wanted.of(settings))
+    logs.configure(logs.LogOptions.of(settings))
     has_latencies = metrics.of_settings(settings).has_counters
     machine = Machine() if settings.get("allow_cpu_metrics", True) else None
     interval_s = max(0.01, settings.get("metrics_interval_ms", 2000.0) / 1000)

@@ -15,13 +15,13 @@ from zmqtriton_floor.arena import INLINE_BYTES, Arena
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 
 
-class Belief:
+class AnnouncedBytesBudget:
     """Of one process."""
 
     def __init__(self, most: int = 64 << 20) -> None:
         self._left = most
 
-    def take(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
         """The size, to be given back when the body has come or will not; 0 where that is too much
         at the moment."""
         if size > self._left:
@@ -29,7 +29,7 @@ class Belief:
         self._left -= size
         return size
 
-    def give_back(self, size: int) -> None:
+    def release(self, size: int) -> None:
         self._left += size
 
 
@@ -50,17 +50,17 @@ _NOTHING = memoryview(b"")
 class Rooms(Protocol):
     """The gateway's payload."""
 
-    def reserve_now(self, size: int, tensors_at: int) -> Gathered | None:
+    def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Room in the arena; None where it has to grow first."""
 
-    async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
+    async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """The same; None where memory is short."""
 
 
-class StraightBody:
+class ArenaBody:
     """One message, from its prefix to its last byte."""
 
-    def __init__(self, rooms: Rooms, size: int, belief: Belief) -> None:
+    def __init__(self, rooms: Rooms, size: int, belief: AnnouncedBytesBudget) -> None:
         self._rooms = rooms
         self._size = size
         self._belief = belief
@@ -69,7 +69,7 @@ class StraightBody:
         self._loop = asyncio.get_running_loop()
         #: What came before there was room, or where there is none.
         self._early = bytearray()
-        self._room: Gathered | None = None
+        self._room: ArenaBuffer | None = None
         self._position = 0
         self._has_asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -93,7 +93,7 @@ class StraightBody:
         if not at and size < min(_HEAD_BYTES, self._size):
             return
         if self._size > max(_BELIEVED_BYTES, size * _PART):
-            self._believed = self._belief.take(self._size)
+            self._believed = self._belief.reserve(self._size)
             if not self._believed:
                 return
         self._has_asked = True
@@ -111,11 +111,11 @@ class StraightBody:
     def filled(self, size: int) -> None:
         self._position += size
 
-    def whole(self) -> Gathered:
+    def whole(self) -> ArenaBuffer:
         """To be called once, when all has come; whoever gets it frees it."""
         room, self._room = self._room, None
         self.drop()
-        return room if room is not None else Gathered(self._early)
+        return room if room is not None else ArenaBuffer(self._early)
 
     def drop(self) -> None:
         """The rest will not come."""
@@ -125,7 +125,7 @@ class StraightBody:
             self._room.free()
             self._room = None
 
-    def _reserved(self, reserving: asyncio.Task[Gathered | None]) -> None:
+    def _reserved(self, reserving: asyncio.Task[ArenaBuffer | None]) -> None:
         room = None
         if not reserving.cancelled() and reserving.exception() is None:
             room = reserving.result()
@@ -136,7 +136,7 @@ class StraightBody:
         else:
             self._move(room)
 
-    def _move(self, room: Gathered) -> None:
+    def _move(self, room: ArenaBuffer) -> None:
         self._position = len(self._early)
         room.data[: self._position] = self._early
         self._early = bytearray()
@@ -155,15 +155,15 @@ class StraightBody:
             self._timer.cancel()
             self._timer = None
         believed, self._believed = self._believed, 0
-        self._belief.give_back(believed)
+        self._belief.release(believed)
 
 
-def straight_into(rooms: Rooms, belief: Belief) -> Callable[[int], StraightBody]:
+def straight_into(rooms: Rooms, belief: AnnouncedBytesBudget) -> Callable[[int], ArenaBody]:
     """What makes the body of a message of some size."""
-    return lambda size: StraightBody(rooms, size, belief)
+    return lambda size: ArenaBody(rooms, size, belief)
 
 
-class Gathered:
+class ArenaBuffer:
     """A body to be used within a with statement; what was placed meanwhile outlives it."""
 
     def __init__(self, data: Any, arena: Arena | None = None, block: int = 0) -> None:

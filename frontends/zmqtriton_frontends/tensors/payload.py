@@ -23,10 +23,10 @@ from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Block, Reference, ResponseBody
 from zmqtriton_frontends.inference.admission import CheckedRequest
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_frontends.tensors.placement import Placement
 from zmqtriton_frontends.tensors.references import blocks_of, is_large, references_of
-from zmqtriton_frontends.tensors.trusted_regions import Lending
+from zmqtriton_frontends.tensors.trusted_regions import TrustedRegions
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Payload:
         self._blocks: dict[int, list[int]] = {}
         #: What responses refer to whose segments are being asked for.
         self._opening: list[list[Block]] = []
-        self._lending = Lending(serial, settings)
+        self._lending = TrustedRegions(serial, settings)
         self._asked: dict[tuple[int, ...], asyncio.Future[_Heard]] = {}
         self._growing = asyncio.Lock()
         self._trimming: asyncio.TimerHandle | None = None
@@ -132,7 +132,7 @@ class Payload:
             self.arena.free(self._blocks.pop(own_id, ()))
         self._lending.answered(own_id)
 
-    async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
+    async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """Room in the arena for a request's body, so that its tensors, which begin at that byte of
         it, need not be copied once more. None where memory is short."""
         try:
@@ -141,22 +141,22 @@ class Payload:
             return None
         return self._gathered(allocation, size, tensors_at)
 
-    def reserve_now(self, size: int, tensors_at: int) -> Gathered | None:
+    def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         """The same, of memory that is there already."""
         allocation = self.arena.allocate(size + _ALIGNMENT)
         return None if allocation is None else self._gathered(allocation, size, tensors_at)
 
-    def _gathered(self, allocation: Allocation, size: int, tensors_at: int) -> Gathered:
+    def _gathered(self, allocation: Allocation, size: int, tensors_at: int) -> ArenaBuffer:
         start = -tensors_at % _ALIGNMENT
         view = allocation.view[start : start + size]
-        return Gathered(view, self.arena, allocation.reference.block)
+        return ArenaBuffer(view, self.arena, allocation.reference.block)
 
-    async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> Gathered:
+    async def gather(self, pieces: Sequence[bytes], size: int, tensors_at: int) -> ArenaBuffer:
         """A request's body in one piece; what is small or finds no room lies elsewhere."""
         has_large = size - tensors_at > INLINE_BYTES
         room = await self.reserve(size, tensors_at) if has_large else None
         if room is None:
-            return Gathered(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         position = 0
         for piece in pieces:
             room.data[position : position + len(piece)] = piece

@@ -14,8 +14,8 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena
 from zmqtriton_floor.cache_keys import Keys
 from zmqtriton_floor.wire import Reference, RequestBody
-from zmqtriton_frontends.inference.client_regions import Contents
-from zmqtriton_frontends.tensors.trusted_regions import Lending
+from zmqtriton_frontends.inference.client_regions import RegionContents
+from zmqtriton_frontends.tensors.trusted_regions import TrustedRegions
 
 _WORD_BYTES = 8
 
@@ -23,7 +23,7 @@ _WORD_BYTES = 8
 class Placement:
     """A body for stubs, with references in place of large tensors."""
 
-    def __init__(self, arena: Arena, lending: Lending, keys: Keys | None) -> None:
+    def __init__(self, arena: Arena, lending: TrustedRegions, keys: Keys | None) -> None:
         """keys: where the answer is to be found again."""
         self._arena = arena
         self._lending = lending
@@ -40,7 +40,7 @@ class Placement:
         closed before its end."""
         with ExitStack() as regions:
             for tensor in body.inputs:  # all of them, before anything is waited for
-                if type(tensor.data) is Contents:
+                if type(tensor.data) is RegionContents:
                     regions.enter_context(tensor.data)
             try:
                 yield from self._place(body)
@@ -87,7 +87,7 @@ class Placement:
 
     def _put(self, data: Any, room: Allocation) -> tuple[Reference, memoryview]:
         self.blocks.append(room.reference.block)
-        if type(data) is Contents:
+        if type(data) is RegionContents:
             data.read_into(room.view)
         else:
             room.view[:] = data

@@ -20,7 +20,7 @@ def has_references(response: ResponseBody) -> bool:
     return any(type(tensor.data) is Reference for tensor in response.outputs)
 
 
-class Placed(bytes):
+class PlacedBody(bytes):
     """The body of a response whose references the broker has checked."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class Placed(bytes):
 def read_response(body: bytes) -> ResponseBody:
     """Raises ProtocolError where it is none, or refers to memory and nobody has checked that."""
     response = wire.decode_response(body)
-    if type(body) is not Placed and has_references(response):
+    if type(body) is not PlacedBody and has_references(response):
         raise ProtocolError("the response refers to memory that it may not")
     return response
 

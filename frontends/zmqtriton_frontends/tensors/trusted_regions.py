@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from zmqtriton_floor.wire import Reference
-from zmqtriton_frontends.inference.client_regions import Contents
+from zmqtriton_frontends.inference.client_regions import RegionContents
 
 
-class Lending:
+class TrustedRegions:
     def __init__(self, owner: int, settings: dict[str, Any]) -> None:
         """`owner` is the serial of this process."""
         self._owner = owner
@@ -24,7 +24,7 @@ class Lending:
 
     def lend(self, data: Any, claims: ExitStack) -> Reference | None:
         """The region of these data enters the claims; None where they are to be copied."""
-        if not self._is_trusting or type(data) is not Contents:
+        if not self._is_trusting or type(data) is not RegionContents:
             return None
         self._last += 1
         reference = data.lent(self._owner, self._last)

@@ -30,8 +30,8 @@ from zmqtriton_stub.memory.tensor_forwarding import check_placed
 if TYPE_CHECKING:
     from asyncio import Future
 
-    from zmqtriton_stub.broker.bls_call import Answered, Question
-    from zmqtriton_stub.broker.bls_client import Asker
+    from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
+    from zmqtriton_stub.broker.bls_client import BlsClient
     from zmqtriton_stub.memory.tensor_memory import Memory
 
 
@@ -42,7 +42,7 @@ class ResponseIterator:
     """
 
     def __init__(
-        self, asker: Asker, question: Question, preferred: PreferredMemory | None = None
+        self, asker: BlsClient, question: BlsCall, preferred: PreferredMemory | None = None
     ) -> None:
         self._asker = asker
         self._question = question
@@ -104,7 +104,7 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
     future: Future[Any] = loop.create_future()
     preferred = request._preferred_memory
 
-    def settle(question: Question) -> None:
+    def settle(question: BlsCall) -> None:
         if future.done():
             return
         if is_stream:
@@ -114,7 +114,7 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
             assert answered is not None  # no thread waits for it
             future.set_result(_only_response(answered, preferred))
 
-    def notify(question: Question) -> None:
+    def notify(question: BlsCall) -> None:
         question.notify = None
         if asyncio._get_running_loop() is loop:
             settle(question)
@@ -137,14 +137,14 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
     return future
 
 
-def _asker() -> Asker:
+def _asker() -> BlsClient:
     current = instance.current
     if current is None or current.asker is None:
         raise TritonModelException("BLS is only supported during the 'execute' function.")
     return current.asker
 
 
-def _ask(asker: Asker, request: InferenceRequest, flags: int, notify: Any = None) -> Question:
+def _ask(asker: BlsClient, request: InferenceRequest, flags: int, notify: Any = None) -> BlsCall:
     inputs = [packed(tensor) for tensor in request._inputs]
     if _takes_gpu(request._preferred_memory):
         flags |= wire.ACCEPTS_GPU
@@ -237,14 +237,14 @@ def _row(request: InferenceRequest, inputs: list[wire.Tensor], flags: int) -> wi
     return row
 
 
-def _only_response(answered: Answered, preferred: PreferredMemory | None) -> InferenceResponse:
+def _only_response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> InferenceResponse:
     row, body = answered
     if not row.code and not body:
         return _failure(InternalError.number, "Unexpected empty response.")
     return _response(answered, preferred)
 
 
-def _response(answered: Answered, preferred: PreferredMemory | None) -> InferenceResponse:
+def _response(answered: ReplyWithBody, preferred: PreferredMemory | None) -> InferenceResponse:
     row, body = answered
     if row.code:
         return _failure(row.code, row.text)

@@ -12,10 +12,10 @@ from typing import Any
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_stub import instance
 from zmqtriton_stub.api.errors import TritonModelException
-from zmqtriton_stub.broker.model_metrics import Measured, Measures
+from zmqtriton_stub.broker.model_metrics import Measured, ModelMetrics
 
 #: Where a test imports pb_utils without a server.
-_without_a_server = Measures()
+_without_a_server = ModelMetrics()
 
 _DELETED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The "
@@ -36,7 +36,7 @@ class MetricKind(enum.Enum):
     __index__ = __int__
 
 
-def _measures() -> Measures:
+def _measures() -> ModelMetrics:
     return _without_a_server if instance.current is None else instance.current.measures
 
 
@@ -45,7 +45,7 @@ class _Life:
 
     __slots__ = ("is_deleted", "kind", "measures", "number")
 
-    def __init__(self, measures: Measures, number: int, kind: MetricKind) -> None:
+    def __init__(self, measures: ModelMetrics, number: int, kind: MetricKind) -> None:
         self.measures = measures
         self.number = number
         self.kind = kind

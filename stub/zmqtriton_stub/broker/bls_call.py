@@ -13,12 +13,12 @@ from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError, ZmqTritonError
 
 #: A row of Replies and its body.
-Answered = Tuple[wire.Reply, bytes]
+ReplyWithBody = Tuple[wire.Reply, bytes]
 #: Called with a question that has got a reply.
 Notify = Callable[[Any], None]
 
 
-class Question:
+class BlsCall:
     """One request that this model has made, until its final reply."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Question:
         #: What keeps leases of others' memory until then.
         self.held = held
         #: Replies in order; None tells who waits that he is to read for all.
-        self.inbox: queue.SimpleQueue[Answered | None] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[ReplyWithBody | None] = queue.SimpleQueue()
         #: What wakes the thread that polls for this one.
         self.bell: Bell | None = None
         #: Called after each reply, by whichever thread took it.
@@ -84,15 +84,15 @@ class Waiting:
     """Who waits for what."""
 
     def __init__(self) -> None:
-        self.main: Question | None = None
+        self.main: BlsCall | None = None
         #: Threads but for the main one, which may be reading for the others.
-        self.threads: dict[int, Question] = {}
+        self.threads: dict[int, BlsCall] = {}
         #: What coroutines may await.
-        self.futures: dict[Any, Question] = {}
+        self.futures: dict[Any, BlsCall] = {}
         #: Event loops: for how many, and the descriptors that they watch for us.
         self.loops: dict[Any, tuple[int, list[int]]] = {}
 
-    def of(self, thread: int | None) -> Question | None:
+    def of(self, thread: int | None) -> BlsCall | None:
         """What this thread waits for and has not got yet."""
         is_main = thread == threading.main_thread().ident
         question = self.main if is_main else self.threads.get(thread or 0)

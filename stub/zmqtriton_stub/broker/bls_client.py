@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.broker.bls_call import Answered, Bell, Notify, Question, Waiting, blocks_of
+from zmqtriton_stub.broker.bls_call import Bell, BlsCall, Notify, ReplyWithBody, Waiting, blocks_of
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.tensor_memory import Memory
 
 #: What a thread has to look after while it waits: descriptors, and what to call for each.
 Duties = Dict[int, Callable[[], None]]
-_Item = Union[Question, wire.Cancel, wire.StreamAcks, wire.WaitReport]
+_Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
 #: A reader says how far it has come in steps of this.
 _STEP = wire.STREAM_WINDOW // 2
@@ -34,7 +34,7 @@ _NOT_SENT = wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0)
 _GAP = InternalError("responses of the model were lost on their way")
 
 
-class Asker:
+class BlsClient:
     """The DEALER to the broker and the questions that are open; it connects with the first one."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Asker:
         self._outgoing: deque[_Item] = deque()
         self._ids = itertools.count(1)
         #: Those that lack their final reply.
-        self._open: dict[int, Question] = {}
+        self._open: dict[int, BlsCall] = {}
         #: Bodies of replies that nobody has opened or discarded yet, by request and number.
         self._unopened: dict[tuple[int, int], bytes] = {}
         #: How many of them nobody waits for any more.
@@ -93,10 +93,10 @@ class Asker:
         blocks: list[wire.Block] | None = None,
         notify: Notify | None = None,
         held: Sequence[Any] = (),
-    ) -> Question:
+    ) -> BlsCall:
         """Sends a request; its id is given here. With its final reply its blocks are freed and what
         is held is let go."""
-        question = Question(row._replace(id=next(self._ids)), body, blocks, notify, held)
+        question = BlsCall(row._replace(id=next(self._ids)), body, blocks, notify, held)
         if self._socket is None:
             with self._lock:
                 self._has_asked = True
@@ -109,20 +109,20 @@ class Asker:
             question.refuse(_ENDED)
         return question
 
-    def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> Question:
+    def refused(self, error: ZmqTritonError, notify: Notify | None = None) -> BlsCall:
         """One that cannot be sent."""
-        question = Question(_NOT_SENT, b"", notify=notify)
+        question = BlsCall(_NOT_SENT, b"", notify=notify)
         question.refuse(error)
         return question
 
-    def cancel(self, question: Question) -> None:
+    def cancel(self, question: BlsCall) -> None:
         """Asks for no more of it; the final reply comes all the same."""
         if not question.is_answered and not question.is_cancelled:
             question.is_cancelled = True
             self._outgoing.append(wire.Cancel([question.row.id]))
             self.turn()
 
-    def drop(self, question: Question) -> None:
+    def drop(self, question: BlsCall) -> None:
         """Nobody takes its replies any more; the other model may finish as if somebody did."""
         with self._changing:
             if question.is_dropped:
@@ -165,7 +165,7 @@ class Asker:
 
     # --------------------------------------------------------------- waiting
 
-    def wait(self, question: Question) -> Answered:
+    def wait(self, question: BlsCall) -> ReplyWithBody:
         """The next reply; blocks until it is here."""
         try:
             answered = self._wait(question)
@@ -179,7 +179,7 @@ class Asker:
                 self.turn()
         return answered
 
-    def _wait(self, question: Question) -> Answered:
+    def _wait(self, question: BlsCall) -> ReplyWithBody:
         me = threading.get_ident()
         if me == self._main:
             while True:
@@ -213,7 +213,7 @@ class Asker:
             for question in list(self.waiting.threads.values())[:1]:
                 question.inbox.put(None)
 
-    def _read_for(self, question: Question, bell: Bell, duties: Duties) -> None:
+    def _read_for(self, question: BlsCall, bell: Bell, duties: Duties) -> None:
         """Reads what arrives, for everybody, until there is something for this one."""
         if not question.inbox.empty():
             return
@@ -330,13 +330,13 @@ class Asker:
             self._epoll.unregister(socket.fileno())
 
     def _put(self, socket: Dealer, item: _Item) -> None:
-        if not isinstance(item, Question):
+        if not isinstance(item, BlsCall):
             socket.put([wire.encode(item)])
         elif not item.is_sent:
             item.is_sent = True
             socket.put([wire.encode(wire.Infer([item.row])), item.body])
 
-    def _grant(self, question: Question, responses: int) -> None:
+    def _grant(self, question: BlsCall, responses: int) -> None:
         grant = wire.StreamAck(self._birth.serial, question.row.id, responses)
         self._outgoing.append(wire.StreamAcks([grant]))
 
@@ -368,7 +368,7 @@ class Asker:
             self._outgoing.append(wire.WaitReport(awaits[: wire.MAX_ROWS]))
             self.turn()
 
-    def _take_reply(self, question: Question, row: wire.Reply, body: bytes) -> None:
+    def _take_reply(self, question: BlsCall, row: wire.Reply, body: bytes) -> None:
         with self._changing:
             # An answer of the broker itself has no number.
             if row.source and row.number != question.received and not question.is_dropped:

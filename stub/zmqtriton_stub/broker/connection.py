@@ -22,9 +22,9 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import held
 from zmqtriton_floor.errors import BY_CODE, ProtocolError
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.broker.unconfirmed_answers import Answered
-from zmqtriton_stub.execution.response_counts import Tallies
-from zmqtriton_stub.execution.responses import Answer, Pending, state_lock
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_lock
 from zmqtriton_stub.execution.streams import Publisher, Stream, coalesce
 from zmqtriton_stub.instance import Instance
 
@@ -34,7 +34,7 @@ _UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
 _LINGER_MS = 1000
 
 
-class Link:
+class BrokerConnection:
     """The DEALER to the broker and what has arrived on it."""
 
     def __init__(self, instance: Instance) -> None:
@@ -45,7 +45,7 @@ class Link:
         self._socket: Dealer | None = None
         self._lock = threading.Lock()
         #: The frames of messages, and single responses of streams, which may travel together.
-        self._outgoing: deque[list[bytes] | Answer] = deque()
+        self._outgoing: deque[list[bytes] | OutcomeWithBody] = deque()
         self._publisher: Publisher | None = None
         #: What to wait on: the socket's, and what wakes the loop. After either, turn(). The first
         #: is -1 where there is no broker, or none any more.
@@ -59,9 +59,9 @@ class Link:
         #: Every request that is here and has no final outcome yet, by peer and id.
         self.pending: dict[tuple[int, int], Pending] = {}
         #: What the broker may not have passed on yet.
-        self.answered = Answered()
+        self.answered = UnconfirmedAnswers()
         #: Of the responses of streams.
-        self.tallies = Tallies()
+        self.tallies = ResponseCounter()
         #: Called by models that may be within a long execute(), for what the loop looks after.
         self.glance: Callable[[], None] = lambda: None
         #: When nothing was left to be received.
@@ -185,7 +185,7 @@ class Link:
         """It leaves with the next turn()."""
         self._outgoing.append(message)
 
-    def post(self, answer: Answer) -> None:
+    def post(self, answer: OutcomeWithBody) -> None:
         """A response of a stream; it leaves with the next turn()."""
         self._outgoing.append(answer)
 
@@ -239,7 +239,7 @@ class Link:
             item = self._results(answers)
         socket.put(item)
 
-    def _results(self, answers: list[Answer]) -> list[bytes]:
+    def _results(self, answers: list[OutcomeWithBody]) -> list[bytes]:
         """One message of them all, and what else the broker is to know of responses."""
         with state_lock:
             responses = self.tallies.take(is_last=not self.pending)
@@ -253,7 +253,7 @@ class Link:
         if responses:
             self.put([wire.encode(wire.Results([], [], [], responses))])
 
-    def _lend(self, answers: list[Answer]) -> None:
+    def _lend(self, answers: list[OutcomeWithBody]) -> None:
         """Responses amid a stream leave; of what ends one that is known already."""
         memory = self.instance.memory
         for outcome, _ in answers:

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 from zmqtriton_floor import wire
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.bls_call import Question, Waiting
+    from zmqtriton_stub.broker.bls_call import BlsCall, Waiting
     from zmqtriton_stub.execution.executions import Executions
     from zmqtriton_stub.model import Model
 
 #: None: it may go on by itself.
-_Questions = Optional["set[Question]"]
-_NEVER: _Questions = None
+_Calls = Optional["set[BlsCall]"]
+_NEVER: _Calls = None
 
 
-class Standstill:
+class DeadlockReport:
     def __init__(self, waiting: Waiting, executions: Executions, model: Model) -> None:
         self._waiting = waiting
         self._executions = executions
@@ -75,7 +75,7 @@ class Standstill:
             return [row for number, questions in found for row in _awaits(number, questions)]
         return _awaits(0, set().union(*of_task.values()))  # type: ignore[arg-type]
 
-    def _of_future(self, future: Any, asyncio: Any, seen: set[Any]) -> _Questions:
+    def _of_future(self, future: Any, asyncio: Any, seen: set[Any]) -> _Calls:
         """What it waits for."""
         if future.done() or future in seen:
             return set() if future in seen else None
@@ -98,14 +98,14 @@ class Standstill:
 
     # --------------------------------------------------------------- threads
 
-    def _of_main_thread(self) -> _Questions:
+    def _of_main_thread(self) -> _Calls:
         """It is within execute(), and has not asked."""
         frame = sys._current_frames().get(self._main or 0)
         if not self._executions.running or frame is None or self._may_be_answered():
             return None
         return self._of_thread(_joined(frame))
 
-    def _of_thread(self, thread: int | None) -> _Questions:
+    def _of_thread(self, thread: int | None) -> _Calls:
         question = None if thread is None else self._waiting.of(thread)
         return None if question is None else {question}
 
@@ -118,12 +118,12 @@ class Standstill:
         return any(thread not in known and not _is_idle(frames[thread]) for thread in frames)
 
 
-def _awaits(batch: int, questions: _Questions) -> list[wire.WaitEdge]:
+def _awaits(batch: int, questions: _Calls) -> list[wire.WaitEdge]:
     return [wire.WaitEdge(batch, one.row.id, one.received) for one in questions or ()]
 
 
-def _union(found: Iterable[_Questions]) -> _Questions:
-    every: set[Question] = set()
+def _union(found: Iterable[_Calls]) -> _Calls:
+    every: set[BlsCall] = set()
     for questions in found:
         if questions is None:
             return None

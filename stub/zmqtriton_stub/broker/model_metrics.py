@@ -20,7 +20,7 @@ from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.connection import Link
+    from zmqtriton_stub.broker.connection import BrokerConnection
 
 #: One change as the broker reads it.
 Row = List[Any]
@@ -159,7 +159,7 @@ class _Question:
         self.call = wire.Call(number, verb, json.dumps(about))
 
 
-class Measures:
+class ModelMetrics:
     """All families and metrics of this process."""
 
     def __init__(self, complain: Callable[[str], None] = lambda text: None) -> None:
@@ -170,7 +170,7 @@ class Measures:
         self.is_busy: Callable[[], bool] = lambda: False
         #: Hears what the broker has refused.
         self._complain = complain
-        self._link: Link | None = None
+        self._link: BrokerConnection | None = None
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
         self._metrics: dict[int, Measured] = {}
@@ -264,7 +264,7 @@ class Measures:
             link.wake()  # somebody else is at it, and may have just looked
         link.turn()
 
-    def _send(self, link: Link) -> None:
+    def _send(self, link: BrokerConnection) -> None:
         self._is_due = False
         self._flush_at_s = time.monotonic() + _FLUSH_EVERY_S
         for frames in _messages(self._sum_up()):
@@ -300,7 +300,7 @@ class Measures:
 
     # ------------------------------------------------------------- the broker
 
-    def introduce(self, link: Link) -> Iterator[list[bytes]]:
+    def introduce(self, link: BrokerConnection) -> Iterator[list[bytes]]:
         """For a broker that knows nothing of it; the caller holds the lock until it has sent all,
         behind what it has cleared from the link's queue."""
         self._link = link
@@ -337,7 +337,7 @@ class Measures:
         finally:
             del self._open[number]
 
-    def _wait(self, link: Link, question: _Question) -> Any:
+    def _wait(self, link: BrokerConnection, question: _Question) -> Any:
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
             link.turn()

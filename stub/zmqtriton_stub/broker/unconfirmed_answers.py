@@ -38,7 +38,7 @@ class _Kept:
         self.sent_ns = _now_ns()
 
 
-class Answered:
+class UnconfirmedAnswers:
     """Oldest first."""
 
     def __init__(self) -> None:

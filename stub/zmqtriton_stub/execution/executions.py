@@ -27,8 +27,8 @@ from zmqtriton_stub.api.inference import (
     InferenceResponse,
     received,
 )
-from zmqtriton_stub.broker.connection import Link
-from zmqtriton_stub.execution.responses import Answer, Pending
+from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 from zmqtriton_stub.model import Model, Responses
@@ -56,7 +56,7 @@ class Execution:
     def __init__(self, number: int, batch: list[Pending]) -> None:
         self.number = number
         self.batch = batch
-        self.answers: list[Answer] = []
+        self.answers: list[OutcomeWithBody] = []
         #: What the model was given, until it is clear what its senders owe.
         self.requests: list[InferenceRequest] = []
         #: Of the requests, where the log tells of them.
@@ -67,7 +67,9 @@ class Execution:
 class Executions:
     """All batches that this process is in."""
 
-    def __init__(self, instance: Instance, model: Model, link: Link, progress: Progress) -> None:
+    def __init__(
+        self, instance: Instance, model: Model, link: BrokerConnection, progress: Progress
+    ) -> None:
         self._instance = instance
         self._model = model
         self._link = link
@@ -257,7 +259,7 @@ class Executions:
 
     def _send(
         self,
-        answers: list[Answer],
+        answers: list[OutcomeWithBody],
         executed: list[wire.Executed],
         rescheduled: list[wire.RequestKey],
     ) -> None:
@@ -272,7 +274,7 @@ class Executions:
 
 
 def _requests(
-    batch: list[Pending], answers: list[Answer], instance: Instance
+    batch: list[Pending], answers: list[OutcomeWithBody], instance: Instance
 ) -> list[InferenceRequest]:
     """The batch as the model sees it; what does not decode, or does not fit, is answered."""
     requests = []
@@ -324,8 +326,8 @@ def _check(body: wire.RequestBody, signature: Signature) -> None:
         raise InvalidArgument(where + error.text) from None
 
 
-def _encode(accepted: list[tuple[Pending, InferenceResponse]]) -> list[Answer]:
-    encoded: list[Answer] = []
+def _encode(accepted: list[tuple[Pending, InferenceResponse]]) -> list[OutcomeWithBody]:
+    encoded: list[OutcomeWithBody] = []
     changes = []
     try:
         for pending, response in accepted:

@@ -21,7 +21,7 @@ SUCCESS, FAIL, EMPTY, CANCEL = 0, 3, 6, 9
 _FIELDS = 12
 
 
-class Tallies:
+class ResponseCounter:
     """What the broker has not been told yet."""
 
     def __init__(self) -> None:

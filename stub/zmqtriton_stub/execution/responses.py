@@ -24,11 +24,11 @@ from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.tracing import context
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.connection import Link
+    from zmqtriton_stub.broker.connection import BrokerConnection
     from zmqtriton_stub.memory.tensor_forwarding import Found
 
 #: A row of Results and its body.
-Answer = Tuple[wire.Outcome, bytes]
+OutcomeWithBody = Tuple[wire.Outcome, bytes]
 
 INTERNAL = ErrorCode.INTERNAL.number
 
@@ -66,7 +66,7 @@ class Pending:
         "work",
     )
 
-    def __init__(self, link: Link, work: wire.BatchedRequest, body: bytes) -> None:
+    def __init__(self, link: BrokerConnection, work: wire.BatchedRequest, body: bytes) -> None:
         self._link = link
         self.work = work
         #: The request's, until it is decoded.
@@ -192,7 +192,7 @@ class Pending:
                 "sending a response."
             )
 
-    def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> Answer:
+    def encode(self, response: InferenceResponse, flags: int = wire.FINAL) -> OutcomeWithBody:
         """The answer as it is sent, without the tensors that nobody asked for."""
         peer, own_id = self.route
         error = response._error
@@ -224,7 +224,7 @@ class Pending:
         assert memory is not None
         return memory.passing.to_asker(data, self.blocks, self.held)
 
-    def withdraw(self, answer: Answer) -> None:
+    def withdraw(self, answer: OutcomeWithBody) -> None:
         """It will not be sent, so nobody will release what it refers to."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
         self.held = []
@@ -258,7 +258,7 @@ class Pending:
         if self.states is not None:
             self.states.update(changes)
 
-    def finish(self, answer: Answer) -> None:
+    def finish(self, answer: OutcomeWithBody) -> None:
         """The final outcome is on its way."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
         with state_lock:
@@ -269,7 +269,7 @@ class Pending:
             if blocks and memory is not None:
                 memory.arena.send(memory.own(blocks))
 
-    def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
+    def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
         """Finishes; what it returns is for the caller to send."""
         self._is_closed = True
         answer = wire.Outcome(*self.route, code, clip(text), wire.FINAL), b""
@@ -314,7 +314,7 @@ class Pending:
                 self._send(answer)
         instance.say("W", text)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: OutcomeWithBody) -> None:
         outcome, body = answer
         self.leave_inputs()
         self._link.send([wire.encode(wire.Results([outcome], [])), body])

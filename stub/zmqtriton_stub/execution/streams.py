@@ -17,10 +17,10 @@ from zmqtriton_floor.errors import BY_CODE
 from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
-from zmqtriton_stub.execution.responses import INTERNAL, Answer, Pending, state_lock
+from zmqtriton_stub.execution.responses import INTERNAL, OutcomeWithBody, Pending, state_lock
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.connection import Link
+    from zmqtriton_stub.broker.connection import BrokerConnection
 
 #: What a stream keeps here for a reader that is behind.
 MAX_BUFFERED = 1024
@@ -61,14 +61,14 @@ class Stream(Pending):
 
     __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_since_ns", "_taken")
 
-    def __init__(self, link: Link, work: wire.BatchedRequest, body: bytes) -> None:
+    def __init__(self, link: BrokerConnection, work: wire.BatchedRequest, body: bytes) -> None:
         super().__init__(link, work, body)
         #: Of the next response that leaves.
         self._number = 0
         #: How many the reader has taken.
         self._taken = 0
         #: What may not leave yet, in order.
-        self._buffer: deque[Answer] = deque()
+        self._buffer: deque[OutcomeWithBody] = deque()
         self._buffered_bytes = 0
         #: Responses were dropped, so the end must say so.
         self._has_lost = False
@@ -89,7 +89,7 @@ class Stream(Pending):
             return
         changes = {} if response is None else self.changes(response)
         if response is None:
-            answer: Answer = wire.Outcome(*self.route, 0, "", flags), b""
+            answer: OutcomeWithBody = wire.Outcome(*self.route, 0, "", flags), b""
         else:
             answer = self.encode(response, flags)
         last = _sender.stream
@@ -131,7 +131,7 @@ class Stream(Pending):
         self._count += 1
         self._since_ns = done_ns
 
-    def fail(self, text: str, code: int = INTERNAL) -> list[Answer]:
+    def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
         """Ends it with an error, after what is on its way; sends it, too."""
         with state_lock:
             if not self._is_closed:
@@ -184,7 +184,7 @@ class Stream(Pending):
     def _is_full(self) -> bool:
         return len(self._buffer) >= MAX_BUFFERED or self._buffered_bytes >= MAX_BUFFERED_BYTES
 
-    def _put(self, answer: Answer) -> None:
+    def _put(self, answer: OutcomeWithBody) -> None:
         """Sends it, or keeps it until the reader is nearer."""
         outcome, _ = answer
         if self.is_answered:
@@ -201,7 +201,7 @@ class Stream(Pending):
         else:
             self._emit(answer)
 
-    def _emit(self, answer: Answer) -> None:
+    def _emit(self, answer: OutcomeWithBody) -> None:
         """Gives it its number; whoever has the link's lock, or turns it next, sends it."""
         (peer, own_id, code, text, flags, _, blocks), body = answer
         outcome = wire.Outcome(peer, own_id, code, text, flags, self._number, blocks)
@@ -223,13 +223,13 @@ class Stream(Pending):
         self._buffered_bytes = 0
         self._has_lost = True
 
-    def _weight(self, answer: Answer) -> int:
+    def _weight(self, answer: OutcomeWithBody) -> int:
         """What it takes of memory, here and in the arena."""
         (*_, blocks), body = answer
         memory = self._link.instance.memory
         return len(body) + (memory.size(blocks) if blocks and memory is not None else 0)
 
-    def _end(self, code: int, text: str) -> Answer:
+    def _end(self, code: int, text: str) -> OutcomeWithBody:
         return wire.Outcome(*self.route, code, text, wire.FINAL), b""
 
     def _await_reader(self, patience_s: float) -> None:
@@ -258,7 +258,7 @@ class Publisher:
     def close(self, linger_ms: int) -> None:
         self._socket.close(linger_ms)
 
-    def send(self, answers: list[Answer]) -> list[Answer]:
+    def send(self, answers: list[OutcomeWithBody]) -> list[OutcomeWithBody]:
         """Sends what goes straight to its reader; returns the rest, in order."""
         topic = endpoints.topic(answers[0][0].peer)
         if topic not in self._topics:
@@ -268,8 +268,8 @@ class Publisher:
                 return answers
             self._send(topic, answers)
             return []
-        rest: list[Answer] = []
-        straight: dict[bytes, list[Answer]] = {}
+        rest: list[OutcomeWithBody] = []
+        straight: dict[bytes, list[OutcomeWithBody]] = {}
         for answer in answers:
             topic = endpoints.topic(answer[0].peer)
             if topic in self._topics and self._is_plain(answer[0]):
@@ -286,7 +286,7 @@ class Publisher:
             return False
         return not (outcome.flags or outcome.code or outcome.blocks)
 
-    def _send(self, topic: bytes, answers: list[Answer]) -> None:
+    def _send(self, topic: bytes, answers: list[OutcomeWithBody]) -> None:
         header, *bodies = frames(answers)
         endpoints.send(self._socket, [topic + header, *bodies])
 
@@ -306,13 +306,13 @@ def _kind(response: InferenceResponse | None) -> int:
     return SUCCESS if response._error is None else FAIL
 
 
-def frames(answers: list[Answer]) -> list[bytes]:
+def frames(answers: list[OutcomeWithBody]) -> list[bytes]:
     """One message of them all."""
     header = wire.encode(wire.Results([outcome for outcome, _ in answers], []))
     return [header, *[body for _, body in answers]]
 
 
-def coalesce(first: Answer, waiting: deque[Any]) -> list[Answer]:
+def coalesce(first: OutcomeWithBody, waiting: deque[Any]) -> list[OutcomeWithBody]:
     """Those that can travel with the first: what waits behind it, up to something else."""
     answers = [first]
     # An error's text may be long, so each goes alone.

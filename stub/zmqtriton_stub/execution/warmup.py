@@ -15,11 +15,11 @@ from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype, count_ele
 from zmqtriton_floor.errors import InternalError, InvalidArgument, ZmqTritonError
 from zmqtriton_floor.progress import Progress
 from zmqtriton_floor.signature import Signature
-from zmqtriton_stub.broker.connection import Link
-from zmqtriton_stub.broker.unconfirmed_answers import Answered
+from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 from zmqtriton_stub.execution.executions import Executions
-from zmqtriton_stub.execution.response_counts import Tallies
-from zmqtriton_stub.execution.responses import Answer, Pending
+from zmqtriton_stub.execution.response_counts import ResponseCounter
+from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
 from zmqtriton_stub.execution.streams import Stream
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.model import Model
@@ -35,12 +35,12 @@ _MOST_TEXTS = 64
 class Sink:
     """What `Link` is to requests that nobody has asked: keeps the errors, drops the rest."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: BrokerConnection) -> None:
         self.instance = link.instance
         self.pending: dict[tuple[int, int], Pending] = {}
-        self.answered = Answered()
+        self.answered = UnconfirmedAnswers()
         #: Nobody is told of these.
-        self.tallies = Tallies()
+        self.tallies = ResponseCounter()
         self.errors: list[str] = []
         #: What the model wants to execute once more.
         self.again: list[Pending] = []
@@ -60,7 +60,7 @@ class Sink:
         self.again += [self.pending[route] for route in results.rescheduled]
         self._link.wake()
 
-    def post(self, answer: Answer) -> None:
+    def post(self, answer: OutcomeWithBody) -> None:
         outcome, _ = answer
         memory = self.instance.memory
         if memory is not None and not outcome.flags:
@@ -104,7 +104,9 @@ class Warmup:
         """Somebody may still answer a sample."""
         return self._sink is not None and bool(self._sink.pending)
 
-    def run(self, model: Model, link: Link, progress: Progress, wait: Callable[[], None]) -> None:
+    def run(
+        self, model: Model, link: BrokerConnection, progress: Progress, wait: Callable[[], None]
+    ) -> None:
         """All of them, one after the other; raises with Triton's text at the first that fails."""
         for sample in self._samples:
             count = int(sample.get("batch_size", 0))
@@ -119,7 +121,7 @@ class Warmup:
         self,
         sample: dict[str, Any],
         bodies: list[bytes],
-        parts: tuple[Model, Link, Progress],
+        parts: tuple[Model, BrokerConnection, Progress],
         wait: Callable[[], None],
     ) -> None:
         model, link, progress = parts

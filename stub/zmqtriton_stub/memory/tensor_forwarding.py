@@ -31,7 +31,7 @@ def check_placed(rows: List[Tensor], flags: int) -> None:
         raise ProtocolError("a tensor in memory that it may not be in")
 
 
-class Passing:
+class TensorForwarding:
     """Safe for threads."""
 
     def __init__(self, mappings: Mappings, lease_own: Callable[[Block], bool]) -> None:

@@ -23,7 +23,7 @@ from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Span
-from zmqtriton_stub.memory.tensor_forwarding import Found, Passing
+from zmqtriton_stub.memory.tensor_forwarding import Found, TensorForwarding
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.gpu_memory import OnGpus
@@ -59,7 +59,7 @@ class Memory:
     def __init__(self, lifeline: Lifeline) -> None:
         self.arena = Arena(0)
         self.mappings = Mappings(is_private=True, on_release=self._released)
-        self.passing = Passing(self.mappings, self._lease_own)
+        self.passing = TensorForwarding(self.mappings, self._lease_own)
         #: Messages that are the loop's.
         self.heard: deque[Any] = deque()
         #: The descriptor that came with a Probe; -1: none has.

@@ -13,12 +13,12 @@ from zmqtriton_stub.execution.response_counts import (
     FAIL,
     MOST_INDEXES,
     SUCCESS,
-    Tallies,
+    ResponseCounter,
 )
 
 
 def test_what_a_stub_counts_is_told_by_index_and_kind() -> None:
-    tallies, counts = Tallies(), ResponseCounts()
+    tallies, counts = ResponseCounter(), ResponseCounts()
 
     for index, kind in ((0, SUCCESS), (0, SUCCESS), (0, FAIL), (10, EMPTY), (2, CANCEL)):
         tallies.add(index, kind, 100, 1)
@@ -42,7 +42,7 @@ def test_what_a_stub_counts_is_told_by_index_and_kind() -> None:
 
 
 def test_a_stub_tells_at_once_when_its_last_stream_has_ended_else_now_and_then() -> None:
-    tallies = Tallies()
+    tallies = ResponseCounter()
 
     tallies.add(0, SUCCESS, 1, 1)
     told = tallies.take(is_last=False)
@@ -55,7 +55,7 @@ def test_a_stub_tells_at_once_when_its_last_stream_has_ended_else_now_and_then()
 
 
 def test_streams_of_any_length_take_bounded_memory() -> None:
-    tallies = Tallies()
+    tallies = ResponseCounter()
 
     for index in range(2 * MOST_INDEXES):
         tallies.add(index, SUCCESS, 10**12, 10**12)

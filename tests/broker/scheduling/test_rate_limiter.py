@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import Page, World, request
-from zmqtriton.config.resources import NO_DEVICE, Demand
+from zmqtriton.config.resources import NO_DEVICE, ResourceNeed
 from zmqtriton_floor import wire
 
 F = 1
@@ -17,7 +17,7 @@ A, B, C = 11, 12, 13
 
 
 def demand(priority: int = 1, **counts: int) -> str:
-    return Demand({(name, 0): n for name, n in counts.items()}, priority).to_json()
+    return ResourceNeed({(name, 0): n for name, n in counts.items()}, priority).to_json()
 
 
 def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> World:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.broker.scheduling.test_rate_limiter import demand
 from tests.broker.world import Page, World, request
-from zmqtriton.config.resources import Demand, Key, Supply
+from zmqtriton.config.resources import Key, ResourceNeed, Supply
 from zmqtriton_floor import wire
 
 _FRONTEND = 1
@@ -28,7 +28,7 @@ class Day:
         self.world.frontend(_FRONTEND)
         self.numbers = iter(range(2, 1_000_000))
         #: Living generations, and the instances of them with what they need.
-        self.models: dict[int, dict[int, Demand]] = {}
+        self.models: dict[int, dict[int, ResourceNeed]] = {}
         #: Requests that are not answered, by generation.
         self.open: dict[int, set[int]] = {}
         #: At the last look.
@@ -51,7 +51,7 @@ class Day:
         serial = next(self.numbers)
         needs = {name: self.random.randint(0, 3) for name in "RS" if self.random.random() < 0.7}
         text = demand(self.random.randint(1, 3), **{n: c for n, c in needs.items() if c})
-        self.models[generation][serial] = Demand.from_json(text)
+        self.models[generation][serial] = ResourceNeed.from_json(text)
         self.world.stub(serial, generation, Page(), demand=text)
 
     def ask(self) -> None:
@@ -130,7 +130,7 @@ class Day:
             ]
         assert all(one in back for one in idle), (idle, back, free)
 
-    def idle(self) -> list[tuple[int, Demand]]:
+    def idle(self) -> list[tuple[int, ResourceNeed]]:
         """Generation and demand of all that have nothing to do though there is something."""
         executing = {work.id for works in self.world.works.values() for work in works}
         return [

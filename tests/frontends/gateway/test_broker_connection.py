@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.routers import FakeRouter
-from zmqtriton_frontends.gateway.broker_connection import Line
+from zmqtriton_frontends.gateway.broker_connection import BrokerConnection
 
 PATIENCE_S = 60
 
 
 def run(
-    directory: Path, test: Callable[[FakeRouter, Line, list[Any]], Coroutine[Any, Any, None]]
+    directory: Path,
+    test: Callable[[FakeRouter, BrokerConnection, list[Any]], Coroutine[Any, Any, None]],
 ) -> None:
     """With a line, and a list of what has come and how often the line was looked at for that."""
 
@@ -23,7 +24,9 @@ def run(
         router = FakeRouter(f"ipc://{directory}/r")
         seen: list[Any] = []
         loop = asyncio.get_running_loop()
-        line = Line(loop, f"ipc://{directory}/r", lambda: seen.append([*line.messages()]))
+        line = BrokerConnection(
+            loop, f"ipc://{directory}/r", lambda: seen.append([*line.messages()])
+        )
         try:
             await test(router, line, seen)
         finally:
@@ -41,7 +44,7 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 def test_what_the_kernel_does_not_take_leaves_when_there_is_room(tmp_path: Path) -> None:
-    async def test(router: FakeRouter, line: Line, seen: list[Any]) -> None:
+    async def test(router: FakeRouter, line: BrokerConnection, seen: list[Any]) -> None:
         sent = [[b"%d" % number, bytes(50_000)] for number in range(200)]
         for message in sent:
             line.put(message)
@@ -62,7 +65,7 @@ def test_what_the_kernel_does_not_take_leaves_when_there_is_room(tmp_path: Path)
 
 
 def test_a_broker_that_has_died_is_not_listened_to_any_more(tmp_path: Path) -> None:
-    async def test(router: FakeRouter, line: Line, seen: list[Any]) -> None:
+    async def test(router: FakeRouter, line: BrokerConnection, seen: list[Any]) -> None:
         line.put([b"hello"])
         line.flush()
         await until(lambda: router.poll(0))

@@ -20,10 +20,10 @@ from zmqtriton_floor.wire import (
     Tensor,
     encode_body,
 )
-from zmqtriton_frontends.gateway.pending_request import UnderWay
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.inference.admission import CheckedRequest, Options
-from zmqtriton_frontends.inference.client_regions import Place, Regions
-from zmqtriton_frontends.tensors.references import Placed
+from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice
+from zmqtriton_frontends.tensors.references import PlacedBody
 
 SMALL = ResponseBody({}, [Tensor("OUTPUT0", 11, [2], b"abcdefgh")])
 LARGE = ResponseBody({}, [Tensor("OUTPUT0", 11, [50_000], Reference(9, 1, 2, 0, 200_000))])
@@ -58,11 +58,11 @@ class FakeGateway:
         self.regions = Regions()
         self.has_room = True
         self.refusal: Exception | None = None
-        self.begun: list[UnderWay] = []
+        self.begun: list[PendingRequest] = []
         self.cancelled: list[int] = []
         self.infers = 0
 
-    def begin(self, request: CheckedRequest, reply: UnderWay) -> int | None:
+    def begin(self, request: CheckedRequest, reply: PendingRequest) -> int | None:
         assert not request.places
         if self.refusal is not None:
             raise self.refusal
@@ -81,7 +81,7 @@ class FakeGateway:
             raise
 
 
-class Noted(UnderWay):
+class Noted(PendingRequest):
     """Keeps its answer."""
 
     SENDING = "SEND"
@@ -90,7 +90,7 @@ class Noted(UnderWay):
         super().__init__(gateway)
         self.answers: list[ResponseBody | Exception] = []
 
-    def ask(self, **places: Place) -> None:
+    def ask(self, **places: RegionSlice) -> None:
         nothing: Any = None  # what is of no importance here
         body = RequestBody("", {}, [], [Tensor("INPUT0", 11, [2], bytes(8))])
         self._send(CheckedRequest(nothing, body, Admission(0, 0), Options(), places))
@@ -146,7 +146,7 @@ def test_a_response_with_large_tensors_is_opened_first() -> None:
     async def scenario(world: World) -> None:
         world.one.ask()
 
-        world.one.set_result(Placed(encode_body(LARGE)))
+        world.one.set_result(PlacedBody(encode_body(LARGE)))
         assert [] == world.one.answers
         await world.turn()
 
@@ -160,7 +160,7 @@ def test_what_lies_where_this_process_reads_already_is_answered_within_the_call(
         world.gateway.payload.is_mapped = True
         world.one.ask()
 
-        world.one.set_result(Placed(encode_body(LARGE)))
+        world.one.set_result(PlacedBody(encode_body(LARGE)))
 
         assert [OPENED] == world.one.answers
         assert [] == world.gateway.payload.opened
@@ -172,7 +172,7 @@ def test_who_leaves_when_the_response_is_there_leaves_none_of_its_memory_leased(
     async def scenario(world: World) -> None:
         world.one.ask()
 
-        world.one.set_result(Placed(encode_body(LARGE)))
+        world.one.set_result(PlacedBody(encode_body(LARGE)))
         world.one.cancel()  # before the loop has turned
         await world.turn()
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_opened_is_an_error_to_who_waits_and_to_nobody_else() -> 
 
         for one in (world.one, other):
             one.ask()
-            one.set_result(Placed(encode_body(LARGE)))
+            one.set_result(PlacedBody(encode_body(LARGE)))
         other.cancel()
         await world.turn()
 
@@ -230,7 +230,7 @@ def test_who_leaves_has_the_request_cancelled(has_room: bool, own_id: int, infer
 def test_who_leaves_amid_the_work_on_an_answer_has_it_ended() -> None:
     async def scenario(world: World) -> None:
         world.one.ask()
-        world.one.set_result(Placed(encode_body(LARGE)))
+        world.one.set_result(PlacedBody(encode_body(LARGE)))
         await world.turn()
         work = asyncio.get_running_loop().create_future()
         world.one.work(work)
@@ -267,7 +267,7 @@ def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> 
     async def scenario(world: World) -> None:
         world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
         world.gateway.has_room = has_room
-        world.one.ask(OUTPUT0=Place("r", 0, 8))
+        world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
         await world.turn()
 
         world.one.cancel()
@@ -281,7 +281,7 @@ def test_who_leaves_claims_no_memory_of_clients(region: int, has_room: bool) -> 
 def test_an_output_is_written_to_its_place_and_the_claim_ends(region: int) -> None:
     async def scenario(world: World) -> None:
         world.gateway.regions.add(AddRegion(1, "r", 0, 100), os.dup(region))
-        world.one.ask(OUTPUT0=Place("r", 10, 8))
+        world.one.ask(OUTPUT0=RegionSlice("r", 10, 8))
 
         world.one.set_result(encode_body(SMALL))
 
@@ -299,9 +299,9 @@ def test_a_claim_ends_with_whatever_becomes_of_the_request(region: int, reason: 
         if reason == "refused":
             world.gateway.refusal = Unavailable("Server exiting")
             with pytest.raises(Unavailable):
-                world.one.ask(OUTPUT0=Place("r", 0, 8))
+                world.one.ask(OUTPUT0=RegionSlice("r", 0, 8))
         else:
-            world.one.ask(OUTPUT0=Place("r", 0, 7))
+            world.one.ask(OUTPUT0=RegionSlice("r", 0, 7))
         if reason == "failed":
             world.one.set_exception(Unavailable("it died"))
             assert [Unavailable] == [type(error) for error in world.one.answers]

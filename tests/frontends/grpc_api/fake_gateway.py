@@ -18,7 +18,7 @@ from zmqtriton_frontends.grpc_api.handlers import table
 from zmqtriton_frontends.inference.admission import CheckedRequest
 from zmqtriton_frontends.inference.catalogue import Catalogue
 from zmqtriton_frontends.inference.trace_sampling import Traces
-from zmqtriton_frontends.tensors.references import Placed
+from zmqtriton_frontends.tensors.references import PlacedBody
 from zmqtriton_protos import SERVICES, ModelConfig
 
 SETTINGS: dict[str, Any] = {
@@ -151,7 +151,7 @@ class FakeGateway(Gateway):
     def begin(self, request: CheckedRequest, reply: Any) -> int:
         async def answer() -> None:
             try:
-                reply.set_result(Placed(encode_body(await self.infer(request))))
+                reply.set_result(PlacedBody(encode_body(await self.infer(request))))
             except ZmqTritonError as error:
                 reply.set_exception(error)
             except ZeroDivisionError as mistake:

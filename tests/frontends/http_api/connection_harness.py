@@ -12,14 +12,14 @@ from typing import Any
 from gunicorn.config import Config
 
 from zmqtriton_frontends.http_api.server.connections import Connection, Connections
-from zmqtriton_frontends.http_api.server.fast_path import Shortcut
+from zmqtriton_frontends.http_api.server.fast_path import FastPath
 from zmqtriton_frontends.http_api.server.tls import Tls
 
 
 class Party:
     """One server with an application that answers with as many bytes as it is told."""
 
-    def __init__(self, shortcut: Shortcut | None = None) -> None:
+    def __init__(self, shortcut: FastPath | None = None) -> None:
         self.shortcut = shortcut
         self.now = 1000.0
         self.answer_bytes = 2

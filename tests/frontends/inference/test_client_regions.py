@@ -10,7 +10,7 @@ import pytest
 from zmqtriton_floor.datatypes import BY_NAME
 from zmqtriton_floor.errors import InternalError, InvalidArgument, NotFound, ZmqTritonError
 from zmqtriton_floor.wire import AddRegion, RequestBody, ResponseBody, Tensor
-from zmqtriton_frontends.inference.client_regions import Place, Regions
+from zmqtriton_frontends.inference.client_regions import Regions, RegionSlice
 
 UINT8 = BY_NAME["UINT8"].number
 SIZE = 64
@@ -30,11 +30,11 @@ class Memory:
     def add(self, number: int = 1, name: str = "r") -> None:
         self.regions.add(AddRegion(number, name, 16, SIZE), os.dup(self.descriptor))
 
-    def read(self, *places: Place) -> list[bytes]:
+    def read(self, *places: RegionSlice) -> list[bytes]:
         tensors = [Tensor(f"I{i}", UINT8, [1], place) for i, place in enumerate(places)]
         return [t.data for t in self.regions.fill(RequestBody("", {}, [], tensors)).inputs]
 
-    def write(self, place: Place, data: bytes) -> ResponseBody:
+    def write(self, place: RegionSlice, data: bytes) -> ResponseBody:
         with self.regions.claim({"O": place}) as claim:
             return claim.store(ResponseBody({}, [Tensor("O", UINT8, [len(data)], data)]))
 
@@ -48,7 +48,9 @@ def memory() -> Iterator[Memory]:
 
 
 def test_an_input_is_read_from_its_place(memory: Memory) -> None:
-    whole, odd, nothing = memory.read(Place("r", 0, SIZE), Place("r", 3, 5), Place("r", SIZE, 0))
+    whole, odd, nothing = memory.read(
+        RegionSlice("r", 0, SIZE), RegionSlice("r", 3, 5), RegionSlice("r", SIZE, 0)
+    )
 
     assert bytes(range(16, 80)) == whole
     assert bytes(range(19, 24)) == odd
@@ -62,7 +64,7 @@ def test_an_input_of_its_own_is_left_alone(memory: Memory) -> None:
 
 
 def test_an_output_is_written_to_its_place_and_not_sent(memory: Memory) -> None:
-    response = memory.write(Place("r", 1, 4), b"abc")
+    response = memory.write(RegionSlice("r", 1, 4), b"abc")
 
     assert [Tensor("O", UINT8, [3], b"")] == response.outputs
     assert b"\x10abc\x14" == os.pread(memory.descriptor, 5, 16)
@@ -71,38 +73,38 @@ def test_an_output_is_written_to_its_place_and_not_sent(memory: Memory) -> None:
 def test_other_outputs_are_sent(memory: Memory) -> None:
     response = ResponseBody({}, [Tensor("P", UINT8, [1], b"x")])
 
-    with memory.regions.claim({"O": Place("r", 0, 4)}) as claim:
+    with memory.regions.claim({"O": RegionSlice("r", 0, 4)}) as claim:
         assert response == claim.store(response)
 
 
 @pytest.mark.parametrize(
     ("place", "error", "text"),
     [
-        (Place("q", 0, 1), NotFound, "Unable to find shared memory region: 'q'"),
+        (RegionSlice("q", 0, 1), NotFound, "Unable to find shared memory region: 'q'"),
         (
-            Place("r", SIZE, 1),
+            RegionSlice("r", SIZE, 1),
             InvalidArgument,
             "Invalid offset for shared memory region: 'r'",
         ),
         (
-            Place("r", 2**64 - 8, 16),
+            RegionSlice("r", 2**64 - 8, 16),
             InvalidArgument,
             "Invalid offset for shared memory region: 'r'",
         ),
         (
-            Place("r", SIZE - 4, 5),
+            RegionSlice("r", SIZE - 4, 5),
             InvalidArgument,
             "Invalid offset + byte size for shared memory region: 'r'",
         ),
         (
-            Place("r", 1, 2**64 - 1),
+            RegionSlice("r", 1, 2**64 - 1),
             InvalidArgument,
             "Invalid offset + byte size for shared memory region: 'r'",
         ),
     ],
 )
 def test_a_place_beyond_the_region_is_refused(
-    memory: Memory, place: Place, error: type[ZmqTritonError], text: str
+    memory: Memory, place: RegionSlice, error: type[ZmqTritonError], text: str
 ) -> None:
     if place.size < 2**31:
         with pytest.raises(error) as caught:
@@ -117,12 +119,12 @@ def test_a_request_cannot_have_any_amount_of_memory_read(memory: Memory) -> None
     memory.regions.add(AddRegion(2, "big", 0, 2**40), os.dup(memory.descriptor))
 
     with pytest.raises(InvalidArgument, match="exceed the maximum"):
-        memory.read(*(Place("big", 0, 2**30) for _ in range(2)))
+        memory.read(*(RegionSlice("big", 0, 2**30) for _ in range(2)))
 
 
 def test_an_output_needs_room(memory: Memory) -> None:
     with pytest.raises(InternalError) as caught:
-        memory.write(Place("r", 0, 4), b"x" * 5)
+        memory.write(RegionSlice("r", 0, 4), b"x" * 5)
 
     assert (
         "shared memory size specified with the request for output 'O' (4 bytes) should be at "
@@ -135,9 +137,9 @@ def test_memory_that_its_client_cut_short_is_an_error(memory: Memory) -> None:
     os.ftruncate(memory.descriptor, 20)
 
     with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
-        memory.read(Place("r", 0, 8))
+        memory.read(RegionSlice("r", 0, 8))
     with pytest.raises(InvalidArgument, match="smaller than when it was registered"):
-        memory.write(Place("r", 0, 8), b"x" * 8)
+        memory.write(RegionSlice("r", 0, 8), b"x" * 8)
 
     assert 20 == os.fstat(memory.descriptor).st_size
 
@@ -147,11 +149,11 @@ def test_a_removed_region_is_left_at_once_if_nobody_claims_it(memory: Memory) ->
 
     assert [1] == memory.left
     with pytest.raises(NotFound):
-        memory.read(Place("r", 0, 1))
+        memory.read(RegionSlice("r", 0, 1))
 
 
 def test_a_claimed_region_is_left_when_the_last_claim_is_given_back(memory: Memory) -> None:
-    place = Place("r", 0, 4)
+    place = RegionSlice("r", 0, 4)
 
     with memory.regions.claim({"O": place, "P": place}) as claim:
         with memory.regions.claim({"O": place}):
@@ -164,12 +166,12 @@ def test_a_claimed_region_is_left_when_the_last_claim_is_given_back(memory: Memo
 
 
 def test_a_name_may_come_back_while_the_old_region_is_claimed(memory: Memory) -> None:
-    with memory.regions.claim({"O": Place("r", 0, 4)}):
+    with memory.regions.claim({"O": RegionSlice("r", 0, 4)}):
         memory.regions.remove(1)
         memory.add(number=2)
 
     assert [1] == memory.left
-    assert [bytes([16])] == memory.read(Place("r", 0, 1))
+    assert [bytes([16])] == memory.read(RegionSlice("r", 0, 1))
 
 
 def test_a_region_that_was_never_known_is_left_already(memory: Memory) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from tests.frontends.grpc_api.fake_gateway import news
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
-from zmqtriton_frontends.http_api.server.fast_path import Exchange, Head
+from zmqtriton_frontends.http_api.server.fast_path import Head, PendingHttpInference
 from zmqtriton_frontends.inference.catalogue import Catalogue
-from zmqtriton_frontends.inference.load_on_demand import Demand, NotLoaded, attempt, of
+from zmqtriton_frontends.inference.load_on_demand import NotLoaded, OnDemandLoader, attempt, of
 
 
 class Supervisor:
@@ -36,7 +36,7 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_nothing() -> None:
     async def test() -> None:
         supervisor = Supervisor()
-        demand = Demand(supervisor.call, 60.0)
+        demand = OnDemandLoader(supervisor.call, 60.0)
         waiting = [asyncio.ensure_future(demand.load("m")) for _ in range(3)]
         await asyncio.sleep(0)
         waiting[0].cancel()
@@ -54,7 +54,7 @@ def test_those_who_wait_share_one_call_and_who_leaves_costs_the_others_nothing()
 def test_a_failure_is_told_to_each_as_an_error_of_its_own() -> None:
     async def test() -> None:
         supervisor = Supervisor()
-        demand = Demand(supervisor.call, 60.0)
+        demand = OnDemandLoader(supervisor.call, 60.0)
         waiting = [asyncio.ensure_future(demand.load("m")) for _ in range(2)]
         await asyncio.sleep(0)
 
@@ -70,7 +70,7 @@ def test_a_failure_is_told_to_each_as_an_error_of_its_own() -> None:
 @pytest.mark.parametrize("is_own", [False, True])
 def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: bool) -> None:
     async def test() -> None:
-        demand = Demand(Supervisor().call, 60.0 if is_own else 0.0)
+        demand = OnDemandLoader(Supervisor().call, 60.0 if is_own else 0.0)
         deadline_ns = time.monotonic_ns() - 1 if is_own else 0
 
         with pytest.raises(Unavailable, match="was not loaded in time"):
@@ -82,7 +82,7 @@ def test_nobody_waits_beyond_the_option_or_a_deadline_of_its_own(is_own: bool) -
 def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
     async def test() -> None:
         catalogue = Catalogue()
-        catalogue.demand = Demand(Supervisor().call, 60.0)
+        catalogue.demand = OnDemandLoader(Supervisor().call, 60.0)
         left = news("left", generation=0, state="UNAVAILABLE", reason="unloaded")
         catalogue.update(left)
         catalogue.update(left._replace(model="idle", reason="not loaded: idle", is_on_demand=1))
@@ -102,7 +102,7 @@ def test_a_model_that_is_nowhere_keeps_its_own_error() -> None:
         supervisor = Supervisor()
         supervisor.answer.set_result(False)
         catalogue = Catalogue()
-        catalogue.demand = Demand(supervisor.call, 60.0)
+        catalogue.demand = OnDemandLoader(supervisor.call, 60.0)
 
         with pytest.raises(NotLoaded) as missing:
             await attempt(lambda: catalogue.find("nobody"))
@@ -118,7 +118,7 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
 
     async def test() -> None:
         supervisor = Supervisor()
-        demand = Demand(supervisor.call, 60.0)
+        demand = OnDemandLoader(supervisor.call, 60.0)
         asked: list[Any] = []
 
         def find(target: tuple[str, str]) -> None:
@@ -131,7 +131,7 @@ def test_who_leaves_in_the_moment_of_the_load_is_not_asked_for_any_more() -> Non
                 cancel=lambda own_id: None, traces=SimpleNamespace(is_on=False)
             ),
         )
-        exchange = Exchange(shortcut, Head(("m", ""), 0, None, None), lambda *_: None)
+        exchange = PendingHttpInference(shortcut, Head(("m", ""), 0, None, None), lambda *_: None)
         exchange.begin(b"")
         loading = exchange._task
         assert loading is not None

@@ -10,7 +10,12 @@ import pytest
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Unfinished, prefix
 from zmqtriton_frontends.tensors import arena_body
-from zmqtriton_frontends.tensors.arena_body import Belief, Gathered, StraightBody, straight_into
+from zmqtriton_frontends.tensors.arena_body import (
+    AnnouncedBytesBudget,
+    ArenaBody,
+    ArenaBuffer,
+    straight_into,
+)
 from zmqtriton_protos import message
 
 SIZE = 300_000
@@ -30,17 +35,17 @@ class Arena:
         for block in blocks:
             del self.lent[block]
 
-    def _lend(self, size: int) -> Gathered:
+    def _lend(self, size: int) -> ArenaBuffer:
         block = len(self.asked)
         self.lent[block] = bytearray(size)
         arena: Any = self
-        return Gathered(memoryview(self.lent[block]), arena, block)
+        return ArenaBuffer(memoryview(self.lent[block]), arena, block)
 
-    def reserve_now(self, size: int, tensors_at: int) -> Gathered | None:
+    def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         self.asked.append((size, tensors_at))
         return self._lend(size) if self.is_there else None
 
-    async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
+    async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         await self.grown.wait()
         return self._lend(size) if self.has_any else None
 
@@ -55,7 +60,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def feed(body: StraightBody, data: bytes, size: int = 50_000) -> None:
+def feed(body: ArenaBody, data: bytes, size: int = 50_000) -> None:
     """The rest of the data, as a connection brings it."""
     rest = memoryview(data)
     while rest:
@@ -75,7 +80,7 @@ DATA = random.Random(1).randbytes(SIZE)
 def test_a_message_ends_up_in_the_arena() -> None:
     async def scenario() -> None:
         arena = Arena()
-        body = StraightBody(arena, SIZE, Belief())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
 
         feed(body, DATA)
         whole = body.whole()
@@ -91,7 +96,7 @@ def test_a_message_ends_up_in_the_arena() -> None:
 def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
     async def scenario() -> None:
         arena = Arena(is_there=False)
-        body = StraightBody(arena, SIZE, Belief())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
         feed(body, DATA[:100_000])
         assert not body.room()
 
@@ -112,7 +117,7 @@ def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
 def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) -> None:
     async def scenario() -> None:
         arena = Arena(is_there=False, has_any=has_any)
-        body = StraightBody(arena, SIZE, Belief())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
         feed(body, DATA)
 
         whole = body.whole()
@@ -128,7 +133,7 @@ def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) 
 def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
     async def scenario() -> None:
         arena, size = Arena(), 64 << 20
-        body = StraightBody(arena, size, Belief(size - 1))
+        body = ArenaBody(arena, size, AnnouncedBytesBudget(size - 1))
         feed(body, bytes((size >> 4) - 1))
         assert [] == arena.asked
 
@@ -143,8 +148,8 @@ def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
 
 def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() -> None:
     async def scenario() -> None:
-        arena, size, belief = Arena(), 2 << 20, Belief(5 << 20)
-        bodies = [StraightBody(arena, size, belief) for _ in range(3)]
+        arena, size, belief = Arena(), 2 << 20, AnnouncedBytesBudget(5 << 20)
+        bodies = [ArenaBody(arena, size, belief) for _ in range(3)]
         for body in bodies:
             feed(body, bytes(5000))
         assert 2 == len(arena.asked)
@@ -157,7 +162,7 @@ def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() 
         assert 3 == len(arena.asked)
         bodies[2].drop()
         assert {} == arena.lent
-        assert 5 << 20 == belief.take(5 << 20)
+        assert 5 << 20 == belief.reserve(5 << 20)
 
     run(scenario)
 
@@ -167,7 +172,7 @@ def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatc
 
     async def scenario() -> None:
         arena = Arena()
-        body = StraightBody(arena, SIZE, Belief())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
         feed(body, DATA[:100_000])
         assert 1 == len(arena.lent)
 
@@ -185,7 +190,7 @@ def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatc
 def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
     async def scenario() -> None:
         arena = Arena(is_there=is_there)
-        body = StraightBody(arena, SIZE, Belief())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
         feed(body, DATA[:100_000])
 
         body.drop()
@@ -200,7 +205,7 @@ def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     async def scenario() -> None:
         arena = Arena()
-        assembly = Assembly(Unfinished(), straight_into(arena, Belief()), 1000)
+        assembly = Assembly(Unfinished(), straight_into(arena, AnnouncedBytesBudget()), 1000)
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:
             whole = prefix(size, is_compressed=is_compressed) + DATA[:size]

@@ -7,7 +7,7 @@ import pytest
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
-from zmqtriton_frontends.tensors.references import Placed, read_response
+from zmqtriton_frontends.tensors.references import PlacedBody, read_response
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
 
 LARGE = Tensor("T", 11, [25_000], Reference(2, 1, 1, 0, 100_000))
@@ -17,7 +17,7 @@ SMALL = Tensor("T", 11, [1], b"\0\0\0\0")
 def test_a_response_that_was_checked_may_refer_to_memory() -> None:
     body = ResponseBody({}, [SMALL, LARGE])
 
-    assert body == read_response(Placed(wire.encode_body(body)))
+    assert body == read_response(PlacedBody(wire.encode_body(body)))
 
 
 def test_another_may_not() -> None:

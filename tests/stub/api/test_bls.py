@@ -17,7 +17,7 @@ from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.api.inference import InferenceRequest
-from zmqtriton_stub.broker.bls_call import Question, Waiting
+from zmqtriton_stub.broker.bls_call import BlsCall, Waiting
 from zmqtriton_stub.instance import Instance
 
 Replies = list[tuple[wire.Reply, bytes]]
@@ -45,27 +45,27 @@ class FakeAsker:
 
     def ask(
         self, row: wire.Request, body: bytes, blocks: Any, notify: Any = None, held: Any = ()
-    ) -> Question:
+    ) -> BlsCall:
         self.asked.append((row, wire.decode_request(body)))
-        question = Question(row, body, blocks, notify)
+        question = BlsCall(row, body, blocks, notify)
         for reply in self.replies:
             question.answer(*reply)
         return question
 
     def refused(
-        self, error: ZmqTritonError, notify: Callable[[Question], None] | None = None
-    ) -> Question:
-        question = Question(wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0), b"", [], notify)
+        self, error: ZmqTritonError, notify: Callable[[BlsCall], None] | None = None
+    ) -> BlsCall:
+        question = BlsCall(wire.Request(0, 0, "", -1, 0, 0, 0, 0, 0, 0, 0), b"", [], notify)
         question.refuse(error)
         return question
 
-    def wait(self, question: Question) -> Any:
+    def wait(self, question: BlsCall) -> Any:
         return question.inbox.get_nowait()
 
-    def cancel(self, question: Question) -> None:
+    def cancel(self, question: BlsCall) -> None:
         self.did.append("cancel")
 
-    def drop(self, question: Question) -> None:
+    def drop(self, question: BlsCall) -> None:
         self.did.append("drop")
 
     def watch(self, loop: Any) -> None:

@@ -18,8 +18,8 @@ from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 from zmqtriton_stub.api.bls import ResponseIterator
-from zmqtriton_stub.broker.bls_call import Question
-from zmqtriton_stub.broker.bls_client import Asker
+from zmqtriton_stub.broker.bls_call import BlsCall
+from zmqtriton_stub.broker.bls_client import BlsClient
 
 _TOKEN = b"0123456789abcdef"
 _ROW = wire.Request(0, 0, "m", -1, 0, 0, 0, 0, 1, 0, 0)
@@ -87,7 +87,7 @@ class World:
         self.duties: dict[int, Callable[[], None]] = {}
         self.brokers = [Broker(directory, 1)]
         self.memory = memory = FakeMemory()
-        self.asker = Asker(
+        self.asker = BlsClient(
             self._birth(1),
             cast(Any, memory),
             lambda: self.duties,
@@ -101,7 +101,7 @@ class World:
     def broker(self) -> Broker:
         return self.brokers[-1]
 
-    def ask(self, body: bytes = b"body") -> Question:
+    def ask(self, body: bytes = b"body") -> BlsCall:
         return self.asker.ask(_ROW, body)
 
     def change_broker(self) -> None:
@@ -396,7 +396,7 @@ def test_a_stream_that_is_complete_here_and_was_not_read_is_released_too(world: 
 def _ask_async(world: World, loop: Any) -> asyncio.Future[str]:
     future: asyncio.Future[str] = loop.create_future()
 
-    def notify(question: Question) -> None:
+    def notify(question: BlsCall) -> None:
         answered = question.inbox.get()
         assert answered is not None
         loop.call_soon_threadsafe(future.set_result, _text(answered))

@@ -14,7 +14,7 @@ from zmqtriton_floor.metrics import COUNTER, GAUGE, HISTOGRAM
 from zmqtriton_stub import instance
 from zmqtriton_stub.api import metrics as pb_metrics
 from zmqtriton_stub.broker import model_metrics
-from zmqtriton_stub.broker.model_metrics import Measures
+from zmqtriton_stub.broker.model_metrics import ModelMetrics
 
 
 class BrokersEnd:
@@ -27,7 +27,7 @@ class BrokersEnd:
         self.outbox = Outbox()
         self.broker = BrokersMeasures(self.outbox)
         self.queue: list[list[bytes]] = []
-        self.measures: Measures
+        self.measures: ModelMetrics
         self._lock = threading.Lock()
 
     def put(self, frames: list[bytes]) -> None:
@@ -68,7 +68,7 @@ def link(monkeypatch: pytest.MonkeyPatch) -> BrokersEnd:
     return BrokersEnd()
 
 
-def connect(link: Any, measures: Measures) -> None:
+def connect(link: Any, measures: ModelMetrics) -> None:
     """As link.connect does."""
     link.measures = measures
     with measures.lock:
@@ -79,7 +79,7 @@ def connect(link: Any, measures: Measures) -> None:
 
 
 def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     family = measures.add_family("f", "", COUNTER)
     counter = measures.add(family, COUNTER, {}, [])
     for _ in range(model_metrics._MOST_CHANGES + 5):
@@ -95,7 +95,7 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) ->
 
 
 def test_changes_travel_as_one_sum(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     connect(link, measures)
     family = measures.add_family("f", "", COUNTER)
     counter = measures.add(family, COUNTER, {}, [])
@@ -115,7 +115,7 @@ def test_changes_travel_as_one_sum(link: BrokersEnd) -> None:
 
 
 def test_the_loop_is_woken_once_unless_it_looks_anyway(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     connect(link, measures)
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     measures.flush()
@@ -135,7 +135,7 @@ def test_amid_a_long_execution_changes_leave_all_the_same(
     link: BrokersEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_metrics, "_FLUSH_EVERY_S", 0.0)
-    measures = Measures()
+    measures = ModelMetrics()
     measures.is_busy = lambda: True
     connect(link, measures)
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
@@ -146,7 +146,7 @@ def test_amid_a_long_execution_changes_leave_all_the_same(
 
 
 def test_a_new_broker_is_told_all_of_it_once(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     connect(link, measures)
     kinds = {"c": COUNTER, "g": GAUGE, "set": GAUGE, "h": HISTOGRAM}
     families = {name: measures.add_family(name, "", kind) for name, kind in kinds.items()}
@@ -170,7 +170,7 @@ def test_a_new_broker_is_told_all_of_it_once(link: BrokersEnd) -> None:
 
 
 def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     connect(link, measures)
     family = measures.add_family("f", "", COUNTER)
     metric = measures.add(family, COUNTER, {}, [])
@@ -188,7 +188,7 @@ def test_what_is_dropped_is_gone_with_all_that_belongs_to_it(link: BrokersEnd) -
 
 def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
     told: list[str] = []
-    measures = Measures(told.append)
+    measures = ModelMetrics(told.append)
     connect(link, measures)
     link.broker.call(8, wire.Call(0, "measure", '[["family", 1, "f", "", 0]]'))
 
@@ -199,7 +199,7 @@ def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
 
 
 def test_many_of_them_travel_in_several_messages(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     family = measures.add_family("f", "", COUNTER)
     for n in range(500):
         measures.add(family, COUNTER, {"n": f"{n:4000}"}, [])
@@ -213,7 +213,7 @@ def test_many_of_them_travel_in_several_messages(link: BrokersEnd) -> None:
 
 def test_there_may_be_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST", 2)
-    measures = Measures()
+    measures = ModelMetrics()
     family = measures.add_family("f", "", COUNTER)
     metric = measures.add(family, COUNTER, {}, [])
     with pytest.raises(ZmqTritonError, match="may have 2 metrics and families"):
@@ -226,7 +226,7 @@ def test_there_may_be_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_increments_of_many_threads_are_all_counted(link: BrokersEnd) -> None:
-    measures = Measures()
+    measures = ModelMetrics()
     connect(link, measures)
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
 
@@ -265,7 +265,7 @@ def test_a_server_that_does_not_answer_is_an_error(
     link: BrokersEnd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_metrics, "_PATIENCE_S", 0.0)
-    measures = Measures()
+    measures = ModelMetrics()
     counter = measures.add(measures.add_family("f", "", COUNTER), COUNTER, {}, [])
     connect(link, measures)
     monkeypatch.setattr(link, "turn", lambda: None)

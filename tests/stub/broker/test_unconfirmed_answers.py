@@ -8,7 +8,7 @@ from zmqtriton_stub.broker.unconfirmed_answers import (
     MAX_BODY_BYTES,
     MAX_BYTES,
     SETTLED_NS,
-    Answered,
+    UnconfirmedAnswers,
 )
 
 
@@ -28,7 +28,7 @@ def outcome(own_id: int, text: str = "") -> wire.Outcome:
 
 
 def test_answers_are_recalled_oldest_first_with_their_bodies(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     kept.add(outcome(1), b"one")
     kept.add(outcome(2, "no"), b"")
 
@@ -36,7 +36,7 @@ def test_answers_are_recalled_oldest_first_with_their_bodies(clock: Clock) -> No
 
 
 def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     kept.add(outcome(1), b"one")
     clock.now_ns = 10
     kept.add(outcome(2), b"two")
@@ -47,7 +47,7 @@ def test_an_answer_is_forgotten_when_the_broker_has_outlived_it_by_a_second(cloc
 
 
 def test_an_answer_stays_however_old_while_the_broker_says_nothing(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     kept.add(outcome(1), b"one")
 
     clock.now_ns = 3600 * SETTLED_NS
@@ -56,7 +56,7 @@ def test_an_answer_stays_however_old_while_the_broker_says_nothing(clock: Clock)
 
 
 def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     kept.add(outcome(1), b"one")
     clock.now_ns = 10 * SETTLED_NS
     kept.recall()
@@ -68,7 +68,7 @@ def test_what_the_next_broker_was_told_stays_until_that_one_has_outlived_it(cloc
 
 
 def test_of_a_large_body_only_the_fact_stays(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     kept.add(outcome(1), bytes(MAX_BODY_BYTES + 1))
     kept.add(outcome(2), bytes(MAX_BODY_BYTES))
 
@@ -81,7 +81,7 @@ def test_of_a_large_body_only_the_fact_stays(clock: Clock) -> None:
 
 
 def test_of_many_bodies_the_newest_stay(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     size = MAX_BODY_BYTES
     fitting = MAX_BYTES // size
     for i in range(fitting + 2):
@@ -94,7 +94,7 @@ def test_of_many_bodies_the_newest_stay(clock: Clock) -> None:
 
 
 def test_forgetting_makes_room_for_bodies_again(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     for round_number in range(3):
         clock.now_ns = round_number * 10 * SETTLED_NS
         for i in range(MAX_BYTES // MAX_BODY_BYTES):
@@ -105,7 +105,7 @@ def test_forgetting_makes_room_for_bodies_again(clock: Clock) -> None:
 
 
 def test_whatever_was_answered_fits_into_one_hello(clock: Clock) -> None:
-    kept = Answered()
+    kept = UnconfirmedAnswers()
     for i in range(2 * wire.MAX_ROWS):
         kept.add(outcome(i, "é" * (60_000 if i % 100 == 0 else 10)), b"")
 

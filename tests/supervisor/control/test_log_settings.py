@@ -10,7 +10,7 @@ import pytest
 from tests.supervisor.world import World, blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.logs import Wanted
+from zmqtriton_floor.logs import LogOptions
 
 _FIRST = {
     "log_file": "",
@@ -36,11 +36,11 @@ def change(world: World, **changes: Any) -> Any:
 def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: World) -> None:
     assert {**_FIRST, "log_info": False} == change(world, log_info=False).result
 
-    told = [wire.LogSettings(json.dumps(Wanted(info=0).settings()))]
+    told = [wire.LogSettings(json.dumps(LogOptions(info=0).settings()))]
     for role in ("broker", "http", "grpc", "metrics", "stub"):
         assert told == world.to(role, wire.LogSettings), role
     assert [] == world.to("http-arbiter", wire.LogSettings)
-    assert [Wanted(info=0)] == world.wanted
+    assert [LogOptions(info=0)] == world.wanted
     assert {**_FIRST, "log_info": False} == change(world).result
     assert 1 == len(world.wanted)
 
@@ -52,7 +52,7 @@ def test_who_is_born_later_knows_it_from_its_birth(world: World) -> None:
 
     settings = json.loads(world.to("grpc", wire.Bootstrap)[-1].settings)
     assert ("ISO8601", 2) == (settings["log_format"], settings["log_verbose"])
-    assert Wanted("ISO8601", 2) == Wanted.of(settings)
+    assert LogOptions("ISO8601", 2) == LogOptions.of(settings)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from zmqtriton.environments.demand import SERVERS_OWN, Environment
-from zmqtriton.supervisor.machine.fork_server import Births, Order
+from zmqtriton.supervisor.machine.fork_server import ForkServer, StubSpec
 from zmqtriton.supervisor.machine.log_ring import Stub
 
 NURSERY = 1
@@ -37,13 +37,13 @@ class Midwife:
         self.are_there = True
         self.has_descriptors = True
 
-    def ask(self, nursery: int, order: Order) -> Unborn:
+    def ask(self, nursery: int, order: StubSpec) -> Unborn:
         assert nursery == NURSERY
         if not self.has_descriptors:
             raise OSError
         return self.asked.setdefault(order.serial, Unborn(self.are_there))
 
-    def spawn_stub(self, order: Order) -> None:
+    def spawn_stub(self, order: StubSpec) -> None:
         self.spawned.append(order.serial)
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
@@ -56,16 +56,16 @@ def midwife() -> Midwife:
 
 
 @pytest.fixture
-def births(midwife: Midwife) -> Births:
-    return Births(midwife, lambda: midwife.now_s)
+def births(midwife: Midwife) -> ForkServer:
+    return ForkServer(midwife, lambda: midwife.now_s)
 
 
-def order(serial: int, environment: Environment = SERVERS_OWN) -> Order:
-    return Order(serial, environment, Stub("m", "m_0_0"), -1)
+def order(serial: int, environment: Environment = SERVERS_OWN) -> StubSpec:
+    return StubSpec(serial, environment, Stub("m", "m_0_0"), -1)
 
 
 def test_at_the_start_stubs_wait_until_the_nursery_is_ready(
-    births: Births, midwife: Midwife
+    births: ForkServer, midwife: Midwife
 ) -> None:
     births.started(NURSERY)
     births.want(order(7))
@@ -80,7 +80,7 @@ def test_at_the_start_stubs_wait_until_the_nursery_is_ready(
 
 
 def test_another_environment_is_no_business_of_the_nursery(
-    births: Births, midwife: Midwife
+    births: ForkServer, midwife: Midwife
 ) -> None:
     births.started(NURSERY)
     births.ready()
@@ -90,13 +90,13 @@ def test_another_environment_is_no_business_of_the_nursery(
     assert ([7], {}) == (midwife.spawned, midwife.asked)
 
 
-def test_without_a_nursery_stubs_are_spawned(births: Births, midwife: Midwife) -> None:
+def test_without_a_nursery_stubs_are_spawned(births: ForkServer, midwife: Midwife) -> None:
     births.want(order(7))
 
     assert [7] == midwife.spawned
 
 
-def test_what_a_dead_nursery_owes_is_spawned(births: Births, midwife: Midwife) -> None:
+def test_what_a_dead_nursery_owes_is_spawned(births: ForkServer, midwife: Midwife) -> None:
     births.started(NURSERY)
     births.ready()
     births.want(order(7))
@@ -109,7 +109,7 @@ def test_what_a_dead_nursery_owes_is_spawned(births: Births, midwife: Midwife) -
     assert (False, True) == (midwife.asked[7].is_dropped, midwife.asked[8].is_dropped)
 
 
-def test_nobody_waits_for_the_next_nursery(births: Births, midwife: Midwife) -> None:
+def test_nobody_waits_for_the_next_nursery(births: ForkServer, midwife: Midwife) -> None:
     births.started(NURSERY)
     births.ready()
     births.ended()
@@ -124,7 +124,7 @@ def test_nobody_waits_for_the_next_nursery(births: Births, midwife: Midwife) -> 
 
 
 def test_who_waits_for_a_nursery_that_never_comes_is_spawned(
-    births: Births, midwife: Midwife
+    births: ForkServer, midwife: Midwife
 ) -> None:
     births.started(NURSERY)
     births.want(order(7))
@@ -137,7 +137,7 @@ def test_who_waits_for_a_nursery_that_never_comes_is_spawned(
 
 
 def test_a_nursery_that_does_not_answer_is_killed_and_the_stub_spawned(
-    births: Births, midwife: Midwife
+    births: ForkServer, midwife: Midwife
 ) -> None:
     births.started(NURSERY)
     births.ready()
@@ -151,7 +151,7 @@ def test_a_nursery_that_does_not_answer_is_killed_and_the_stub_spawned(
 
 
 def test_a_nursery_that_cannot_fork_says_so_and_the_stub_is_spawned(
-    births: Births, midwife: Midwife
+    births: ForkServer, midwife: Midwife
 ) -> None:
     births.started(NURSERY)
     births.ready()
@@ -163,7 +163,7 @@ def test_a_nursery_that_cannot_fork_says_so_and_the_stub_is_spawned(
     assert midwife.asked[7].is_dropped
 
 
-def test_a_stub_that_is_not_there_is_spawned(births: Births, midwife: Midwife) -> None:
+def test_a_stub_that_is_not_there_is_spawned(births: ForkServer, midwife: Midwife) -> None:
     midwife.are_there = False
     births.started(NURSERY)
     births.ready()
@@ -174,7 +174,9 @@ def test_a_stub_that_is_not_there_is_spawned(births: Births, midwife: Midwife) -
     assert [7] == midwife.spawned
 
 
-def test_where_descriptors_are_short_the_stub_is_spawned(births: Births, midwife: Midwife) -> None:
+def test_where_descriptors_are_short_the_stub_is_spawned(
+    births: ForkServer, midwife: Midwife
+) -> None:
     midwife.has_descriptors = False
     births.started(NURSERY)
     births.ready()
@@ -185,7 +187,7 @@ def test_where_descriptors_are_short_the_stub_is_spawned(births: Births, midwife
     assert not births.is_under_way
 
 
-def test_at_the_end_nothing_is_kept_for_the_unborn(births: Births, midwife: Midwife) -> None:
+def test_at_the_end_nothing_is_kept_for_the_unborn(births: ForkServer, midwife: Midwife) -> None:
     pages = [os.open("/dev/null", os.O_RDONLY) for _ in range(2)]
     births.started(NURSERY)
     births.want(order(7)._replace(page=pages[0]))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.environments.demand import SERVERS_OWN, Demand
+from zmqtriton.environments.demand import SERVERS_OWN, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.machine.model_reading import Repository
@@ -187,7 +187,7 @@ def parameter(name: str, value: str) -> str:
 def test_a_model_names_its_interpreter(tmp_path: Path) -> None:
     add(tmp_path, "m", parameter("PYTHON_EXECUTABLE", "/bin/sh"))
 
-    assert read(tmp_path, "m").environment == Demand("interpreter", "", "/bin/sh")
+    assert read(tmp_path, "m").environment == EnvironmentSpec("interpreter", "", "/bin/sh")
 
 
 def test_an_interpreter_that_cannot_be_run_is_the_problem_of_the_model(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
     (binaries / "activate").touch()
     (binaries / "python").touch(mode=0o755)
 
-    assert read(tmp_path, "m").environment == Demand("directory", str(binaries.parent))
+    assert read(tmp_path, "m").environment == EnvironmentSpec("directory", str(binaries.parent))
 
 
 def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:

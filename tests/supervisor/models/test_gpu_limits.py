@@ -9,7 +9,7 @@ import pytest
 
 from tests.supervisor.world import World, blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
-from zmqtriton.supervisor.models.instance import Place
+from zmqtriton.supervisor.models.instance import InstanceSlot
 
 LIMIT = {"model_load_gpu_limit": [[0, 0.8], [1, 0.5]]}
 REFUSED = (
@@ -20,7 +20,7 @@ REFUSED = (
 
 def _on(name: str, *devices: int, kind: str = "GPU", is_final: bool = True) -> Blueprint:
     plain = blueprint(name)
-    places = tuple(Place(f"{name}_0", kind, device) for device in devices)
+    places = tuple(InstanceSlot(f"{name}_0", kind, device) for device in devices)
     finished = replace(plain.finish(""), places=places)
     return replace(plain, finished=finished if is_final else None, finish=lambda reply: finished)
 

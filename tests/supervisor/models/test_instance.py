@@ -8,7 +8,12 @@ from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import MAX_DEATHS
-from zmqtriton.supervisor.models.instance import ABORT_WITHIN_S, FINALIZE_WITHIN_S, Instance, Place
+from zmqtriton.supervisor.models.instance import (
+    ABORT_WITHIN_S,
+    FINALIZE_WITHIN_S,
+    Instance,
+    InstanceSlot,
+)
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor import wire
@@ -21,7 +26,7 @@ class Bench:
         self.plan = Plan()
         self.instance = Instance(
             self.plan,
-            Place("m_0_0", "CPU", 0),
+            InstanceSlot("m_0_0", "CPU", 0),
             model="m",
             environment=SERVERS_OWN,
             on_event=lambda instance, event: instance.handle(event),

@@ -8,14 +8,14 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, World, blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
-from zmqtriton.supervisor.models.instance import Instance, Place
+from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton_floor import wire
 
 LOAD_M = {"model": "m", "parameters": {}}
 
 
 def grouped(
-    *places: Place,
+    *places: InstanceSlot,
     fingerprint: str = "1",
     substance: str = "same",
     versions: tuple[int, ...] = (1,),
@@ -29,11 +29,11 @@ def grouped(
     return dataclasses.replace(model, versions=of, first=places[0])
 
 
-def cpus(count: int, group: str = "m_0") -> tuple[Place, ...]:
-    return tuple(Place(f"{group}_{number}", "CPU", 0) for number in range(count))
+def cpus(count: int, group: str = "m_0") -> tuple[InstanceSlot, ...]:
+    return tuple(InstanceSlot(f"{group}_{number}", "CPU", 0) for number in range(count))
 
 
-def serving(*places: Place) -> World:
+def serving(*places: InstanceSlot) -> World:
     world = World(grouped(*places), control_mode="explicit", startup_models=("*",))
     return world.start()
 
@@ -99,7 +99,7 @@ def test_instances_move_to_where_they_are_wanted() -> None:
     world = serving(*cpus(1))
     (old,) = serials(world)
 
-    assert load(world, grouped(Place("m_0_0", "GPU", 1), fingerprint="2")) is None
+    assert load(world, grouped(InstanceSlot("m_0_0", "GPU", 1), fingerprint="2")) is None
 
     (new,) = serials(world)
     assert new != old

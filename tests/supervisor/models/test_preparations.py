@@ -6,7 +6,7 @@ import dataclasses
 import json
 
 from tests.supervisor.world import World, blueprint
-from zmqtriton.environments.demand import INTERPRETER, Demand, Environment
+from zmqtriton.environments.demand import INTERPRETER, Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import Action, SpawnStub
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
@@ -16,7 +16,7 @@ READY = Environment("/env/bin/python", "/env", "/support")
 
 
 def demanding(name: str, fingerprint: str = "1", versions: tuple[int, ...] = (1,)) -> Blueprint:
-    demand = Demand(INTERPRETER, python="/bin/x")
+    demand = EnvironmentSpec(INTERPRETER, python="/bin/x")
     plain = blueprint(name, fingerprint, versions)
     return dataclasses.replace(plain, environment=demand)
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import LOADS, World, blueprint
-from zmqtriton.config.resources import Demand
+from zmqtriton.config.resources import ResourceNeed
 from zmqtriton.supervisor.models.blueprint import Blueprint
-from zmqtriton.supervisor.models.instance import Place
+from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor import wire
 
 LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": [["R", 2, -1]]}
 
 
 def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -> Blueprint:
-    demand = Demand({("R", device): count}, 1).to_json()
+    demand = ResourceNeed({("R", device): count}, 1).to_json()
     plain = blueprint(name)
     finished = plain.finish("")
     finished = replace(finished, places=tuple(p._replace(demand=demand) for p in finished.places))
@@ -76,8 +76,8 @@ def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
 def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
     """It differs in its instances only, each of which needs one of these."""
     plain = blueprint("m", fingerprint)
-    demands = [Demand({key: 1}, 1).to_json() for key in keys]
-    places = tuple(Place(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
+    demands = [ResourceNeed({key: 1}, 1).to_json() for key in keys]
+    places = tuple(InstanceSlot(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
     finished = replace(plain.finish(""), places=places)
     versions = {n: replace(v, substance="same") for n, v in plain.versions.items()}
     return replace(
@@ -100,4 +100,4 @@ def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
     assert ('Resource "R" is present as both' in text) is (outcome == LOADS)
     assert (text == "") is (outcome != LOADS)
     names = [instance.place.demand for instance in world.generation("m").instances]
-    assert [Demand({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names
+    assert [ResourceNeed({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names

@@ -17,15 +17,15 @@ from typing import Any
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.generations import Generations
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.config.resources import NO_DEVICE, Demand, Key, Supply
+from zmqtriton.config.resources import NO_DEVICE, Key, ResourceNeed, Supply
 
-_NOTHING = Demand({}, 1)
+_NOTHING = ResourceNeed({}, 1)
 
 
 class Membership:
     """One instance among those that share."""
 
-    def __init__(self, demand: Demand, rates: Rates, points: int) -> None:
+    def __init__(self, demand: ResourceNeed, rates: Rates, points: int) -> None:
         self.demand = demand
         #: What it has used, and since when it has had something to do; 0: it has nothing.
         self.points = points
@@ -66,7 +66,7 @@ class Rates:
             for other in generation.instances.values():
                 other.membership = Membership(_NOTHING, self, self._points)
         if generation.is_limited:
-            needs = Demand.from_json(demand) if demand else _NOTHING
+            needs = ResourceNeed.from_json(demand) if demand else _NOTHING
             instance.membership = Membership(needs, self, self._points)
 
     # -------------------------------------------------------------- choosing
@@ -76,7 +76,7 @@ class Rates:
         anew when one has begun."""
         free = self._free()
         #: By generation, for one batch: it may have no more, and any of its instances may take it.
-        kept: dict[Generation, Demand] = {}
+        kept: dict[Generation, ResourceNeed] = {}
         for generation, instance, membership in self._in_order():
             needs = membership.demand.needs.items()
             others = [demand for keeper, demand in kept.items() if keeper is not generation]
@@ -129,7 +129,7 @@ class Rates:
                 free[key] -= count * instance.load
         return free
 
-    def blockers(self, demand: Demand) -> list[Instance]:
+    def blockers(self, demand: ResourceNeed) -> list[Instance]:
         free = self._free()
         lacking = [key for key, count in demand.needs.items() if free.get(key, 0) < count]
         return [

@@ -50,7 +50,7 @@ class Served(Protocol):
         """Loads for which another load waits."""
 
     @property
-    def demand(self) -> on_demand.Demand:
+    def demand(self) -> on_demand.OnDemandLoader:
         """Models that requests have loaded."""
 
     @property

@@ -15,7 +15,7 @@ from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
-from zmqtriton_floor.logs import FORMS, Wanted
+from zmqtriton_floor.logs import FORMS, LogOptions
 
 _FIXED_FILE = "log file location can not be updated through network protocol"
 _FIELDS = {
@@ -33,7 +33,7 @@ class LogSettings:
         self._introductions = introductions
         options = json.loads(settings)
         self._file = options.get("log_file", "")
-        self._wanted = Wanted.of(options)
+        self._wanted = LogOptions.of(options)
 
     def handle(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings after these changes, all of which hold or none."""
@@ -43,7 +43,7 @@ class LogSettings:
             self._change(self._wanted._replace(**_read(changes)))
         return self._describe()
 
-    def _change(self, wanted: Wanted) -> None:
+    def _change(self, wanted: LogOptions) -> None:
         self._wanted = wanted
         self._plan.do(ChangeLog(wanted))
         settings = wanted.settings()

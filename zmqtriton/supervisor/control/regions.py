@@ -25,7 +25,7 @@ from zmqtriton_floor.errors import (
 
 VERBS = frozenset({"regions.register", "regions.unregister", "regions.status"})
 #: Gets the result, or the error that there is instead.
-Answer = Callable[[Any], None]
+Respond = Callable[[Any], None]
 
 _DISABLED = (
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
@@ -51,7 +51,7 @@ class Request(NamedTuple):
 class Region:
     number: int
     request: Request
-    answer: Answer
+    answer: Respond
     is_open: bool = False
 
     def describe(self) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Regions:
 
     # -------------------------------------------------------------------- calls
 
-    def handle(self, caller: int, verb: str, arguments: dict[str, Any], answer: Answer) -> None:
+    def handle(self, caller: int, verb: str, arguments: dict[str, Any], answer: Respond) -> None:
         """Answers now or later. Raises what is wrong with the call itself."""
         name, is_cuda = arguments.get("name", ""), arguments.get("kind") == "cuda"
         if verb == "regions.status":
@@ -128,7 +128,7 @@ class Regions:
             raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
         return found
 
-    def _register(self, request: Request, answer: Answer) -> None:
+    def _register(self, request: Request, answer: Respond) -> None:
         if request.name in self._regions:
             raise AlreadyExists(f"shared memory region '{request.name}' already in manager")
         if len(self._regions) + len(self._leaving) >= MAX_REGIONS:
@@ -157,7 +157,7 @@ class Regions:
             self._plan.do(*(Send(serial, region.message()) for serial in frontends))
             self._acknowledgements.ask(frontends, lambda: region.answer(None))
 
-    def _unregister(self, name: str, answer: Answer, is_cuda: bool) -> None:
+    def _unregister(self, name: str, answer: Respond, is_cuda: bool) -> None:
         """All, without a name. One that is unknown is unregistered already, as in Triton."""
         if is_cuda:
             answer(None)

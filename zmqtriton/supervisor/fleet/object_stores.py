@@ -42,7 +42,7 @@ _UNREACHABLE = "unreachable"
 Then = Callable[[Any], None]
 
 
-class Wanted(Protocol):
+class FetchRequest(Protocol):
     """A model, as far as its copy goes."""
 
     @property
@@ -244,7 +244,7 @@ class ObjectStores:
 
     # ------------------------------------------------------------------- copies
 
-    def sweep(self, used: Iterable[str], models: Mapping[str, Wanted]) -> None:
+    def sweep(self, used: Iterable[str], models: Mapping[str, FetchRequest]) -> None:
         """Removes copies that none of these directories' generations uses, but the last one of a
         model that is wanted: the next poll compares with it, and takes from it what is the same."""
         if not self._held:

@@ -15,7 +15,7 @@ from zmqtriton.supervisor.plan import Plan
 _BEATS_AHEAD = 6
 
 
-class Notification:
+class ServiceManager:
     def __init__(
         self,
         plan: Plan,

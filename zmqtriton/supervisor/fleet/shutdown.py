@@ -34,7 +34,7 @@ class Phase(Enum):
 _WAITING = frozenset({Phase.SEQUENCES, Phase.CLOSING})
 
 
-class Stopping:
+class ShutdownSequence:
     """`proceed` is called after everything that happens."""
 
     def __init__(

@@ -21,7 +21,7 @@ from typing import Any
 from zmqtriton.environments.demand import variables
 from zmqtriton.supervisor.machine import commands, processes
 from zmqtriton.supervisor.machine.child import Child, Listener
-from zmqtriton.supervisor.machine.fork_server import Births, Order
+from zmqtriton.supervisor.machine.fork_server import ForkServer, StubSpec
 from zmqtriton.supervisor.machine.host_policies import pin
 from zmqtriton.supervisor.machine.log_ring import Stub
 from zmqtriton.supervisor.machine.out_of_memory import OutOfMemory
@@ -40,7 +40,7 @@ _said = logging.getLogger("zmqtriton.said")
 _FROZEN_LOOKS = 2
 
 
-class _Cradle:
+class _StubSpawner:
     """What is kept here for a stub that the nursery was asked for."""
 
     def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
@@ -68,7 +68,7 @@ class Children:
         self._children: dict[int, Child] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
-        self.births = Births(self)
+        self.births = ForkServer(self)
         self._probes = ProbeLines(selector, listener.received)
         self._out_of_memory = OutOfMemory(now_s=time.monotonic())
         #: Called with the serial of each that is dead, before the listener is.
@@ -135,7 +135,7 @@ class Children:
         if serial in self._children:
             self.births.started(serial)
 
-    def spawn_stub(self, order: Order) -> None:
+    def spawn_stub(self, order: StubSpec) -> None:
         """For whom the nursery is no help."""
         environment, (model, instance), page = order.environment, order.stub, order.page
 
@@ -154,7 +154,7 @@ class Children:
             cores=order.cores,
         )
 
-    def ask(self, nursery: int, order: Order) -> _Cradle:
+    def ask(self, nursery: int, order: StubSpec) -> _StubSpawner:
         """Asks the nursery for a stub. Raises OSError where descriptors are short."""
         ours, theirs = pair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -173,7 +173,7 @@ class Children:
             theirs.close()
             os.close(writing)
         self._watch_for_writing(bearer)
-        return _Cradle(
+        return _StubSpawner(
             child, reading, lambda process: self._begin(child, process, reading, order.stub)
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.machine.model_reading import STUB
 
 _MODULES = {
@@ -49,6 +49,8 @@ def stub_command(
     return [environment.python, str(STUB / "__main__.py"), *arguments, model, instance]
 
 
-def environment_command(lifeline: int, model: str, cache: str, demand: Demand) -> list[str]:
+def environment_command(
+    lifeline: int, model: str, cache: str, demand: EnvironmentSpec
+) -> list[str]:
     arguments = ["--lifeline", str(lifeline), model, cache, json.dumps(demand)]
     return [sys.executable, "-m", "zmqtriton.environments", *arguments]

@@ -22,7 +22,7 @@ _READY_WITHIN_S = 20.0
 _BORN_WITHIN_S = 5.0
 
 
-class Order(NamedTuple):
+class StubSpec(NamedTuple):
     """A stub that is wanted."""
 
     serial: int
@@ -34,7 +34,7 @@ class Order(NamedTuple):
     cores: tuple[int, ...] = ()
 
 
-class Unborn(Protocol):
+class PendingStub(Protocol):
     """What is kept here for a stub that the nursery was asked for."""
 
     def born(self, pid: int) -> None:
@@ -44,13 +44,13 @@ class Unborn(Protocol):
         """It will not be, or is nobody's."""
 
 
-class Midwife(Protocol):
+class Spawner(Protocol):
     """Who does it."""
 
-    def ask(self, nursery: int, order: Order) -> Unborn:
+    def ask(self, nursery: int, order: StubSpec) -> PendingStub:
         """Asks the nursery for a stub."""
 
-    def spawn_stub(self, order: Order) -> None:
+    def spawn_stub(self, order: StubSpec) -> None:
         """Starts its program anew."""
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
@@ -59,13 +59,13 @@ class Midwife(Protocol):
 
 @dataclass
 class _Asked:
-    order: Order
-    unborn: Unborn
+    order: StubSpec
+    unborn: PendingStub
     until_s: float
 
 
-class Births:
-    def __init__(self, midwife: Midwife, now_s: Callable[[], float] = time.monotonic) -> None:
+class ForkServer:
+    def __init__(self, midwife: Spawner, now_s: Callable[[], float] = time.monotonic) -> None:
         self._midwife = midwife
         self._now_s = now_s
         #: Its serial number; 0: there is none.
@@ -74,7 +74,7 @@ class Births:
         #: When the first one must be ready; None: it has been, or nobody waits any more.
         self._until_s: float | None = None
         self._is_first = True
-        self._queue: list[Order] = []
+        self._queue: list[StubSpec] = []
         self._asked: dict[int, _Asked] = {}
 
     @property
@@ -82,7 +82,7 @@ class Births:
         """A process may have become a child of this one that nobody knows yet."""
         return bool(self._asked)
 
-    def want(self, order: Order) -> None:
+    def want(self, order: StubSpec) -> None:
         if not order.environment.is_servers_own:
             self._midwife.spawn_stub(order)
         elif self._is_ready:
@@ -92,7 +92,7 @@ class Births:
         else:
             self._midwife.spawn_stub(order)
 
-    def _ask(self, order: Order) -> None:
+    def _ask(self, order: StubSpec) -> None:
         until_s = self._now_s() + _BORN_WITHIN_S
         try:
             unborn = self._midwife.ask(self._nursery, order)

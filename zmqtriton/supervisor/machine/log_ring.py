@@ -26,7 +26,7 @@ class Stub(NamedTuple):
     instance: str
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     #: Of all lines since the start, from 1.
     number: int
     time_s: float
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 class LogRing(logging.Handler):
     def __init__(self, max_lines: int = _MAX_LINES, max_characters: int = _MAX_CHARACTERS) -> None:
         super().__init__()
-        self._lines: deque[Line] = deque()
+        self._lines: deque[LogLine] = deque()
         self._max_lines = max_lines
         self._room = max_characters
         self._last = 0
@@ -60,7 +60,7 @@ class LogRing(logging.Handler):
         self._last += 1
         letter = _LETTERS.get(record.levelno, "I")
         self._lines.append(
-            Line(self._last, record.created, letter, pid, file, number, model, instance, text)
+            LogLine(self._last, record.created, letter, pid, file, number, model, instance, text)
         )
         self._room -= len(text)
         while len(self._lines) > self._max_lines or (self._room < 0 and len(self._lines) > 1):
@@ -76,7 +76,7 @@ class LogRing(logging.Handler):
         return {"lines": chosen, "last": self._last, "lost": lost}
 
 
-def _is_about(line: Line, model: str) -> bool:
+def _is_about(line: LogLine, model: str) -> bool:
     """Its own, or one of the server's that names it."""
     if not model or line.model == model:
         return True

@@ -22,5 +22,5 @@ def set_up(options: Options) -> IO[str]:
             raise OSError(
                 f"cannot open the log file '{options.log_file}': {error.strerror}"
             ) from error
-    logs.configure(logs.Wanted.of(vars(options)), stream, _LINES_A_SECOND)
+    logs.configure(logs.LogOptions.of(vars(options)), stream, _LINES_A_SECOND)
     return stream

@@ -28,8 +28,8 @@ from zmqtriton.config.positions import locate, located
 from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import (
     SERVERS_OWN,
-    Demand,
     Environment,
+    EnvironmentSpec,
     find_demand,
     ignored_stubs,
 )
@@ -50,7 +50,7 @@ from zmqtriton.supervisor.actions import Copied, Override
 from zmqtriton.supervisor.machine.host_policies import policy_of
 from zmqtriton.supervisor.machine.python_settings import check as check_settings
 from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
-from zmqtriton.supervisor.models.instance import Place
+from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import (
     AlreadyExists,
     InternalError,
@@ -210,7 +210,7 @@ class Repository:
         versions, warnings = self._versions(config, scanned, source)
         warnings = (*warnings, *ignored_stubs(scanned.path))
         labels = ""
-        environment: Environment | Demand = SERVERS_OWN
+        environment: Environment | EnvironmentSpec = SERVERS_OWN
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
             self._check_further(config, scanned.path, source)
@@ -283,7 +283,7 @@ class Repository:
         return Version(str(file))
 
 
-def _substance(config: Any, environment: Environment | Demand, contents: str) -> str:
+def _substance(config: Any, environment: Environment | EnvironmentSpec, contents: str) -> str:
     """Of a version: all that makes it what it is, but for how many instances it has and where.
     "" where these decide more than that: a sequence is kept by one, a rate limit counts them."""
     groups = config.instance_group
@@ -301,9 +301,9 @@ def _substance(config: Any, environment: Environment | Demand, contents: str) ->
     return digest.hexdigest()
 
 
-def _places(config: Any) -> tuple[Place, ...]:
+def _places(config: Any) -> tuple[InstanceSlot, ...]:
     return tuple(
-        Place(
+        InstanceSlot(
             *(i.name, i.kind, i.device_id, i.demand, i.passive),
             policy_of(i.host_policy, i.kind, i.device_id),
         )
@@ -311,15 +311,15 @@ def _places(config: Any) -> tuple[Place, ...]:
     )
 
 
-def _expected(config: Any, host: Host) -> tuple[Place, ...]:
+def _expected(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
     """The instances, the first of which is asked for the configuration. Groups that ask for what is
     not here have none, and are refused when that is final; until then one is made up."""
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
     if any(total_problems(draft)):  # refused later, too
-        return (Place(f"{config.name}_0", "CPU", 0),)
-    return _places(draft) or (Place(f"{config.name}_0", "CPU", 0),)
+        return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
+    return _places(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
 
 
 def _finished(config: Any, labels: str = "") -> Finished:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from zmqtriton.environments.demand import Demand, Environment
-from zmqtriton.supervisor.models.instance import Place
+from zmqtriton.environments.demand import Environment, EnvironmentSpec
+from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
@@ -20,7 +20,7 @@ class Finished:
 
     config: str
     proto: bytes
-    places: tuple[Place, ...]
+    places: tuple[InstanceSlot, ...]
     #: The names of classes, for frontends.
     labels: str = ""
 
@@ -64,18 +64,18 @@ class Blueprint:
     directory: str
     fingerprint: str
     #: What runs it, or what must be prepared for it.
-    environment: Environment | Demand
+    environment: Environment | EnvironmentSpec
     #: As JSON, before the model is asked.
     config: str
     #: The instance that asks it.
-    first: Place
+    first: InstanceSlot
     versions: Mapping[int, Version]
     #: Final already, where nothing is auto-completed.
     finished: Finished | None
     #: Makes it final of what the model said; raises ConfigError.
     finish: Callable[[str], Finished]
     #: Those that are to be there as far as is known before.
-    others: tuple[Place, ...] = ()
+    others: tuple[InstanceSlot, ...] = ()
     warnings: tuple[str, ...] = ()
     #: The text of the configuration once the server has completed it, or "".
     completed: str = ""

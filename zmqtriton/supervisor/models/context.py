@@ -54,7 +54,7 @@ class Slots:
             then()
 
 
-class Surroundings(NamedTuple):
+class ModelContext(NamedTuple):
     plan: Plan
     introductions: Introductions
     acknowledgements: Acknowledgements

@@ -19,8 +19,8 @@ from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
 from zmqtriton.supervisor.models.deaths import log_death
 from zmqtriton.supervisor.models.failure_text import shorten
-from zmqtriton.supervisor.models.instance import Instance, Place
-from zmqtriton.supervisor.models.instance_groups import Regrouping, Then
+from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
+from zmqtriton.supervisor.models.instance_groups import InstanceGroupChange, Then
 from zmqtriton.supervisor.models.protocols import Owner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
@@ -55,7 +55,7 @@ class Generation:
         self._imported: list[Instance] = []
         #: What the model has said of its configuration.
         self._completion = ""
-        self._regrouping: Regrouping | None = None
+        self._regrouping: InstanceGroupChange | None = None
         self._began_s, self.load_s = plan.now_s, 0.0  # until it could serve
 
     @property
@@ -155,14 +155,14 @@ class Generation:
         """Has its instances from now on and calls `then`, or cannot. Raises ZmqTritonError."""
         finished = blueprint.finished or blueprint.finish(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
-        self._regrouping = Regrouping(self, blueprint, finished, claim, then)
+        self._regrouping = InstanceGroupChange(self, blueprint, finished, claim, then)
         self._proceed()
 
     def _proceed(self) -> None:
         if self._regrouping is not None and self._regrouping.proceed():
             self._regrouping = None
 
-    def add(self, places: Sequence[Place]) -> list[Instance]:
+    def add(self, places: Sequence[InstanceSlot]) -> list[Instance]:
         """Starts these too."""
         before = len(self.instances)
         self._start(places)
@@ -276,7 +276,7 @@ class Generation:
 
     # ------------------------------------------------------------- instances
 
-    def _start(self, places: Sequence[Place]) -> None:
+    def _start(self, places: Sequence[InstanceSlot]) -> None:
         new = [
             Instance(
                 self._plan,
@@ -327,7 +327,7 @@ class Generation:
         if self.finished is None and not self._is_first(instance):
             self._imported.append(instance)
             return
-        others: Sequence[Place] = ()
+        others: Sequence[InstanceSlot] = ()
         if self.finished is None:
             self._completion = document
             try:

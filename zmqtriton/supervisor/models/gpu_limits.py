@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from zmqtriton.supervisor.models.instance import Place
+from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import Unavailable
 
 _GPU = "GPU"
@@ -26,7 +26,7 @@ class GpuLimits:
         #: By generation, the instances that were let in.
         self._admitted: dict[int, set[tuple[str, int]]] = {}
 
-    def check(self, generation: int, places: Iterable[Place]) -> None:
+    def check(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """Raises Unavailable where a new one of them is to load on a GPU that is too full."""
         if not self._limits:
             return

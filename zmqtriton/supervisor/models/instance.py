@@ -28,7 +28,7 @@ EXIT_WITHIN_S = 2.0
 ABORT_WITHIN_S = 1.0
 
 
-class Place(NamedTuple):
+class InstanceSlot(NamedTuple):
     """Which instance this is, as the configuration says; the name may repeat on several GPUs."""
 
     name: str
@@ -48,7 +48,7 @@ class Instance:
     def __init__(
         self,
         plan: Plan,
-        place: Place,
+        place: InstanceSlot,
         *,
         model: str,
         environment: Environment,

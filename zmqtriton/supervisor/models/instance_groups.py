@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
-from zmqtriton.supervisor.models.instance import Instance, Place
+from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Then = Callable[[ZmqTritonError | None], None]
 #: Says which places need something of the rate limiter's resources. Raises ZmqTritonError where one
 #: of them could never execute.
-Claim = Callable[[Sequence[Place]], None]
+Claim = Callable[[Sequence[InstanceSlot]], None]
 
 _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
-class Regrouping:
+class InstanceGroupChange:
     def __init__(
         self,
         generation: Generation,
@@ -71,12 +71,12 @@ class Regrouping:
 
 
 def match(
-    instances: Iterable[Instance], places: Iterable[Place]
-) -> tuple[dict[Instance, Place], list[Place]]:
+    instances: Iterable[Instance], places: Iterable[InstanceSlot]
+) -> tuple[dict[Instance, InstanceSlot], list[InstanceSlot]]:
     """Who stays, and for which place; and the places for which there is nobody. A place of the
     same name comes first; else all but the name must be the same."""
     free, lacking = list(instances), list(places)
-    kept: dict[Instance, Place] = {}
+    kept: dict[Instance, InstanceSlot] = {}
     for is_same in (_is_equal, _is_alike):
         for place in list(lacking):
             fitting = next((one for one in free if is_same(one.place, place)), None)
@@ -87,9 +87,9 @@ def match(
     return kept, lacking
 
 
-def _is_equal(one: Place, other: Place) -> bool:
+def _is_equal(one: InstanceSlot, other: InstanceSlot) -> bool:
     return one == other
 
 
-def _is_alike(one: Place, other: Place) -> bool:
+def _is_alike(one: InstanceSlot, other: InstanceSlot) -> bool:
     return one[1:] == other[1:]

@@ -10,12 +10,12 @@ from typing import NamedTuple, Protocol
 
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished, Unreadable
-from zmqtriton.supervisor.models.context import Surroundings
+from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.protocols import Loader
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 
-class Wanted(NamedTuple):
+class LoadRequest(NamedTuple):
     """How a load was asked for."""
 
     #: What stands in for what is on disk.
@@ -39,8 +39,10 @@ class Load(Protocol):
         """There is nothing to do, or nothing that could be loaded."""
 
 
-class Inquiry:
-    def __init__(self, model: Loader, around: Surroundings, wanted: Wanted, load: Load) -> None:
+class LoadInquiry:
+    def __init__(
+        self, model: Loader, around: ModelContext, wanted: LoadRequest, load: Load
+    ) -> None:
         self._model = model
         self._around = around
         self._wanted = wanted

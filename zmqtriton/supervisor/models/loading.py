@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from zmqtriton.environments.demand import SERVERS_OWN, Demand, Environment
+from zmqtriton.environments.demand import SERVERS_OWN, Environment, EnvironmentSpec
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
-from zmqtriton.supervisor.models.context import Surroundings
+from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
 from zmqtriton.supervisor.models.failure_text import describe
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.load_inquiry import Inquiry, Wanted
+from zmqtriton.supervisor.models.load_inquiry import LoadInquiry, LoadRequest
 from zmqtriton.supervisor.models.protocols import Loader
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
@@ -43,15 +43,15 @@ class Loading:
     def __init__(
         self,
         model: Loader,
-        around: Surroundings,
+        around: ModelContext,
         done: Done,
-        wanted: Wanted,
+        wanted: LoadRequest,
     ) -> None:
         self._model = model
         self._around = around
         self._done = done
         self._override = wanted.override
-        self._inquiry = Inquiry(model, around, wanted, self)
+        self._inquiry = LoadInquiry(model, around, wanted, self)
         #: An ensemble's configuration, or why it cannot be served.
         self._combined: Finished | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
@@ -99,7 +99,7 @@ class Loading:
             self._retries[number] = self._around.retries
         demand = blueprint.environment
         is_needed = any(not blueprint.versions[number].problem for number in self._generations)
-        if isinstance(demand, Demand) and is_needed:
+        if isinstance(demand, EnvironmentSpec) and is_needed:
             prepare = self._around.preparations.begin
             self._preparing = prepare(blueprint.name, demand, self._prepared)
         else:

@@ -14,9 +14,9 @@ from typing import Any
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
-from zmqtriton.supervisor.models.context import Surroundings
+from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.load_inquiry import Wanted
+from zmqtriton.supervisor.models.load_inquiry import LoadRequest
 from zmqtriton.supervisor.models.loading import Done, Loading, ignore
 from zmqtriton.supervisor.models.version import LAST_FAILED, ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, ModelState
@@ -27,7 +27,7 @@ NO_VERSION = "Not loaded: No model version was found"
 
 
 class Model:
-    def __init__(self, name: str, around: Surroundings) -> None:
+    def __init__(self, name: str, around: ModelContext) -> None:
         self.name = name
         self.versions: dict[int, ModelVersion] = {}
         #: Its directory is gone: it is forgotten once it has ended.
@@ -63,17 +63,17 @@ class Model:
     ) -> None:
         """`again` tries even members of an ensemble that have failed."""
         self.was_asked_for, self._is_barred = True, False
-        self._load(Loading(self, self._around, done, Wanted(override, again=again)))
+        self._load(Loading(self, self._around, done, LoadRequest(override, again=again)))
 
     def load_on_demand(self, done: Done) -> None:
         """For the sake of requests: it may be evicted."""
-        self._load(Loading(self, self._around, done, Wanted(again=True)))
+        self._load(Loading(self, self._around, done, LoadRequest(again=True)))
 
     def poll(self, settle_s: float) -> None:
         """Loads what has changed and then stayed the same for so long; what has failed and has
         not changed is not tried."""
         self.was_asked_for = True
-        wanted = Wanted(is_poll=True, settle_s=settle_s)
+        wanted = LoadRequest(is_poll=True, settle_s=settle_s)
         self._load(Loading(self, self._around, ignore, wanted))
 
     def _load(self, loading: Loading) -> None:
@@ -88,7 +88,7 @@ class Model:
             then()
         else:
             self._is_barred = False
-            wanted = Wanted(is_poll=not again, again=again)
+            wanted = LoadRequest(is_poll=not again, again=again)
             self._load(Loading(self, self._around, lambda _: then(), wanted))
 
     def _next(self) -> None:

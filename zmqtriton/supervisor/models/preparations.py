@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zmqtriton.environments.demand import Demand, Environment
+from zmqtriton.environments.demand import Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import PrepareEnvironment, Send, Signal
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
@@ -28,10 +28,10 @@ class Preparations:
     def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
         self._introductions = introductions
-        self._waiting: dict[int, tuple[Demand, Then]] = {}
+        self._waiting: dict[int, tuple[EnvironmentSpec, Then]] = {}
         self._processes: dict[int, dict[str, Any]] = {}
 
-    def begin(self, model: str, demand: Demand, then: Then) -> int:
+    def begin(self, model: str, demand: EnvironmentSpec, then: Then) -> int:
         """`then` is called once, unless `abandon` is called with the number returned here."""
         serial = self._plan.new_serial()
         self._waiting[serial] = (demand, then)

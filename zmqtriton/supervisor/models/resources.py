@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.config.resources import Demand, Supply
+from zmqtriton.config.resources import ResourceNeed, Supply
 from zmqtriton.supervisor.models.gpu_limits import GpuLimits
-from zmqtriton.supervisor.models.instance import Place
+from zmqtriton.supervisor.models.instance import InstanceSlot
 
 
 class Resources:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._supply = Supply(settings)
-        self._claims: dict[int, list[Demand]] = {}
+        self._claims: dict[int, list[ResourceNeed]] = {}
         self.gpus = GpuLimits(settings)
 
-    def claim(self, generation: int, places: Iterable[Place]) -> None:
+    def claim(self, generation: int, places: Iterable[InstanceSlot]) -> None:
         """In place of what it has claimed before. Raises InvalidArgument, and changes nothing,
         where that does not go together; Unavailable where a GPU is too full."""
         places = [*places]
         others = [d for number, ds in self._claims.items() if number != generation for d in ds]
-        own = [Demand.from_json(place.demand) for place in places if place.demand]
+        own = [ResourceNeed.from_json(place.demand) for place in places if place.demand]
         if self._supply.is_on:
             self._supply.check([*own, *others])
             self._claims[generation] = own

@@ -31,7 +31,7 @@ LISTED_S = 1.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 0.25, 5.0
 
 #: Gets True when the model is loaded, False where there is none to load, or why it is not loaded.
-Answer = Callable[[Any], None]
+Respond = Callable[[Any], None]
 
 
 class Served(Protocol):
@@ -59,7 +59,7 @@ class Phase(Enum):
 class _Wanted:
     """A model that is asked for, and by whom."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Respond) -> None:
         self.answers = [answer]
         self.phase = Phase.LISTING
         #: Models that make room for it.
@@ -73,7 +73,7 @@ class _Failure:
         self.pause_s = FIRST_PAUSE_S
 
 
-class Demand:
+class OnDemandLoader:
     def __init__(self, plan: Plan, policy: Policy, served: Served, counts: BrokerCounts) -> None:
         self._plan = plan
         self._is_on = policy.load_on_demand
@@ -91,7 +91,7 @@ class Demand:
 
     # ----------------------------------------------------------- what is asked
 
-    def want(self, name: str, answer: Answer) -> None:
+    def want(self, name: str, answer: Respond) -> None:
         """`answer` is called once, now or when it is loaded or cannot be."""
         models, failure = self._served.models, self._failures.get(name)
         wanted, model = self._wanted.get(name), models.get(name)

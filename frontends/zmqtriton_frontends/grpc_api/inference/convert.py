@@ -17,7 +17,7 @@ from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END, SEQUENCE_START, RequestBody, Tensor
 from zmqtriton_frontends.inference.admission import Options
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, Place
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
 _NUMBERS: dict[str, int] = {d.name: d.number for d in DATATYPES}
 #: Ours for names that are none; the check against the model refuses it with Triton's text.
@@ -157,10 +157,10 @@ def read_body(request: Any, raw: Sequence[Any], parameters: dict[str, Any]) -> R
     return RequestBody(request.id, parameters, outputs, inputs)
 
 
-def read_wishes(request: Any) -> tuple[Mapping[str, Place], Classes]:
+def read_wishes(request: Any) -> tuple[Mapping[str, RegionSlice], Classes]:
     """The outputs that are to be written to shared memory, and those of which classes are wanted;
     InvalidArgument where what is asked of an output makes no sense."""
-    places: dict[str, Place] = {}
+    places: dict[str, RegionSlice] = {}
     wanted: dict[str, int] = {}
     for output in request.outputs:
         if not output.parameters:
@@ -193,7 +193,7 @@ def _read_classification(output: Any) -> int:
     return count
 
 
-def _input_place(tensor: Any, model: str) -> Place | None:
+def _input_place(tensor: Any, model: str) -> RegionSlice | None:
     place = _place_of(tensor)
     if place is not None and tensor.HasField("contents"):
         raise InvalidArgument(
@@ -203,7 +203,7 @@ def _input_place(tensor: Any, model: str) -> Place | None:
     return place
 
 
-def _place_of(tensor: Any) -> Place | None:
+def _place_of(tensor: Any) -> RegionSlice | None:
     """Where in shared memory a tensor lies, its parameters checked; None: it is not there."""
     parameters, tail = tensor.parameters, f"parameter for tensor '{tensor.name}'"
     given = [key for key in _REGION_PARAMETERS if key in parameters]
@@ -225,7 +225,7 @@ def _place_of(tensor: Any) -> Place | None:
     for key in ("shared_memory_offset", "shared_memory_byte_size"):
         # Triton takes the 64 bits as unsigned, so that what is negative lies behind every region.
         numbers.append(parameters[key].int64_param % 2**64 if key in given else 0)
-    return Place(parameters["shared_memory_region"].string_param, *numbers)
+    return RegionSlice(parameters["shared_memory_region"].string_param, *numbers)
 
 
 # --------------------------------------------------------------- typed contents

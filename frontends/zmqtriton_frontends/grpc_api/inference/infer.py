@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from zmqtriton_floor.errors import Unsupported
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.pending_request import UnderWay
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.grpc_api.call import Call
 from zmqtriton_frontends.grpc_api.inference.convert import (
     parse,
@@ -55,10 +55,10 @@ class Inference:
                 checked.trace.mark("INFER_RESPONSE_COMPLETE")
             return encoded(checked, response)
 
-    def begin(self, data: bytes, call: Call, answer: Answer) -> Asked:
+    def begin(self, data: bytes, call: Call, answer: Answer) -> PendingGrpcInference:
         """The same without a task; the answer may be given before this returns. Raises what is
         wrong with the request."""
-        asked = Asked(self._gateway, answer, encoded_in_pieces)
+        asked = PendingGrpcInference(self._gateway, answer, encoded_in_pieces)
         try:
             checked = self._read(data, call)
         except NotLoaded as missing:
@@ -104,7 +104,7 @@ Encode = Callable[[CheckedRequest, ResponseBody], Any]
 Read = Callable[[], CheckedRequest]
 
 
-class Asked(UnderWay):
+class PendingGrpcInference(PendingRequest):
     """A request whose answer is a message."""
 
     __slots__ = ("_answer", "_checked", "_encode")

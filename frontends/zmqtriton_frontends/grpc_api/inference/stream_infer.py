@@ -21,7 +21,11 @@ from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.gateway.streams import StreamItem
 from zmqtriton_frontends.grpc_api.call import STOPPING, Call
-from zmqtriton_frontends.grpc_api.inference.infer import Asked, check_request, parse_request
+from zmqtriton_frontends.grpc_api.inference.infer import (
+    PendingGrpcInference,
+    check_request,
+    parse_request,
+)
 from zmqtriton_frontends.grpc_api.inference.outbox import Outbox
 from zmqtriton_frontends.grpc_api.inference.response import StreamEncoder
 from zmqtriton_frontends.inference.admission import CheckedRequest
@@ -286,13 +290,13 @@ class _Turn:
         self._exchange = exchange
         self._encoder = encoder
         self._waiting = waiting
-        self._asked: Asked | None = None
+        self._asked: PendingGrpcInference | None = None
         self.is_over = False
         #: The answer; None where there is none, or not yet.
         self.message: bytes | None = None
 
     def ask(self, gateway: Gateway, checked: CheckedRequest) -> None:
-        self._asked = Asked(gateway, self, self._encode)
+        self._asked = PendingGrpcInference(gateway, self, self._encode)
         try:
             self._asked.begin(checked)
         except Exception as error:  # noqa: BLE001 - an edge: the others of this stream go on

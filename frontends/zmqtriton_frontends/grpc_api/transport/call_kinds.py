@@ -12,14 +12,14 @@ from contextlib import aclosing
 from typing import Any
 
 from zmqtriton_floor.errors import InternalError
-from zmqtriton_frontends.grpc_api.inference.infer import Asked
+from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
-from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, Answering, failed
+from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Message, prefix
 from zmqtriton_frontends.grpc_api.transport.stream_call import NativeCall, Refused
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import Stream
-from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, Gathered, straight_into
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer, straight_into
 
 #: So long a client may keep the memory that its response lies in.
 _PATIENCE_S = 1.0
@@ -57,9 +57,9 @@ class UnaryCall(OneRequest):
         super().on_begin()
         self._is_asking = False
         #: The request, where it lies in the arena.
-        self._gathered: Gathered | None = None
+        self._gathered: ArenaBuffer | None = None
         #: What the handler has begun without a task.
-        self._asked: Asked | None = None
+        self._asked: PendingGrpcInference | None = None
 
     def _new_assembly(self) -> Assembly:
         if self.rpc.category != INFERENCE:
@@ -69,7 +69,7 @@ class UnaryCall(OneRequest):
         return Assembly(answering.unfinished, large, MIN_BYTES)
 
     def _ask(self, is_compressed: bool, message: Any) -> None:
-        if type(message) is Gathered:
+        if type(message) is ArenaBuffer:
             self._gathered, message = message, message.data
         if self.rpc.quick is None or is_compressed or self._compression:
             self._start(is_compressed, message)
@@ -207,7 +207,7 @@ class ExchangeCall(NativeCall):
 
 
 def call_of(
-    connection: Connection, number: int, opening: Opening, answering: Answering, compression: str
+    connection: Connection, number: int, opening: Opening, answering: RpcLifecycle, compression: str
 ) -> Stream:
     """The stream that answers it."""
     rpc = opening.rpc

@@ -26,7 +26,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     LATER_S,
     LINGER_S,
     MOST_STREAMS,
-    Answering,
+    RpcLifecycle,
     compression_of,
     details_of,
     failed,
@@ -114,7 +114,7 @@ class Server:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._answering = Answering(gateway)
+        self._answering = RpcLifecycle(gateway)
         #: Of the answers to inferences, as in Triton, not of others.
         self._compression: grpc.Compression | None = _COMPRESSION.get(
             compression_of(gateway.settings)

@@ -22,7 +22,7 @@ from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.call import STOPPING
 from zmqtriton_frontends.grpc_api.handlers import Rpc, table
 from zmqtriton_frontends.grpc_api.transport.message_framing import Unfinished
-from zmqtriton_frontends.tensors.arena_body import Belief
+from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget
 
 _log = logging.getLogger(__name__)
 
@@ -46,13 +46,13 @@ LINGER_S = 1.0
 INFERENCE = "inference"
 
 
-class Answering:
+class RpcLifecycle:
     """Of one server: its RPCs and those of them that are under way."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
-        self.belief = Belief()
+        self.belief = AnnouncedBytesBudget()
         self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self.active = 0

@@ -17,7 +17,7 @@ from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     LINGER_S,
     MOST_STREAMS,
-    Answering,
+    RpcLifecycle,
     compression_of,
 )
 from zmqtriton_frontends.http2.budget import PingRules
@@ -63,7 +63,7 @@ class NativeServer:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         settings = gateway.settings
-        self.answering = Answering(gateway)
+        self.answering = RpcLifecycle(gateway)
         self.compression = compression_of(settings)
         self.rules, self.times = rules_of(settings), times_of(settings)
         self.buffer = memoryview(bytearray(_BUFFER_BYTES))

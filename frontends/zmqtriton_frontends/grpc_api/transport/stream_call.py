@@ -24,7 +24,7 @@ from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     FAR_S,
     INFERENCE,
     LATER_S,
-    Answering,
+    RpcLifecycle,
     details_of,
     failed,
 )
@@ -83,7 +83,7 @@ class NativeCall(Stream):
         connection: Connection,
         number: int,
         opening: Opening,
-        answering: Answering,
+        answering: RpcLifecycle,
         compression: str,
     ) -> None:
         super().__init__(connection, number)

@@ -24,14 +24,14 @@ from zmqtriton_frontends.http_api.inference import (
     large_body,
 )
 from zmqtriton_frontends.http_api.inference.infer_request import InferRequest, OutputForm
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, Wanted
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference import admission
 from zmqtriton_frontends.inference.catalogue import ModelVersion
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import ending, now_ns
 from zmqtriton_frontends.inference.trace_sampling import parent_in_headers
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: Of a request, whole; a view where it lies in shared memory.
 Body = bytes | memoryview
@@ -61,7 +61,7 @@ class Inference:
                 await missing.load()
                 await self._infer(req, resp, (model, version), body, begun_ns)
 
-    async def _receive(self, req: Request, resp: falcon.asgi.Response) -> Gathered:
+    async def _receive(self, req: Request, resp: falcon.asgi.Response) -> ArenaBuffer:
         read = req.begin_body()
         if read.has_more:
             straight = await large_body.straight(req, self._gateway, read)
@@ -76,7 +76,7 @@ class Inference:
             size = len(pieces[0])
         tensors_at = size if length is None else binary.tensors_at(length, size)
         if size - tensors_at <= INLINE_BYTES:
-            return Gathered(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            return ArenaBuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         return await self._gateway.payload.gather(pieces, size, tensors_at)
 
     async def _infer(
@@ -110,7 +110,7 @@ class Inference:
         response = await self._gateway.infer(checked)
         if checked.trace is not None:
             checked.trace.mark("INFER_RESPONSE_COMPLETE")
-        wanted = Wanted(checked, parsed, req.header(b"accept-encoding"))
+        wanted = ResponseFormat(checked, parsed, req.header(b"accept-encoding"))
         if wanted.takes_long(response):
             _answer(req, resp, await json_documents.aside(wanted.encode_in_pieces, response))
         else:

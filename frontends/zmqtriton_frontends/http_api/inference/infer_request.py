@@ -16,7 +16,7 @@ from zmqtriton_frontends.http_api.inference.binary import Tail
 from zmqtriton_frontends.http_api.inference.json_tensors import to_bytes
 from zmqtriton_frontends.inference.admission import Options
 from zmqtriton_frontends.inference.classification import NO_CLASSES, Classes
-from zmqtriton_frontends.inference.client_regions import NO_PLACES, Place
+from zmqtriton_frontends.inference.client_regions import NO_PLACES, RegionSlice
 
 #: Inputs and outputs of one request together; its parameters.
 MAX_TENSORS = 1024
@@ -37,7 +37,7 @@ class OutputForm(NamedTuple):
     listed: dict[str, bool]
     #: All others.
     default: bool
-    places: Mapping[str, Place] = NO_PLACES
+    places: Mapping[str, RegionSlice] = NO_PLACES
     #: Of those that become classes.
     classes: Classes = NO_CLASSES
 
@@ -173,7 +173,7 @@ def _other_than_one_source(found: list[str]) -> InvalidArgument:
     )
 
 
-def _place(parameters: dict[str, Any]) -> Place:
+def _place(parameters: dict[str, Any]) -> RegionSlice:
     region = _name(parameters, "shared_memory_region")
     numbers = []
     for key in ("shared_memory_offset", "shared_memory_byte_size"):
@@ -181,7 +181,7 @@ def _place(parameters: dict[str, Any]) -> Place:
         if type(value) is not int or value < 0:
             raise _mismatch(key, "unsigned-integer")
         numbers.append(value)
-    return Place(region, *numbers)
+    return RegionSlice(region, *numbers)
 
 
 # ------------------------------------------------------------------ outputs
@@ -192,7 +192,7 @@ def _outputs(document: dict[str, Any], default_binary: bool) -> OutputForm:
     if len(entries) > MAX_TENSORS:
         raise InvalidArgument(f"a request cannot have more than {MAX_TENSORS} inputs and outputs")
     listed: dict[str, bool] = {}
-    places: dict[str, Place] = {}
+    places: dict[str, RegionSlice] = {}
     classes: dict[str, int] = {}
     for entry in entries:
         name = _name(entry)

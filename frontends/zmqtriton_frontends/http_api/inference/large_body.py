@@ -13,7 +13,7 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Pieces, Request
 from zmqtriton_frontends.http_api.inference import binary
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 #: Room for so much is given to anybody who announces it.
 BELIEVED_BYTES = 1 << 20
@@ -23,7 +23,7 @@ _PART = 16
 PATIENCE_S = 3.0
 
 
-async def straight(req: Request, gateway: Gateway, read: Pieces) -> Gathered | None:
+async def straight(req: Request, gateway: Gateway, read: Pieces) -> ArenaBuffer | None:
     """The whole body; None where it is to be read as any other, after what was read by now."""
     size = _announced(req)
     text = req.header(b"inference-header-content-length")

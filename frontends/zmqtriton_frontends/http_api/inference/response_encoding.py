@@ -29,7 +29,7 @@ class Encoded(NamedTuple):
     tail: list[bytes | memoryview]
 
 
-class Wanted(NamedTuple):
+class ResponseFormat(NamedTuple):
     """What a client has asked for, and how."""
 
     checked: CheckedRequest

@@ -17,7 +17,7 @@ _scratch = memoryview(bytearray(256 * 1024))
 _NOTHING = memoryview(b"")
 
 
-class Filling(asyncio.BufferedProtocol):
+class BodyReceiver(asyncio.BufferedProtocol):
     """Fills views; whatever else happens to the connection is told to its owner."""
 
     def __init__(self, owner: Any) -> None:

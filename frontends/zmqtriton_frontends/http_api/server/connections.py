@@ -20,9 +20,9 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
 from zmqtriton_frontends.http_api.asgi.request import CONNECTION, MAX_BODY_BYTES
 from zmqtriton_frontends.http_api.inference.large_answer import View
-from zmqtriton_frontends.http_api.server.body_receiver import Filling
-from zmqtriton_frontends.http_api.server.fast_path import Shortcut
-from zmqtriton_frontends.http_api.server.fast_path_connection import Arrivals
+from zmqtriton_frontends.http_api.server.body_receiver import BodyReceiver
+from zmqtriton_frontends.http_api.server.fast_path import FastPath
+from zmqtriton_frontends.http_api.server.fast_path_connection import FastPathConnection
 from zmqtriton_frontends.http_api.server.header_case import Spelling
 from zmqtriton_frontends.http_api.server.tcp_info import acknowledged_bytes
 
@@ -55,9 +55,9 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         self._progress_at = 0.0
         self._spelling = Spelling() if owner.keeps_spelling else None
         #: Takes what arrives, from the first large body on.
-        self._filling: Filling | None = None
-        shortcut: Shortcut | None = owner.shortcut
-        self._arrivals = Arrivals(self, shortcut) if shortcut is not None else None
+        self._filling: BodyReceiver | None = None
+        shortcut: FastPath | None = owner.shortcut
+        self._arrivals = FastPathConnection(self, shortcut) if shortcut is not None else None
         self._is_refusing = False
         #: Sends what the transport has encrypted; None where that sends by itself.
         self._below: Any = None
@@ -235,7 +235,7 @@ class Connection(protocol.ASGIProtocol):  # type: ignore[misc]
         """The same where gunicorn knows nothing of the request, and will not; until end_room() or
         until it is full, which is told to the arrivals."""
         if self._filling is None:
-            self._filling = Filling(self)
+            self._filling = BodyReceiver(self)
             self.transport.set_protocol(self._filling)
         self._filling.begin(view)
         return self._filling.whole

@@ -16,18 +16,18 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.gateway.gateway import Gateway
-from zmqtriton_frontends.gateway.pending_request import UnderWay
+from zmqtriton_frontends.gateway.pending_request import PendingRequest
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Check
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
 from zmqtriton_frontends.http_api.inference.large_body import BELIEVED_BYTES
-from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, Wanted
+from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.tensors.arena_body import Belief, Gathered
+from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBuffer
 
 #: A body of more may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
@@ -48,7 +48,7 @@ _UNUSUAL = frozenset(
 )
 
 #: Gets the status and the response, sooner or later.
-Answer = Callable[[int, Encoded], None]
+Respond = Callable[[int, Encoded], None]
 
 
 class Head(NamedTuple):
@@ -71,13 +71,13 @@ class _Fields:
         return None if value is None else value.decode("latin-1")
 
 
-class Shortcut:
+class FastPath:
     def __init__(self, gateway: Gateway, inference: Inference, checks: Sequence[Check]) -> None:
         self.gateway = gateway
         self.inference = inference
         self._checks = checks
         self._max_json: int = gateway.settings["http_max_input_size"]
-        self.belief = Belief()
+        self.belief = AnnouncedBytesBudget()
 
     def read(self, raw: bytes) -> Head | None:
         """A head, with the empty line that ends it; None where gunicorn shall have the request."""
@@ -104,17 +104,17 @@ class Shortcut:
         told = given.header(b"accept-encoding"), parent_in_headers(given.header)
         return Head(target, int(length), json_length, *told)
 
-    def room(self, head: Head) -> tuple[Gathered, int] | None:
+    def room(self, head: Head) -> tuple[ArenaBuffer, int] | None:
         """For a large body; None where the arena has none at the moment, or clients are believed
         too much already. What of belief is to be given back."""
         size, believed = head.body_bytes, 0
         if size > BELIEVED_BYTES:
-            believed = self.belief.take(size)
+            believed = self.belief.reserve(size)
             if not believed:
                 return None
         room = self.gateway.payload.reserve_now(size, int(head.json_length or "0"))
         if room is None:
-            self.belief.give_back(believed)
+            self.belief.release(believed)
             return None
         return room, believed
 
@@ -128,19 +128,19 @@ def _wants_room(json_length: str | None, size: int) -> bool:
     return is_short and size - tensors_at > INLINE_BYTES
 
 
-class Exchange(UnderWay):
+class PendingHttpInference(PendingRequest):
     """A request whose answer is a status and a body."""
 
     __slots__ = ("_answer", "_head", "_shortcut", "_wanted")
 
     SENDING = "HTTP_SEND"
 
-    def __init__(self, shortcut: Shortcut, head: Head, answer: Answer) -> None:
+    def __init__(self, shortcut: FastPath, head: Head, answer: Respond) -> None:
         super().__init__(shortcut.gateway)
         self._shortcut = shortcut
         self._head = head
         self._answer = answer
-        self._wanted: Wanted
+        self._wanted: ResponseFormat
 
     def begin(self, body: Body) -> None:
         """Answers perhaps before it returns."""
@@ -162,7 +162,7 @@ class Exchange(UnderWay):
         checked = inference.check(target, parsed)
         if traces.is_on:
             checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
-        self._wanted = Wanted(checked, parsed, accepted)
+        self._wanted = ResponseFormat(checked, parsed, accepted)
         self._send(checked)
 
     def _respond(self, response: ResponseBody) -> None:

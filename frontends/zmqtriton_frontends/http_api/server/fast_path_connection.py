@@ -17,8 +17,13 @@ from zmqtriton_frontends.http_api.inference import large_answer
 from zmqtriton_frontends.http_api.inference.infer import Body
 from zmqtriton_frontends.http_api.inference.large_body import PATIENCE_S
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
-from zmqtriton_frontends.http_api.server.fast_path import MAX_BODY_BYTES, Exchange, Head, Shortcut
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.http_api.server.fast_path import (
+    MAX_BODY_BYTES,
+    FastPath,
+    Head,
+    PendingHttpInference,
+)
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 _MAX_HEAD_BYTES = 4096
 #: While a request is under way no more is read of what follows it.
@@ -27,10 +32,10 @@ _END = b"\r\n\r\n"
 _JSON = b"content-type: application/json\r\n"
 
 
-class Arrivals:
+class FastPathConnection:
     """`owner` is the connection."""
 
-    def __init__(self, owner: Any, shortcut: Shortcut) -> None:
+    def __init__(self, owner: Any, shortcut: FastPath) -> None:
         self._owner = owner
         self._shortcut = shortcut
         #: What has come and is nobody's yet; what of it check() has seen before.
@@ -39,12 +44,12 @@ class Arrivals:
         self._raw, self._head = b"", None  # type: bytes, Head | None
         #: A request is under way, or its answer is not read.
         self.is_busy = False
-        self._exchange: Exchange | None = None
+        self._exchange: PendingHttpInference | None = None
         self._sending: asyncio.Task[None] | None = None
         #: When the last answer was written.
         self.used_at = 0.0
         #: Where a large body is, until it is answered.
-        self._room: Gathered | None = None
+        self._room: ArenaBuffer | None = None
         #: While it is still on its way: its head as it came, until when that may last, and what of
         #: belief is to be given back.
         self._begun = b""
@@ -81,7 +86,7 @@ class Arrivals:
         return b""
 
     def _begin(self, head: Head, body: Body) -> None:
-        self._exchange = exchange = Exchange(self._shortcut, head, self._answer)
+        self._exchange = exchange = PendingHttpInference(self._shortcut, head, self._answer)
         exchange.begin(body)
 
     def _read(self, raw: bytes) -> Head | None:
@@ -137,7 +142,7 @@ class Arrivals:
     def _end_belief(self) -> None:
         """What was announced has come, or will not."""
         believed, self._believed = self._believed, 0
-        self._shortcut.belief.give_back(believed)
+        self._shortcut.belief.release(believed)
 
     def _free(self) -> None:
         if self._room is not None:

@@ -19,7 +19,7 @@ from zmqtriton_frontends.grpc_api.inference.convert import (
     read_wishes,
 )
 from zmqtriton_frontends.inference.admission import Options
-from zmqtriton_frontends.inference.client_regions import Place
+from zmqtriton_frontends.inference.client_regions import RegionSlice
 from zmqtriton_protos import message
 
 REQUEST = message("inference.ModelInferRequest")
@@ -297,9 +297,9 @@ def test_tensors_in_shared_memory_are_places_until_they_are_read() -> None:
 
     body, (places, _) = body_of(request), read_wishes(request)
 
-    assert [Place("r", 0, 4), b"a"] == [tensor.data for tensor in body.inputs]
+    assert [RegionSlice("r", 0, 4), b"a"] == [tensor.data for tensor in body.inputs]
     assert ["O", "P"] == body.outputs
-    assert {"O": Place("r", 2**64 - 8, 4)} == places
+    assert {"O": RegionSlice("r", 2**64 - 8, 4)} == places
 
 
 # -------------------------------------------------------------------- parameters

@@ -17,7 +17,7 @@ from tests.frontends.grpc_api.serving import Serving, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 from zmqtriton_protos import message
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -143,11 +143,11 @@ class OnePlace:
         self.watched = weakref.ref(self._place)
         self.freed: list[int] = []
 
-    def reserve_now(self, size: int, tensors_at: int) -> Gathered:
+    def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer:
         assert self._place is not None
         view, self._place = memoryview(self._place)[:size], None
         arena: Any = self
-        return Gathered(view, arena, 7)
+        return ArenaBuffer(view, arena, 7)
 
     def free(self, blocks: list[int]) -> None:
         self.freed += blocks

@@ -16,7 +16,7 @@ from tests.frontends.http_api.connection_harness import Party
 from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Request
 from zmqtriton_frontends.http_api.inference import large_body
 from zmqtriton_frontends.http_api.server.connections import STALL_S, Connection
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 HEAD = (
     b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n"
@@ -43,7 +43,7 @@ class Eater(Party):
         self.straight: list[bool] = []
         self.gateway: Any = SimpleNamespace(payload=self)
 
-    async def reserve(self, size: int, tensors_at: int) -> Gathered | None:
+    async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         if not self.has_room:
             return None
         assert 2 == tensors_at
@@ -51,7 +51,7 @@ class Eater(Party):
         arena: Any = SimpleNamespace(free=self._free)
         memory: Any = np.empty(size, np.uint8)
         self.memory.append(weakref.ref(memory))
-        return Gathered(memoryview(memory), arena)
+        return ArenaBuffer(memoryview(memory), arena)
 
     def _free(self, blocks: list[int]) -> None:
         self.freed += 1

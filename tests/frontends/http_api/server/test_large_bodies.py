@@ -14,7 +14,7 @@ from tests.frontends.http_api.inference.test_large_body import SIZE
 from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
 from tests.support.raw_http import request
 from zmqtriton_frontends.http_api.inference.large_body import PATIENCE_S
-from zmqtriton_frontends.tensors.arena_body import Gathered
+from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
 
 COUNT = SIZE // 4
 TENSOR = {"name": "INPUT0", "shape": [COUNT], "datatype": "FP32"}
@@ -41,20 +41,20 @@ class Arena:
         gateway: Any = house.gateway
         gateway.payload = self
 
-    def reserve_now(self, size: int, tensors_at: int) -> Gathered | None:
+    def reserve_now(self, size: int, tensors_at: int) -> ArenaBuffer | None:
         if not self.has_room:
             return None
         arena: Any = self
         self.reserved.append((size, tensors_at))
         memory: Any = np.empty(size, np.uint8)
         self.memory.append(weakref.ref(memory))
-        return Gathered(memoryview(memory), arena)
+        return ArenaBuffer(memoryview(memory), arena)
 
     async def reserve(self, size: int, tensors_at: int) -> None:
         """For the long way, which does without here."""
 
-    async def gather(self, pieces: list[bytes], size: int, tensors_at: int) -> Gathered:
-        return Gathered(b"".join(pieces))
+    async def gather(self, pieces: list[bytes], size: int, tensors_at: int) -> ArenaBuffer:
+        return ArenaBuffer(b"".join(pieces))
 
     def free(self, blocks: list[int]) -> None:
         self.freed += 1
