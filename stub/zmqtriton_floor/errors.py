@@ -40,7 +40,7 @@ class ZmqTritonError(Exception):
 #: How the text ends of what is refused because as much is under way as may be.
 OVERLOADED = "Exceeds maximum queue size"
 #: Of what a process found no memory for.
-NO_MEMORY = "There is not enough memory for this request now"
+NO_MEMORY = "Out of memory for this request; retry later"
 
 
 class UnknownError(ZmqTritonError):

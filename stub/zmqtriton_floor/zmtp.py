@@ -32,8 +32,8 @@ _PIECE = 1 << 18
 _KEPT = 1 << 20
 
 
-class _Nonsense(Exception):
-    """What came is not the protocol."""
+class _ProtocolViolation(Exception):
+    """The peer sent bytes that are not ZMTP."""
 
 
 def _ready(kind: bytes) -> bytes:
@@ -140,7 +140,7 @@ class Connection:
                 used = self._parse(self._view, size)
                 if used < size:
                     self._rest += self._view[used:size]
-        except _Nonsense:
+        except _ProtocolViolation:
             self._break_off()
         return size
 
@@ -159,7 +159,7 @@ class Connection:
                     break
                 length = int.from_bytes(data[at + 1 : begin], "big")
                 if length > MOST_BYTES:
-                    raise _Nonsense
+                    raise _ProtocolViolation
             end = begin + length
             if size < end:
                 break
@@ -170,7 +170,7 @@ class Connection:
     def _greet(self, greeting: bytes) -> int:
         theirs = greeting[0], greeting[9], greeting[12:32]
         if theirs != (0xFF, 0x7F, _GREETING[12:32]) or greeting[10] < 3:
-            raise _Nonsense
+            raise _ProtocolViolation
         self._is_greeted = True
         return len(greeting)
 
@@ -178,7 +178,7 @@ class Connection:
         if flags & _COMMAND or not self._is_ready:
             # Of commands there is one; others would be answers to what is not said here.
             if self._is_ready or not (flags & _COMMAND and self._fits(frame)):
-                raise _Nonsense
+                raise _ProtocolViolation
             self._is_ready = True
             return
         self._frames.append(frame)
@@ -186,7 +186,7 @@ class Connection:
             self.messages.append(self._frames)
             self._frames = []
         elif len(self._frames) > MOST_FRAMES:
-            raise _Nonsense
+            raise _ProtocolViolation
 
     def _fits(self, command: bytes) -> bool:
         kind = b"\x0bSocket-Type" + len(self._other).to_bytes(4, "big") + self._other

@@ -255,7 +255,7 @@ def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(world: 
     world.core.results(S, wire.Results(outcomes, executed), [b""] * 3, world.now)
     world.take()
 
-    assert 3 == world.core.malformed
+    assert 3 == world.core.traffic.malformed
     assert 1 == len(world.finals(F, 1))
     assert not world.finals(F, 2)
     assert world.core.instances[S].is_idle

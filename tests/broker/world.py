@@ -92,7 +92,7 @@ class World:
         return batch
 
     def gone(self, serial: int, reason: str = "killed by SIGKILL") -> None:
-        self.core.gone(wire.PeerDied(serial, reason), self.now)
+        self.core.remove_peer(wire.PeerDied(serial, reason), self.now)
         self.works.pop(serial, None)
         self.take()
 

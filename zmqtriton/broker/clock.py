@@ -1,13 +1,13 @@
-"""What measures how long the broker's own work takes; moments come with each event instead."""
+"""The clock that measures the broker's own work. The time of day comes with each event instead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Nanoseconds, of which differences count.
+#: Nanoseconds from an arbitrary origin.
 Clock = Callable[[], int]
 
 
 def no_clock() -> int:
-    """For who only decides; what is done here is measured by the service's."""
+    """A clock that always reads 0, for the simulation and tests. The service passes a real one."""
     return 0

@@ -17,7 +17,6 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from zmqtriton.broker import grants
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.router import Router
 from zmqtriton.broker.sending import SUPERVISOR, Sending
@@ -106,7 +105,7 @@ class Service:
             try:
                 self._take(router, connection, frames)
             except ProtocolError as error:
-                self._core.malformed += 1
+                self._core.traffic.malformed += 1
                 _log.debug("dropped a message: %s", error.text)
 
     def _take(self, router: Router, connection: zmtp.Connection, frames: list[bytes]) -> None:
@@ -132,13 +131,13 @@ class Service:
         elif kind is wire.Lease and (instance := self._core.instances.get(serial)):
             self._core.blocks.lend(instance, message.blocks, self._requests.send)
         elif kind is wire.HeldBlocks:
-            self._core.recovery.hold(serial, message)
+            self._core.recovery.take_held_blocks(serial, message)
         elif kind is wire.Call and router is self._stubs:
-            self._core.measures.call(serial, message)
+            self._core.model_metrics.call(serial, message)
         elif kind is wire.StreamAcks and router is self._requests:
-            grants.pass_on(self._core, serial, message)
+            self._core.acknowledge(serial, message)
         elif kind is wire.WaitReport and router is self._requests:
-            self._core.circles.hear(serial, message, now_ns)
+            self._core.deadlocks.take_report(serial, message, now_ns)
         elif kind is wire.AskStatistics and router is self._requests:
             self._ask_statistics(serial, message, now_ns)
         else:
@@ -177,7 +176,7 @@ class Service:
             try:
                 self._hear(message, descriptors)
             except ProtocolError as error:
-                self._core.malformed += 1
+                self._core.traffic.malformed += 1
                 _log.warning("dropped a message of the supervisor: %s", error.text)
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -212,7 +211,7 @@ class Service:
         elif type(message) is wire.Shutdown:
             self._is_over = True
         elif type(message) is wire.CallResult:
-            self._core.demands.hear(message, time.monotonic_ns())
+            self._core.waiting_for_load.take_result(message, time.monotonic_ns())
         elif type(message) is wire.LogSettings:
             logs.change(logs.LogOptions.of(json.loads(message.settings)))
         elif type(message) is wire.AskStatistics:
@@ -232,11 +231,11 @@ class Service:
 
     def _bury(self, message: wire.PeerDied) -> None:
         """What the dead one still sent is delivered first."""
-        self._core.part(message.serial)
+        self._core.stop_giving_to(message.serial)
         self._stubs.read_all_of(message.serial)
         while self._stubs.inbox:
             self._read(self._stubs)
-        self._core.gone(message, time.monotonic_ns())
+        self._core.remove_peer(message, time.monotonic_ns())
         self._groups.pop(message.serial, None)
         self._requests.forget(message.serial)
         self._stubs.forget(message.serial)

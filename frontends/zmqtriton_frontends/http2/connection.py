@@ -129,7 +129,7 @@ class Connection(Sending):
     def _take_idle_frame(self) -> None:
         """One that asks for nothing."""
         if not self._idle_frames.spend():
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames for nothing")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many frames that carry no request")
 
     # --------------------------------------------------------------------- data
 
@@ -163,7 +163,7 @@ class Connection(Sending):
             stream = None
         self._credit -= size
         if self._credit < 0:
-            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "more data than there is room for")
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "DATA exceeds the flow-control window")
         if self._credit < CONNECTION_WINDOW_BYTES // 2:
             self._write(frames.window_update(0, CONNECTION_WINDOW_BYTES - self._credit))
             self._credit = CONNECTION_WINDOW_BYTES
@@ -248,15 +248,15 @@ class Connection(Sending):
 
     def _check_known(self, number: int) -> None:
         if number == 0 or number % 2 == 0 or number > self._last_stream:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "a frame of no stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "frame on an idle stream")
 
     def _spend_reset(self) -> None:
         if not self._resets.spend():
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many calls for nothing")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many calls that were reset")
 
     def _on_reset(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong RST_STREAM")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "RST_STREAM has the wrong length")
         self._check_known(number)
         self._spend_reset()
         stream = self.streams.get(number)
@@ -266,22 +266,22 @@ class Connection(Sending):
 
     def _on_priority(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 5 or number == 0:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong PRIORITY")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PRIORITY has the wrong length")
         self._take_idle_frame()
 
     def _on_push(self, flags: int, number: int, payload: bytes) -> None:
-        raise ConnectionFault(frames.PROTOCOL_ERROR, "a client cannot push")
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "a client must not send PUSH_PROMISE")
 
     def _on_goaway(self, flags: int, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "a wrong GOAWAY")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "malformed GOAWAY")
         self._take_idle_frame()
 
     def _on_settings(self, flags: int, number: int, payload: bytes) -> None:
         if number:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS of a stream")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS must be on stream 0")
         if len(payload) % 6 or (flags & frames.ACK and payload):
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong SETTINGS")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "SETTINGS has the wrong length")
         self.has_begun = True
         self._take_idle_frame()
         if flags & frames.ACK:
@@ -292,24 +292,26 @@ class Connection(Sending):
                 self._set_first_window(value)
             elif setting == frames.MAX_FRAME_SIZE:
                 if not frames.DEFAULT_FRAME_SIZE <= value <= frames.LARGEST_FRAME_SIZE:
-                    raise ConnectionFault(frames.PROTOCOL_ERROR, "no size for frames")
+                    raise ConnectionFault(
+                        frames.PROTOCOL_ERROR, "SETTINGS_MAX_FRAME_SIZE out of range"
+                    )
                 self.frame_size = value
             elif setting == frames.ENABLE_PUSH and value > 1:
-                raise ConnectionFault(frames.PROTOCOL_ERROR, "no truth value")
+                raise ConnectionFault(frames.PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH must be 0 or 1")
 
     def _set_first_window(self, value: int) -> None:
         if value > frames.LARGEST_WINDOW:
-            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the window is too large")
+            raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "flow-control window overflow")
         more, self.first_window = value - self.first_window, value
         for stream in list(self.streams.values()):
             stream.window += more
             if stream.window > frames.LARGEST_WINDOW:
-                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "the window is too large")
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "flow-control window overflow")
             self.has_room(stream)
 
     def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
         if number or len(payload) != 8:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong PING")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "PING has the wrong length")
         if flags & frames.ACK:
             if payload == _FAREWELL:
                 self.refuse_streams()
@@ -321,13 +323,16 @@ class Connection(Sending):
 
     def _on_window(self, flags: int, number: int, payload: bytes) -> None:
         if len(payload) != 4:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "a wrong WINDOW_UPDATE")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "WINDOW_UPDATE has the wrong length")
         more = int.from_bytes(payload, "big") & frames.LAST_STREAM
         if number == 0:
             self.window += more
-            if not more or self.window > frames.LARGEST_WINDOW:
-                code = frames.FLOW_CONTROL_ERROR if more else frames.PROTOCOL_ERROR
-                raise ConnectionFault(code, "no increment of a window")
+            if not more:
+                raise ConnectionFault(
+                    frames.PROTOCOL_ERROR, "WINDOW_UPDATE increment must not be 0"
+                )
+            if self.window > frames.LARGEST_WINDOW:
+                raise ConnectionFault(frames.FLOW_CONTROL_ERROR, "flow-control window overflow")
             self.go_on()
             return
         stream = self.streams.get(number)

@@ -97,7 +97,7 @@ class FrameReader:
     def _read_preface(self, data: memoryview) -> int:
         size = len(frames.PREFACE)
         if data[:size] != frames.PREFACE[: len(data)]:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "this is no HTTP/2")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "not an HTTP/2 connection preface")
         if len(data) < size + _HEADER_BYTES:
             self._early += data
         elif data[size + 3] != frames.SETTINGS:
@@ -125,7 +125,9 @@ class FrameReader:
                 continue
             is_of_headers = kind in (frames.HEADERS, frames.CONTINUATION)
             if size > (MAX_LIST_BYTES if is_of_headers else frames.DEFAULT_FRAME_SIZE):
-                raise ConnectionFault(frames.FRAME_SIZE_ERROR, "the frame is too large")
+                raise ConnectionFault(
+                    frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE"
+                )
             start, stop = position + _HEADER_BYTES, position + _HEADER_BYTES + size
             if stop > end:
                 self._keep(data[position:], stop - position)
@@ -150,7 +152,7 @@ class FrameReader:
     ) -> int:
         """As _read_data(), of a frame that begins at the position; -1: nothing can be said yet."""
         if size > FRAME_BYTES:
-            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "the frame is too large")
+            raise ConnectionFault(frames.FRAME_SIZE_ERROR, "frame exceeds SETTINGS_MAX_FRAME_SIZE")
         padding, start = -1, position + _HEADER_BYTES
         if flags & frames.PADDED:
             if start == len(data):
@@ -159,7 +161,7 @@ class FrameReader:
             padding = data[start]
             start += 1
         if padding >= size:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "more padding than there is")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "padding exceeds the frame")
         wanted = size - 1 - padding  # where there is none it is -1
         self._taker.begin_data(number, flags, size, wanted)
         self._is_in_data = True
@@ -194,11 +196,11 @@ class FrameReader:
                 return
             self._block_stream, self._block_flags, self._block_frames = number, flags, 0
         elif kind != frames.CONTINUATION or number != self._block_stream:
-            raise ConnectionFault(frames.PROTOCOL_ERROR, "the rest of the headers is missing")
+            raise ConnectionFault(frames.PROTOCOL_ERROR, "CONTINUATION expected")
         self._block += payload
         self._block_frames += 1
         if self._block_frames > _BLOCK_FRAMES or len(self._block) > MAX_LIST_BYTES:
-            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "the headers have no end")
+            raise ConnectionFault(frames.ENHANCE_YOUR_CALM, "too many CONTINUATION frames")
         if flags & frames.END_HEADERS:
             block = bytes(self._block)
             self._block.clear()
@@ -214,5 +216,5 @@ def _without_padding(kind: int, flags: int, number: int, payload: bytes) -> byte
     if flags & frames.HAS_PRIORITY:
         start += 5
     if kind != frames.HEADERS or start > end or number % 2 == 0:
-        raise ConnectionFault(frames.PROTOCOL_ERROR, "a wrong HEADERS frame")
+        raise ConnectionFault(frames.PROTOCOL_ERROR, "malformed HEADERS")
     return payload[start:end]

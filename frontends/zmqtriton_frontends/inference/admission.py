@@ -73,7 +73,7 @@ def prepare(
             body = catalogue.regions.fill(body)
             break
     admission = found.signature.check(body)
-    request_log.admitted(body.request_id)
+    request_log.log_admission(body.request_id)
     request = CheckedRequest(found, body, admission, options, places)
     if found.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))

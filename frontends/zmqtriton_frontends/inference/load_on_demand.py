@@ -64,7 +64,7 @@ class OnDemandLoader:
             within_s = min(within_s, max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9))
         done, _ = await asyncio.wait((loading,), timeout=within_s)
         if not done:
-            raise Unavailable(f"model '{model}' was not loaded in time: its load goes on")
+            raise Unavailable(f"timed out waiting for model '{model}' to load (the load continues)")
         if loading.cancelled():
             raise Unavailable(f"model '{model}' is not loaded")
         error = loading.exception()

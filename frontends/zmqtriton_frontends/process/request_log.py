@@ -20,20 +20,20 @@ _METHODS = {
 _UNKNOWN = 16
 
 
-def came(method: str, path: str) -> None:
+def log_request(method: str, path: str) -> None:
     """A request over HTTP."""
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug("HTTP request: %d %s", _METHODS.get(method, _UNKNOWN), path)
 
 
-def came_to_infer(model: str, version: str) -> None:
+def log_inference(model: str, version: str) -> None:
     """The same, of which only the target was kept."""
     if _log.isEnabledFor(logging.DEBUG):
         middle = f"/versions/{version}" if version else ""
-        came("POST", f"/v2/models/{model}{middle}/infer")
+        log_request("POST", f"/v2/models/{model}{middle}/infer")
 
 
-def admitted(own_id: str) -> None:
+def log_admission(own_id: str) -> None:
     """An inference that fits its model; the id is the client's."""
     if _log.isEnabledFor(logging.DEBUG):
         whose = own_id or "<id_unknown>"
@@ -41,13 +41,13 @@ def admitted(own_id: str) -> None:
         _log.debug("[request id: %s] Setting state from INITIALIZED to PENDING", whose)
 
 
-def telling(app: Any) -> Any:
+def with_request_log(app: Any) -> Any:
     """The same ASGI application, with a line for each request."""
 
     async def told(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             raw = scope.get("raw_path") or scope["path"].encode()
-            came(scope["method"], raw.decode("latin-1"))
+            log_request(scope["method"], raw.decode("latin-1"))
         await app(scope, receive, send)
 
     return told

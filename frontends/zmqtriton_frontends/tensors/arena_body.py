@@ -158,7 +158,7 @@ class ArenaBody:
         self._belief.release(believed)
 
 
-def straight_into(rooms: Rooms, belief: AnnouncedBytesBudget) -> Callable[[int], ArenaBody]:
+def arena_body_factory(rooms: Rooms, belief: AnnouncedBytesBudget) -> Callable[[int], ArenaBody]:
     """What makes the body of a message of some size."""
     return lambda size: ArenaBody(rooms, size, belief)
 

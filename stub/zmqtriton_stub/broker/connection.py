@@ -28,7 +28,7 @@ from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending, state_l
 from zmqtriton_stub.execution.streams import Publisher, Stream, coalesce
 from zmqtriton_stub.instance import Instance
 
-_RESCHEDULED = "the request was to be executed again, and that was lost with the broker"
+_RESCHEDULED = "the broker died before the rescheduled request could be executed again"
 _UNAVAILABLE_NUMBER = BY_CODE["UNAVAILABLE"].number
 #: At the end: how long what was sent may take to be read.
 _LINGER_MS = 1000

@@ -9,7 +9,6 @@ import pytest
 
 from tests.broker.ensemble_world import Pipeline, ensemble, model, step, tensor
 from tests.broker.world import request
-from zmqtriton.broker import grants
 from zmqtriton.broker.ensembles import scheduler
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, Unavailable
@@ -498,7 +497,7 @@ def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
         world.answer("many", tensor("O"), flags=0, number=number)
         world.answer("each", tensor("O"))
     assert [window // 2] == world.granted[world.serials["many"]]
-    grants.pass_on(world.core, F, wire.StreamAcks([wire.StreamAck(F, 1, 2 * window)]))
+    world.core.acknowledge(F, wire.StreamAcks([wire.StreamAck(F, 1, 2 * window)]))
     world.take()
 
     assert 2 * window - window // 2 <= world.granted[world.serials["many"]][-1]

@@ -195,8 +195,8 @@ def test_what_was_loaded_anew_has_answers_of_its_own() -> None:
     world.core.retire(wire.Retire(1))
     world.finish(STUB, answer=(SMALL, []))
 
-    assert world.core.caching.cache is not None
-    assert 0 == len(world.core.caching.cache)
+    assert world.core.cache_lookup.cache is not None
+    assert 0 == len(world.core.cache_lookup.cache)
     world.stub(STUB + 1, generation=2)
     world.ask(FRONTEND, 3, generation=2)
     assert world.works[STUB + 1]

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.broker.world import World, request
-from zmqtriton.broker import grants
 from zmqtriton.broker.memory.leases import Leases
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
@@ -38,7 +37,7 @@ def test_the_dead_hold_nothing_and_own_nothing() -> None:
     leases.lease(F, [A, B])
     leases.lease(S, [Block(S2, 1, 1)])
 
-    assert [Block(S2, 1, 1)] == leases.bury(S)
+    assert [Block(S2, 1, 1)] == leases.forget_holder(S)
     assert [] == leases.release(F, [A, B])
     assert 0 == leases.count
 
@@ -67,8 +66,8 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> Non
     assert not leases.covers(0, A, 100, 200)
     leases.release(F, [A])
     assert not leases.covers(F, A, 0, 1)
-    leases.bury(F)
-    leases.bury(B.owner)
+    leases.forget_holder(F)
+    leases.forget_holder(B.owner)
     assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
     leases.tell(A, 0, 1)
     assert {} == leases._extents
@@ -110,7 +109,7 @@ def test_a_reader_that_dies_releases_what_it_held(world: World) -> None:
     world.infer(F, request(1))
     _answer(world, A, B)
 
-    world.core.gone(wire.PeerDied(F, "killed"), world.now)
+    world.core.remove_peer(wire.PeerDied(F, "killed"), world.now)
 
     assert {S: [A, B]} == world.core.outbox.releases
 
@@ -156,8 +155,8 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
 def test_a_readers_grants_reach_the_stub_of_its_request(world: World) -> None:
     world.infer(F, request(1))
 
-    grants.pass_on(
-        world.core, F, wire.StreamAcks([wire.StreamAck(99, 1, 64), wire.StreamAck(99, 7, 64)])
+    world.core.acknowledge(
+        F, wire.StreamAcks([wire.StreamAck(99, 1, 64), wire.StreamAck(99, 7, 64)])
     )
 
     assert {S: [wire.StreamAck(F, 1, 64)]} == world.core.outbox.grants

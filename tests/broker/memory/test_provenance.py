@@ -185,7 +185,7 @@ def test_until_all_have_told_what_they_hold_everything_is_believed(world: World)
 
     world.core.recovery.begin()
     for serial in (F, S, S2):
-        world.core.recovery.hold(serial, wire.HeldBlocks([], 1))
+        world.core.recovery.take_held_blocks(serial, wire.HeldBlocks([], 1))
 
     assert not _ask(world, FORGED["block"], own_id=6)
 

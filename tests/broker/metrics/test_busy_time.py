@@ -60,7 +60,7 @@ def test_what_a_dead_instance_was_busy_is_not_taken_back(world: World) -> None:
     world.now += 70
     before = occupancy(world)["busy_ns"]
 
-    world.core.gone(wire.PeerDied(S, "killed by SIGKILL"), world.now)
+    world.core.remove_peer(wire.PeerDied(S, "killed by SIGKILL"), world.now)
     world.take()
     world.now += 1000
 

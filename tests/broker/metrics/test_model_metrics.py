@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.broker.world import TOKEN, World
-from zmqtriton.broker.metrics.model_metrics import Measures
+from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import ProtocolError
@@ -19,7 +19,7 @@ class Stubs:
 
     def __init__(self) -> None:
         self.outbox = Outbox()
-        self.measures = Measures(self.outbox)
+        self.measures = ModelMetrics(self.outbox)
 
     def say(self, serial: int, *changes: list[Any]) -> str:
         """The text of a refusal, or ""."""
@@ -216,7 +216,7 @@ def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
     for serial, role in ((1, "http"), (2, "metrics"), (7, "stub")):
         world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
     changes = [["family", 1, "f", "", COUNTER], ["metric", 2, 1, {}, []]]
-    world.core.measures.call(7, wire.Call(0, "measure", json.dumps(changes)))
+    world.core.model_metrics.call(7, wire.Call(0, "measure", json.dumps(changes)))
 
     def told(serial: int) -> Any:
         world.core.ask_statistics(serial, wire.AskStatistics(1, "", -1), 0)
@@ -226,5 +226,5 @@ def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
 
     assert None is told(1)
     assert ["f"] == [family["name"] for family in told(2)]
-    world.core.gone(wire.PeerDied(7, "killed"), world.now)
+    world.core.remove_peer(wire.PeerDied(7, "killed"), world.now)
     assert [] == told(2)

@@ -31,7 +31,7 @@ def pair() -> World:
 
 
 def _says(world: World, serial: int, *awaits: wire.WaitEdge) -> None:
-    world.core.circles.hear(serial, wire.WaitReport(list(awaits)), world.now)
+    world.core.deadlocks.take_report(serial, wire.WaitReport(list(awaits)), world.now)
     world.take()
 
 

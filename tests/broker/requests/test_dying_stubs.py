@@ -19,7 +19,7 @@ def test_an_answer_that_is_read_after_the_word_of_the_death_is_delivered() -> No
     world = _world()
     world.infer(F, request(5))
 
-    world.core.part(S)
+    world.core.stop_giving_to(S)
     world.finish(S)
     world.gone(S)
 
@@ -30,7 +30,7 @@ def test_the_dying_are_given_nothing_more() -> None:
     world = _world()
     world.infer(F, request(5))
 
-    world.core.part(S)
+    world.core.stop_giving_to(S)
     world.infer(F, request(6))
     world.finish(S)
     assert not world.works[S]

@@ -73,7 +73,7 @@ def test_batches_may_end_in_any_order() -> None:
     world.finish(S)
 
     assert [1, 1, 1] == [len(world.finals(F, i)) for i in (1, 2, 3)]
-    assert 0 == world.core.malformed
+    assert 0 == world.core.traffic.malformed
 
 
 def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
@@ -87,7 +87,7 @@ def test_what_an_instance_was_in_when_the_broker_died_takes_its_slots() -> None:
         world.take()
 
     assert [1, 2, 3] == _ids(world, S)
-    assert 0 == world.core.malformed
+    assert 0 == world.core.traffic.malformed
 
 
 # ------------------------------------------------------------ executed again
@@ -164,7 +164,7 @@ def test_where_the_model_is_not_iterative_it_is_not_executed_again() -> None:
     _again(world, S)
 
     assert [] == _ids(world, S)
-    assert 1 == world.core.malformed
+    assert 1 == world.core.traffic.malformed
 
 
 # ----------------------------------------------------------------- circles
@@ -187,7 +187,7 @@ def pair() -> World:
 
 def _is_refused(world: World, peer: int, own_id: int, circle: str) -> bool:
     [final] = world.finals(peer, own_id)
-    return final.text.endswith(f"BLS calls form a circle that can not finish: {circle}")
+    return final.text.endswith(f"BLS calls would deadlock: {circle}")
 
 
 def test_a_model_that_waits_for_itself_is_told(pair: World) -> None:
@@ -258,4 +258,4 @@ def test_an_ensemble_within_the_circle_is_seen_through() -> None:
     world.infer(S, _asks(1, 2), body=wire.encode_body(body))
 
     [final] = world.finals(S, 1)
-    assert "BLS calls form a circle that can not finish: m -> whole -> m" in final.text
+    assert "BLS calls would deadlock: m -> whole -> m" in final.text

@@ -75,7 +75,7 @@ def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: World
     world.take()
 
     assert 1 == len(world.finals(F, 1))
-    assert 0 == world.core.malformed
+    assert 0 == world.core.traffic.malformed
 
 
 def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(world: World) -> None:
@@ -91,7 +91,7 @@ def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(world: W
     world.take()
 
     assert [2] == [w.id for w in world.works[S]]
-    assert 0 == world.core.malformed
+    assert 0 == world.core.traffic.malformed
 
 
 def test_what_a_stub_has_answered_is_passed_on(world: World) -> None:
@@ -183,7 +183,7 @@ def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> No
 
 
 def _told(world: World, holder: int, *blocks: wire.Block) -> None:
-    world.core.recovery.hold(holder, wire.HeldBlocks(list(blocks), 1))
+    world.core.recovery.take_held_blocks(holder, wire.HeldBlocks(list(blocks), 1))
     world.take()
 
 
@@ -271,7 +271,7 @@ def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(world: 
     world.take()
 
     assert {S: [A]} == world.released
-    assert 0 == world.core.malformed
+    assert 0 == world.core.traffic.malformed
 
 
 def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: World) -> None:

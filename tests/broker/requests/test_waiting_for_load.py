@@ -40,7 +40,9 @@ def _answer(world: World, result: Any = None, error: str = "") -> None:
     """To the latest call."""
     number = _calls(world)[-1].id
     code = Unavailable.number if error else 0
-    world.core.demands.hear(wire.CallResult(number, code, error, json.dumps(result)), world.now)
+    world.core.waiting_for_load.take_result(
+        wire.CallResult(number, code, error, json.dumps(result)), world.now
+    )
     world.take()
 
 
@@ -106,7 +108,7 @@ def test_who_cancels_is_answered_and_not_executed(world: World) -> None:
 def test_what_a_dead_process_asked_is_forgotten(world: World) -> None:
     world.infer(ASKER, _ask(1))
 
-    world.core.gone(wire.PeerDied(ASKER, "killed by SIGKILL"), world.now)
+    world.core.remove_peer(wire.PeerDied(ASKER, "killed by SIGKILL"), world.now)
     world.serve()
     world.stub(S)
     _answer(world, True)
@@ -123,7 +125,7 @@ def test_nobody_waits_for_longer_than_may_be(world: World, deadline_ns: int, wai
     world.core.tick(waits_s * _S)
     world.take()
 
-    assert "was not loaded in time" in _told(world, 1)[0][1]
+    assert "timed out waiting for the model to load" in _told(world, 1)[0][1]
     assert world.core.next_timer_ns() is None
 
 

@@ -255,7 +255,7 @@ def test_a_circle_through_a_resource_is_refused() -> None:
     world.infer(A, row)
 
     [reply] = world.finals(A, 7)
-    assert "BLS calls form a circle that can not finish: m2 -> m2" in reply.text
+    assert "BLS calls would deadlock: m2 -> m2" in reply.text
     world.finish(A)
     ask(world, 2, 2)
     assert {B} == executing(world)

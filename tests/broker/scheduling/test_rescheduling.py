@@ -65,7 +65,7 @@ def test_steps_of_several_requests_share_a_batch_each_in_its_place() -> None:
 
     assert [1, 1, 1] == [len(world.finals(F, i)) for i in (1, 2, 3)]
     generation = world.core.generations[1]
-    assert (0, 0, 0) == (generation.pending, generation.unanswered, world.core.malformed)
+    assert (0, 0, 0) == (generation.pending, generation.unanswered, world.core.traffic.malformed)
 
 
 @pytest.mark.row("E76")
@@ -232,7 +232,7 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
     world.core.results(4, results, [], world.now)
     world.take()
 
-    assert world.error(1)[1].endswith("that was lost with the broker")
+    assert world.error(1)[1].endswith("could be executed again")
     assert [(4, wire.RequestKey(F, 1))] == world.abandoned
     assert 0 == world.core.generations[1].pending
 

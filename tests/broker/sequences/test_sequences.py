@@ -138,7 +138,7 @@ def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
     assert {(F, 1), (F, 2)} == world.replies.keys()
-    assert 0 == world.core.malformed
+    assert 0 == world.core.traffic.malformed
 
 
 def test_sequences_are_spread_over_instances() -> None:

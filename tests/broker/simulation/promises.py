@@ -340,7 +340,7 @@ class Promises:
         assert [] == owed
         assert 0 == core.limits.unanswered
         assert 0 == core.limits.unanswered_bytes
-        assert 0 == core.malformed
+        assert 0 == core.traffic.malformed
         assert all(not peer.requests for peer in core.peers.values())
 
     def check_memory(self) -> None:

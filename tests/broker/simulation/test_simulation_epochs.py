@@ -66,7 +66,7 @@ class Broker:
             core.blocks.release(serial, message.blocks)
         else:
             assert kind is wire.HeldBlocks
-            core.recovery.hold(serial, message)
+            core.recovery.take_held_blocks(serial, message)
 
     def flush(self) -> None:
         out = self.core.outbox
@@ -166,10 +166,10 @@ class Epochs:
             return
         gone = self.untold.pop(0)
         dead, core = self.dead[gone.serial], self.broker.core
-        core.part(gone.serial)
+        core.stop_giving_to(gone.serial)
         while dead.up:
             self.broker.hear(dead, self.now)
-        core.gone(gone, self.now)
+        core.remove_peer(gone, self.now)
         self.broker.flush()
 
     def kill_broker(self) -> None:
@@ -190,7 +190,7 @@ class Epochs:
             self._tell_of(process)
         for dead in stubs:
             dead.up.clear()
-            core.gone(wire.PeerDied(dead.serial, "killed"), self.now)
+            core.remove_peer(wire.PeerDied(dead.serial, "killed"), self.now)
         self.untold.clear()
         core.recovery.begin()
         for process in self.processes.values():

@@ -175,7 +175,7 @@ class Day:
         assert {1} == {len(self.world.finals(F, own_id)) for own_id in self.rows}
         generation = core.generations[1]
         assert (0, 0) == (generation.pending, generation.unanswered)
-        assert (0, 0) == (core.malformed, generation.due_ns)
+        assert (0, 0) == (core.traffic.malformed, generation.due_ns)
         assert [] == generation.queued()
 
 

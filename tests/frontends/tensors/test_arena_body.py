@@ -14,7 +14,7 @@ from zmqtriton_frontends.tensors.arena_body import (
     AnnouncedBytesBudget,
     ArenaBody,
     ArenaBuffer,
-    straight_into,
+    arena_body_factory,
 )
 from zmqtriton_protos import message
 
@@ -205,7 +205,7 @@ def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     async def scenario() -> None:
         arena = Arena()
-        assembly = Assembly(Unfinished(), straight_into(arena, AnnouncedBytesBudget()), 1000)
+        assembly = Assembly(Unfinished(), arena_body_factory(arena, AnnouncedBytesBudget()), 1000)
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:
             whole = prefix(size, is_compressed=is_compressed) + DATA[:size]

@@ -26,8 +26,8 @@ _EXEC = _CHAIN.format("ask(first, script, rest).exec()")
 
 def _circle(*names: str) -> str:
     return (
-        f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls form a circle "
-        f"that can not finish: {' -> '.join(names)}"
+        f"INVALID_ARG: Model {names[0]} - Error when running inference: BLS calls would "
+        f"deadlock: {' -> '.join(names)}"
     )
 
 

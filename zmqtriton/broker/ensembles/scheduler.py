@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from zmqtriton.broker.ensembles.plan import Step, fit
 from zmqtriton.broker.ensembles.runs import SEQUENCE_FLAGS, Call, Run, SequenceMarks, Wave, block_of
+from zmqtriton.broker.memory.blocks import Blocks
+from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.requests.protocols import RequestLifecycle
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import Generations
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     OVERLOADED,
@@ -27,10 +33,6 @@ from zmqtriton_floor.errors import (
     from_number,
 )
 
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.scheduling.generation import Generation
-
 _LOST = Unavailable("the broker died while the ensemble was being executed")
 _DROPPED = Cancelled("another step of the ensemble has failed")
 _STUCK = (
@@ -39,8 +41,21 @@ _STUCK = (
 
 
 class Ensembles:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        lifecycle: RequestLifecycle,
+        outbox: Outbox,
+        generations: Generations,
+        limits: Limits,
+        blocks: Blocks,
+        cache_lookup: CacheLookup,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+        self._generations = generations
+        self._limits = limits
+        self._blocks = blocks
+        self._cache_lookup = cache_lookup
         self._last_id = 0
         #: In the order in which they began.
         self._runs: dict[Run, None] = {}
@@ -54,7 +69,7 @@ class Ensembles:
         data = request.begin(now_ns)
         if request.row.flags & wire.RESENT:
             # Not raised: an error that is kept would keep the frames of each time, too.
-            self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
+            self._lifecycle.refuse(request, _LOST, statistics.OTHER, now_ns)
             return
         try:
             body = wire.decode_request(data)
@@ -64,7 +79,7 @@ class Ensembles:
                         f"unexpected inference output '{name}' for model '{plan.model}'"
                     )
         except ZmqTritonError as error:
-            self._core.refuse(request, error, statistics.OTHER, now_ns)
+            self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
             return
         request.run = run = Run(request, plan, body)
         self._runs[run] = None
@@ -115,7 +130,7 @@ class Ensembles:
             self._let_go(run, wave)
         run.waiting.clear()
         for member in list(run.open.values()):
-            self._core.abandon(member, _DROPPED, statistics.CANCELED, now_ns)
+            self._lifecycle.abandon(member, _DROPPED, statistics.CANCELED, now_ns)
         run.holds -= 1
         self._end_if_over(run, now_ns)
 
@@ -140,33 +155,32 @@ class Ensembles:
         if not run.has_room(step):
             run.wait(wave, step)
             return
-        core = self._core
-        generation = core.generations.newest(step.model, step.version)
+        generation = self._generations.newest(step.model, step.version)
         if generation is None:
             text = f"Request for unknown model: '{step.model}'"
             text += f" version {step.version}" if step.version > 0 else ""
             self._fail(run, Unavailable(f"{text} is not at ready state"), now_ns)
-        elif core.limits.is_full:
+        elif self._limits.is_full:
             self._fail(run, Unavailable(OVERLOADED), now_ns)
         else:
             # Unlike those of peers its numbers must not be those of an earlier broker.
             self._last_id = own_id = max(self._last_id + 1, now_ns)
             row, body = _request(run, wave, step, generation, own_id)
-            if core.generations.any_takes_gpu and self._may_stay(run, step):
+            if self._generations.any_takes_gpu and self._may_stay(run, step):
                 row = row._replace(flags=row.flags | wire.ACCEPTS_GPU)
-            if core.caching.cache is not None and self._is_hashed(run, step):
+            if self._cache_lookup.cache is not None and self._is_hashed(run, step):
                 row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
             member = Inflight(BROKER, row, body, generation, now_ns)
             member.call = Call(run, wave, step)
             run.open[own_id] = member
             run.unanswered[step.number] += 1
             wave.holds += 1
-            core.submit(member, now_ns)
+            self._lifecycle.submit(member, now_ns)
 
     def _is_hashed(self, run: Run, step: Step) -> bool:
         """Whether what it makes is read by a model with a cache, or was to be hashed anyway."""
         return bool(run.request.row.flags & wire.WANT_DIGESTS) or any(
-            self._core.generations.feeds_cache(reader.model, reader.version)
+            self._generations.feeds_cache(reader.model, reader.version)
             for name in run.selection.wanted[step.number]
             for reader in run.selection.readers.get(step.outputs[name], ())
         )
@@ -174,7 +188,7 @@ class Ensembles:
     def _may_stay(self, run: Run, step: Step) -> bool:
         """Whether what it makes may stay on a GPU: each tensor has one reader, which could write
         there, and which takes it so."""
-        newest = self._core.generations.newest
+        newest = self._generations.newest
         for name in run.selection.wanted[step.number]:
             tensor = step.outputs[name]
             readers = run.selection.readers.get(tensor, [])
@@ -244,7 +258,7 @@ class Ensembles:
         if member.run is not None:
             self.consumed(member.run, call.taken)
         elif member.instance is not None:
-            grants = self._core.outbox.grants.setdefault(member.instance.serial, [])
+            grants = self._outbox.grants.setdefault(member.instance.serial, [])
             grants.append(wire.StreamAck(*member.route, call.taken))
 
     def _end_if_over(self, run: Run, now_ns: int) -> None:
@@ -261,14 +275,14 @@ class Ensembles:
             except ZmqTritonError as failed:
                 error, run.reason = _named(run, failed), statistics.OTHER
         if error is not None:
-            self._core.refuse(run.request, error, run.reason, now_ns)
+            self._lifecycle.refuse(run.request, error, run.reason, now_ns)
             self._release(root.end())
             return
         counters = run.request.generation.statistics
         counters.composed(run.request, run.queue_ns, run.compute_ns)
         if run.is_decoupled:
             last = wire.Outcome(*run.request.route, 0, "", wire.FINAL, run.sent)
-            self._core.respond(0, run.request, last, b"", now_ns)
+            self._lifecycle.respond(0, run.request, last, b"", now_ns)
         else:
             self._respond(run, root, outputs, wire.FINAL, now_ns)
         self._release(root.end())
@@ -289,7 +303,7 @@ class Ensembles:
         request = run.request
         blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
         if request.call is None:
-            self._core.blocks.hand_over(request.peer, blocks)
+            self._blocks.hand_over(request.peer, blocks)
         told, correlation = _sequence(run, wave, run.selection.outputs)
         parameters = {
             "sequence_id": correlation,
@@ -301,11 +315,11 @@ class Ensembles:
         outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
         run.sent += 1
         wave.is_sent = True
-        self._core.respond(0, request, outcome, body, now_ns)
+        self._lifecycle.respond(0, request, outcome, body, now_ns)
 
     def _release(self, blocks: list[wire.Block]) -> None:
         if blocks:
-            self._core.blocks.release(BROKER, blocks)
+            self._blocks.release(BROKER, blocks)
 
 
 def _refers(tensors: list[wire.Tensor]) -> bool:

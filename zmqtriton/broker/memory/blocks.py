@@ -135,14 +135,14 @@ class Blocks:
             request.kept = [block for block in blocks if block.owner != dead]
             self.borrow(BROKER, request.kept)
 
-    def let_go(self, request: Inflight) -> None:
+    def release_kept(self, request: Inflight) -> None:
         """It is answered."""
         if request.kept:
             self.release(BROKER, request.kept)
 
-    def bury(self, dead: int) -> None:
+    def forget_holder(self, dead: int) -> None:
         """A process is dead: it holds nothing any more."""
-        self._tell_owners(self.leases.bury(dead))
+        self._tell_owners(self.leases.forget_holder(dead))
 
     def _tell_owners(self, blocks: Iterable[Block]) -> None:
         for block in blocks:

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
+from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.leases import BROKER
-from zmqtriton.broker.memory.response_cache import Cache, Entry, Key
+from zmqtriton.broker.memory.response_cache import Entry, Key, ResponseCache
+from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.protocols import Delivers
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.scheduling.generation import Generation
 
 _PAGE = 4096
 #: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
@@ -29,11 +31,22 @@ _PAGE = 4096
 _NOT_KEPT = wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
 
 
-class Caching:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class CacheLookup:
+    def __init__(
+        self,
+        lifecycle: Delivers,
+        answers: Answers,
+        blocks: Blocks,
+        peers: dict[int, Peer],
+        instances: dict[int, Instance],
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._answers = answers
+        self._blocks = blocks
+        self._peers = peers
+        self._instances = instances
         #: None: the server keeps no answers.
-        self.cache: Cache | None = None
+        self.cache: ResponseCache | None = None
         #: For the steps of ensembles, whose requests are made here.
         self._keys = Keys(b"")
         self._clock: Clock = no_clock
@@ -47,9 +60,9 @@ class Caching:
         secret = document.get("cache_secret", "")
         if secret:
             self._keys = Keys(bytes.fromhex(secret))
-            self.cache = Cache(document["cache_bytes"], document["cache_shared_bytes"])
+            self.cache = ResponseCache(document["cache_bytes"], document["cache_shared_bytes"])
 
-    def answer(self, request: Inflight, now_ns: int) -> bool:
+    def answer_from_cache(self, request: Inflight, now_ns: int) -> bool:
         """Whether it was answered, as an equal one was before. It was admitted, and is neither in a
         queue nor begun."""
         cache, generation, row = self.cache, request.generation, request.row
@@ -70,21 +83,17 @@ class Caching:
         self._hits += 1
         generation.statistics.hit(request, took_ns)
         if entry.blocks:
-            self._core.blocks.borrow(request.peer, entry.blocks)
+            self._blocks.borrow(request.peer, entry.blocks)
         if generation.order is not None:
             generation.order.add(request)
         self._send(request, entry, now_ns)
         return True
 
     def _send(self, request: Inflight, entry: Entry, now_ns: int) -> None:
-        core = self._core
-        core.answers.finish(request)
+        self._answers.finish(request)
         flags = wire.FINAL | wire.HAS_REFERENCES if entry.blocks else wire.FINAL
-        if request.call is not None:
-            outcome = wire.Outcome(*request.route, 0, "", flags, 0, entry.blocks)
-            core.ensembles.take(request, outcome, entry.body, now_ns)
-        else:
-            core.answers.reply(request, wire.Reply(request.row.id, 0, "", flags), entry.body)
+        outcome = wire.Outcome(*request.route, 0, "", flags, 0, entry.blocks)
+        self._lifecycle.deliver(request, outcome, entry.body, now_ns)
 
     def _key(self, request: Inflight) -> Key | None:
         if request.call is None:
@@ -106,7 +115,7 @@ class Caching:
         """The generation of the model that asked, be it through ensembles; 0: a client did."""
         while request.call is not None:
             request = request.call.run.request
-        instance = self._core.instances.get(request.peer)
+        instance = self._instances.get(request.peer)
         return 0 if instance is None else instance.generation
 
     def keep(self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes) -> None:
@@ -124,7 +133,7 @@ class Caching:
             entry = Entry(key, body, outcome.blocks, _shared(body) if outcome.blocks else 0)
             if cache.fits(entry):
                 if entry.blocks:
-                    self._core.blocks.borrow(BROKER, entry.blocks)
+                    self._blocks.borrow(BROKER, entry.blocks)
                 self._release(cache.put(entry))
         took_ns = self._clock() - begun_ns
         self._insertion_ns += took_ns
@@ -134,7 +143,7 @@ class Caching:
         """Whether its owner hears of a lease before it may use the block for something else. It may
         be an input of a stub's own request, which is free with the reply to it, and that goes
         another way. What a frontend owns is only sure to be no client's if it asked by a key."""
-        peer = self._core.peers.get(owner)
+        peer = self._peers.get(owner)
         if peer is None or peer.role != "stub":
             return peer is not None and owner == asker
         return owner == source or not peer.requests
@@ -144,15 +153,15 @@ class Caching:
         if self.cache is not None:
             self._release(self.cache.forget(generation.number))
 
-    def bury(self, serial: int) -> None:
+    def forget_owner(self, serial: int) -> None:
         """A process is dead, and its memory with it."""
         if self.cache is not None:
-            self._release(self.cache.bury(serial))
+            self._release(self.cache.forget_owner(serial))
 
     def _release(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if entry.blocks:
-                self._core.blocks.release(BROKER, entry.blocks)
+                self._blocks.release(BROKER, entry.blocks)
 
     def report(self) -> dict[str, Any]:
         """For the metrics; empty where there is no cache."""

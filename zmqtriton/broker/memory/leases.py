@@ -81,7 +81,7 @@ class Leases:
         for block, extent in extents.items():
             self.tell(block, *extent)
 
-    def bury(self, dead: int) -> list[Block]:
+    def forget_holder(self, dead: int) -> list[Block]:
         """All that a dead process held; what it owned is gone with it, whoever held it."""
         left = list(self._held.pop(dead, Counter()).elements())
         for block in left:

@@ -34,7 +34,7 @@ class Entry:
         return len(self.body) + self.shared + _OVERHEAD
 
 
-class Cache:
+class ResponseCache:
     def __init__(self, most: int, most_shared: int) -> None:
         """Bytes in all, and how many of them may lie in the memory of those who answered."""
         self.most = most
@@ -81,7 +81,7 @@ class Cache:
         """All answers of one that takes no more requests."""
         return self._drop_all(self._by_generation.get(generation, ()))
 
-    def bury(self, owner: int) -> list[Entry]:
+    def forget_owner(self, owner: int) -> list[Entry]:
         """All that lies in the memory of a dead process."""
         return self._drop_all(self._by_owner.get(owner, ()))
 

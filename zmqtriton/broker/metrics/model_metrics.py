@@ -68,7 +68,7 @@ class Process:
         self.metrics: dict[int, Holder] = {}
 
 
-class Measures:
+class ModelMetrics:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._families: dict[str, Family] = {}

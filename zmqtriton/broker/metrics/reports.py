@@ -1,52 +1,80 @@
-"""The answer to AskStatistics, made of what the generations have counted."""
+"""The answer to AskStatistics, made of the counters of generations and of the broker itself."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from zmqtriton.broker.memory.blocks import Blocks
+from zmqtriton.broker.memory.cache_lookup import CacheLookup
+from zmqtriton.broker.metrics.model_metrics import ModelMetrics
+from zmqtriton.broker.metrics.traffic import Traffic
+from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.scheduling.generation import Generation
 
+class Reports:
+    def __init__(
+        self,
+        peers: dict[int, Peer],
+        generations: Generations,
+        *,
+        traffic: Traffic,
+        limits: Limits,
+        blocks: Blocks,
+        cache_lookup: CacheLookup,
+        rate_limiter: RateLimiter,
+        model_metrics: ModelMetrics,
+    ) -> None:
+        self._peers = peers
+        self._generations = generations
+        self._traffic = traffic
+        self._limits = limits
+        self._blocks = blocks
+        self._cache_lookup = cache_lookup
+        self._rate_limiter = rate_limiter
+        self._model_metrics = model_metrics
 
-class Traffic:
-    """Bytes on the broker's sockets, so far."""
+    def answer(
+        self, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
+    ) -> wire.Statistics:
+        """Return the counters that a peer asks for, or Triton's error for an unknown model.
 
-    def __init__(self) -> None:
-        self.received_bytes = 0
-        self.sent_bytes = 0
-
-
-def report(
-    core: Core, serial: int, message: wire.AskStatistics, wall_offset_ns: int, now_ns: int = 0
-) -> wire.Statistics:
-    """The counters, with those that belong to no model, or Triton's error for what is unknown.
-    What models measure goes to who makes a page of it."""
-    chosen = core.generations.choose(message.model, message.version)
-    if message.model and not chosen:
-        text = f"Request for unknown model: '{message.model}' is not found"
-        return wire.Statistics(message.id, InvalidArgument.number, text, "")
-    entries = [g.statistics.as_dict(g.model, g.version, g.waiting, wall_offset_ns) for g in chosen]
-    for generation, entry in zip(chosen, entries, strict=True):
-        sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
-        entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
-        entry["zmqtriton"]["last_arrival_ns"] = last_ns
-        entry["zmqtriton"] |= _occupancy(generation, now_ns)
-    own: dict[str, Any] = {
-        "malformed": core.malformed + core.blocks.forged,
-        "leases": core.blocks.leases.count,
-    }
-    own |= vars(core.traffic) | core.caching.report() | {"resources": core.rates.report()}
-    own |= {"refused": core.limits.refused, "unanswered": core.limits.unanswered}
-    document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
-    peer = core.peers.get(serial)
-    if peer is not None and peer.role == "metrics":
-        document["measures"] = core.measures.page()
-    return wire.Statistics(message.id, 0, "", json.dumps(document))
+        Those that belong to no model are included; metrics of models only for the process that
+        makes a page of them.
+        """
+        chosen = self._generations.choose(message.model, message.version)
+        if message.model and not chosen:
+            text = f"Request for unknown model: '{message.model}' is not found"
+            return wire.Statistics(message.id, InvalidArgument.number, text, "")
+        entries = [
+            g.statistics.as_dict(g.model, g.version, g.waiting, wall_offset_ns) for g in chosen
+        ]
+        for generation, entry in zip(chosen, entries, strict=True):
+            sequences, last_ns = generation.sequences, generation.statistics.last_arrival_ns
+            entry["zmqtriton"]["sequences"] = 0 if sequences is None else sequences.count
+            entry["zmqtriton"]["last_arrival_ns"] = last_ns
+            entry["zmqtriton"] |= _occupancy(generation, now_ns)
+        own: dict[str, Any] = {
+            "malformed": self._traffic.malformed + self._blocks.forged,
+            "leases": self._blocks.leases.count,
+            "received_bytes": self._traffic.received_bytes,
+            "sent_bytes": self._traffic.sent_bytes,
+            "resources": self._rate_limiter.report(),
+            "refused": self._limits.refused,
+            "unanswered": self._limits.unanswered,
+            **self._cache_lookup.report(),
+        }
+        document: dict[str, Any] = {"model_stats": entries, "zmqtriton": own}
+        peer = self._peers.get(serial)
+        if peer is not None and peer.role == "metrics":
+            document["measures"] = self._model_metrics.page()
+        return wire.Statistics(message.id, 0, "", json.dumps(document))
 
 
 def _occupancy(generation: Generation, now_ns: int) -> dict[str, int]:

@@ -1,27 +1,26 @@
-"""Finds requests of models that can never run, since whoever could run them waits for them.
+"""Deadlock detection: BLS requests that can never run, since their only executors wait for them.
 
-A batch holds its instance until execute() returns. What it waits for is known where its process has
-asked with WAITS: then it is in the main thread, and executes nothing until it is answered. Else the
-process is asked, but only where it could matter: when a request has been queued for a while, and
-could not run if all who have open questions waited for them. A request can run if, at one of the
-instances of its model, something that is waited for can run; what cannot, and is waited for itself,
-is refused.
+A batch holds its instance until execute() returns. What it waits for is known if its process has
+sent a request with CALLER_BLOCKS: then it is in the main thread, and executes nothing until that is
+answered. Otherwise the process is asked, but only if it could matter: when a request has been
+queued for a while, and could not run if every process with open calls waited for them. A request
+can run if, at one of the instances of its model, something that is waited for can run; a request
+that cannot, and is waited for itself, is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.scheduling.generation import Generation
 
 #: Beyond so many requests it is not worth knowing.
 _MOST = 10_000
@@ -35,11 +34,20 @@ _ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
 _Ways = dict[Inflight, list[list[Inflight]]]
 
 
-class Circles:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class Deadlocks:
+    def __init__(
+        self,
+        lifecycle: Refuses,
+        outbox: Outbox,
+        peers: dict[int, Peer],
+        instances: dict[int, Instance],
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+        self._peers = peers
+        self._instances = instances
         #: Who has asked what, and has no answer.
-        self.asked: dict[tuple[int, int], Instance] = {}
+        self.open_calls: dict[tuple[int, int], Instance] = {}
         #: Of these, and of the steps of ensembles, those that were not seen to leave their queue.
         self._queued: dict[tuple[int, int], Inflight] = {}
         #: Those since the last event for which somebody surely waits.
@@ -49,13 +57,13 @@ class Circles:
 
     def add(self, request: Inflight, now_ns: int) -> None:
         """A process has asked it, or it is a step of an ensemble, for which a process may wait."""
-        instance = self._core.instances.get(request.peer)
+        instance = self._instances.get(request.peer)
         if instance is not None:
-            self.asked[request.route] = instance
+            self.open_calls[request.route] = instance
             instance.asked[request.route] = request
             if request.row.flags & wire.CALLER_BLOCKS:
                 instance.waits[request.route] = request
-        if not self.asked:
+        if not self.open_calls:
             return
         if not self._queued:
             self._pause_ns = _FIRST_LOOK_NS
@@ -72,12 +80,12 @@ class Circles:
     def discard(self, request: Inflight) -> None:
         """It is answered."""
         self._queued.pop(request.route, None)
-        instance = self.asked.pop(request.route, None)
+        instance = self.open_calls.pop(request.route, None)
         if instance is not None:
             del instance.asked[request.route]
             instance.waits.pop(request.route, None)
 
-    def proceed(self, now_ns: int) -> None:
+    def check_new(self, now_ns: int) -> None:
         """Refuses those of the fresh ones that can never run."""
         fresh, self._fresh = self._fresh, []
         for request in fresh:
@@ -88,7 +96,7 @@ class Circles:
         """When look() has something to do."""
         return self._look_at_ns if self._queued else None
 
-    def look(self, now_ns: int) -> None:
+    def check_due(self, now_ns: int) -> None:
         """Asks those on whose word it depends whether what is queued can ever run."""
         if not self._queued or now_ns < self._look_at_ns:
             return
@@ -98,15 +106,15 @@ class Circles:
         doubtful: set[int] = set()
         for requests in waiting:
             _stuck(requests[0], doubtful)
-        self._core.outbox.asides += [(serial, wire.WaitReport([])) for serial in sorted(doubtful)]
+        self._outbox.asides += [(serial, wire.WaitReport([])) for serial in sorted(doubtful)]
         self._decide(now_ns)
 
-    def hear(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
+    def take_report(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
         """What a process says that its batches wait for."""
-        instance = self._core.instances.get(serial)
+        instance = self._instances.get(serial)
         if instance is None:
             return
-        requests = self._core.peers[serial].requests
+        requests = self._peers[serial].requests
         instance.awaits = {}
         for row in message.edges:
             request = requests.get(row.id)
@@ -140,7 +148,7 @@ class Circles:
             self._refuse(max(closing, key=lambda one: one.arrived_ns), now_ns)
 
     def _refuse(self, request: Inflight, now_ns: int) -> None:
-        self._core.refuse(request, _error(request), statistics.OTHER, now_ns)
+        self._lifecycle.refuse(request, _error(request), statistics.OTHER, now_ns)
 
 
 def _stuck(request: Inflight, doubtful: set[int] | None) -> set[Inflight]:
@@ -245,6 +253,4 @@ def _error(request: Inflight) -> ZmqTritonError:
             break
         seen.add(request)
     where = f"Model {names[0]} - Error when running inference: "
-    return InvalidArgument(
-        f"{where}BLS calls form a circle that can not finish: {' -> '.join(names)}"
-    )
+    return InvalidArgument(f"{where}BLS calls would deadlock: {' -> '.join(names)}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zmqtriton.broker.memory.response_cache import Key
     from zmqtriton.broker.scheduling.generation import Generation
     from zmqtriton.broker.scheduling.instances import Instance
-    from zmqtriton.broker.scheduling.queue_policy import Level
+    from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
     from zmqtriton.broker.sequences.slots import Sequence
 
 
@@ -74,7 +74,7 @@ class Inflight:
         #: Whoever asked does not want it any more; it still gets its final answer.
         self.is_cancelled = False
         #: Where in a queue it waits; None: in none.
-        self.level: Level | None = None
+        self.level: PriorityLevel | None = None
         #: It has waited for longer than it may, and waits on behind others.
         self.is_late = False
         #: Responses of it that came through here, and not straight from the stub.

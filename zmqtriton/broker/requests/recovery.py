@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.protocols import RequestLifecycle
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.peers import Peer
-    from zmqtriton.broker.scheduling.generation import Generation
 
 Route = tuple[int, int]
 #: A stub, and what it said.
@@ -37,8 +38,21 @@ _LOST = Unavailable("the model instance died together with the broker; it may ha
 class Recovery:
     """Empty and idle in the first broker of a server."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(
+        self,
+        lifecycle: RequestLifecycle,
+        outbox: Outbox,
+        peers: dict[int, Peer],
+        generations: Generations,
+        instances: dict[int, Instance],
+        blocks: Blocks,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+        self._peers = peers
+        self._generations = generations
+        self._instances = instances
+        self._blocks = blocks
         #: Which stub has it and will answer.
         self._received: dict[Route, int] = {}
         #: What stubs have said about it until its asker has asked again, in their order.
@@ -57,7 +71,7 @@ class Recovery:
 
     # --------------------------------------------------------------- requests
 
-    def hear(
+    def take_hello(
         self,
         stub: int,
         received: Iterable[Route],
@@ -68,7 +82,7 @@ class Recovery:
         for peer, own_id in received:
             self._received[peer, own_id] = stub
             if not self._is_asker(peer):
-                self._core.outbox.abandon(stub, (peer, own_id))
+                self._outbox.abandon(stub, (peer, own_id))
         for outcome, body in answered:
             self._keep((outcome.peer, outcome.id), (stub, outcome, body), now_ns)
 
@@ -84,7 +98,7 @@ class Recovery:
 
     def _keep(self, route: Route, saying: Saying, now_ns: int) -> None:
         if not self._is_asker(route[0]):
-            self._core.blocks.discard(saying[0], saying[1])
+            self._blocks.discard(saying[0], saying[1])
             return
         said = self._said.get(route)
         if said is None:
@@ -94,7 +108,7 @@ class Recovery:
 
     def _is_asker(self, peer: int) -> bool:
         """Whether it may ask again: neither dead, nor the earlier broker itself."""
-        return peer in self._core.peers
+        return peer in self._peers
 
     def wait(self, request: Inflight) -> None:
         self._waiting.setdefault(request.generation.number, []).append(request)
@@ -114,42 +128,42 @@ class Recovery:
             self._keep(route, (peer, lost, b""), now_ns)
         for (asker, own_id), stub in self._received.items():
             if asker == peer:
-                self._core.outbox.abandon(stub, (asker, own_id))
+                self._outbox.abandon(stub, (asker, own_id))
         self._tell_all(peer)
 
     def _drop(self, route: Route) -> None:
         for stub, outcome, _ in self._said.pop(route, []):
-            self._core.blocks.discard(stub, outcome)
+            self._blocks.discard(stub, outcome)
 
     # --------------------------------------------------------------- decisions
 
     def proceed(self, now_ns: int) -> None:
         """Decides about what waits, where every stub of the model has said hello."""
         for number in list(self._waiting):
-            generation = self._core.generations.get(number)
-            if generation is not None and self._core.generations.awaits_hello(generation.model):
+            generation = self._generations.get(number)
+            if generation is not None and self._generations.awaits_hello(generation.model):
                 continue
             for request in self._waiting.pop(number):
                 if request.state is RequestState.QUEUED:
                     self._decide(request, now_ns)
 
     def _decide(self, request: Inflight, now_ns: int) -> None:
-        core, generation = self._core, request.generation
+        generation = request.generation
         said = self._said.pop(request.route, [])
         stub = self._received.pop(request.route, None)
         # It may be one of an earlier generation, or of the next.
-        instance = core.instances.get(stub or (said[0][0] if said else 0))
+        instance = self._instances.get(stub or (said[0][0] if said else 0))
         if not said and stub is None and not self._is_uncertain(request):
             generation.requeue(request)
-            core.await_turn(request)
+            self._lifecycle.await_turn(request)
             return
         generation.leave_queue(request)
         if instance is not None:
             request.resume(instance, now_ns)
         for source, outcome, body in said:
-            core.take_outcome(source, request, outcome, body, now_ns)
+            self._lifecycle.take_outcome(source, request, outcome, body, now_ns)
         if instance is None and request.state is not RequestState.ANSWERED:
-            core.refuse(request, _LOST, statistics.BACKEND, now_ns)
+            self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)
 
     def _is_uncertain(self, request: Inflight) -> bool:
         asked_of = request.row.generation or request.generation.model
@@ -160,14 +174,13 @@ class Recovery:
     def begin(self) -> None:
         """The supervisor has told of everybody who was there before this broker."""
         if self._silent is None:
-            core = self._core
-            readers = {s for s, peer in core.peers.items() if peer.role in _READERS}
-            self._silent = (readers | core.instances.keys()) - self._has_told
+            readers = {s for s, peer in self._peers.items() if peer.role in _READERS}
+            self._silent = (readers | self._instances.keys()) - self._has_told
             self._settle_if_all_told()
 
-    def hold(self, holder: int, message: HeldBlocks) -> None:
+    def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
         """What a process has held since before this broker."""
-        self._core.blocks.borrow(holder, message.blocks)
+        self._blocks.borrow(holder, message.blocks)
         if message.is_last:
             self._tell_all(holder)
 
@@ -181,8 +194,8 @@ class Recovery:
     def _settle_if_all_told(self) -> None:
         if not self._silent and not self._is_settled:
             self._is_settled = True
-            self._core.blocks.settled_epoch = self._core.blocks.epoch
-            self._core.outbox.settled += [s for s in self._has_told if s in self._core.peers]
+            self._blocks.settled_epoch = self._blocks.epoch
+            self._outbox.settled += [s for s in self._has_told if s in self._peers]
             self._has_told.clear()
 
     # ------------------------------------------------------------------- time
@@ -191,13 +204,13 @@ class Recovery:
         """When look() has something to do."""
         return self._looks[0][0] if self._looks else None
 
-    def look(self, now_ns: int) -> None:
+    def drop_leftovers(self, now_ns: int) -> None:
         """Drops what nobody has asked for."""
         while self._looks and self._looks[0][0] <= now_ns:
             _, route = self._looks.popleft()
             if route not in self._said:
                 continue
-            peer = self._core.peers.get(route[0])
+            peer = self._peers.get(route[0])
             if peer is not None and _may_ask(peer, route[1]):
                 self._looks.append((now_ns + LEFTOVER_NS, route))
             else:

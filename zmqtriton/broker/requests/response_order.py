@@ -16,7 +16,7 @@ from zmqtriton_floor.wire import UNCHECKED, Reply
 Addressed = tuple[int, Reply, bytes]
 
 
-class Order:
+class ResponseOrder:
     """The requests of a generation that are not answered, or whose answers are kept back."""
 
     def __init__(self) -> None:
@@ -53,9 +53,9 @@ class Order:
         return leaving
 
 
-def order_of(config: dict[str, Any]) -> Order | None:
+def order_of(config: dict[str, Any]) -> ResponseOrder | None:
     """The one that a configuration asks for. Streams go straight from stubs to their readers, each
     at its own pace, so they cannot take part."""
     is_asked_for = config.get("dynamic_batching", {}).get("preserve_ordering", False)
     is_decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
-    return Order() if is_asked_for and not is_decoupled else None
+    return ResponseOrder() if is_asked_for and not is_decoupled else None

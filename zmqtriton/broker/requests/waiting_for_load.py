@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import itertools
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from zmqtriton.broker.requests.answers import CANCELLED
-from zmqtriton.broker.scheduling.generations import NotServed
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.requests.answers import CANCELLED, Answers
+from zmqtriton.broker.requests.protocols import Infers
+from zmqtriton.broker.scheduling.generations import Generations, NotServed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
 
 _VERB = "demand"
 #: More are refused.
 MAX_HELD = 10_000
-_LATE = Unavailable("the model was not loaded in time: its load goes on")
+_LATE = Unavailable("timed out waiting for the model to load (the load continues)")
 
 
 class _Held(NamedTuple):
@@ -32,9 +31,14 @@ class _Held(NamedTuple):
     until_ns: int
 
 
-class Demands:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class WaitingForLoad:
+    def __init__(
+        self, requests: Infers, answers: Answers, outbox: Outbox, generations: Generations
+    ) -> None:
+        self._requests = requests
+        self._answers = answers
+        self._outbox = outbox
+        self._generations = generations
         #: How long a request may wait; 0: none does.
         self._within_ns = 0
         self._numbers = itertools.count(1)
@@ -49,7 +53,7 @@ class Demands:
         found = json.loads(settings)
         if found.get("load_on_demand"):
             self._within_ns = int(found["load_on_demand_timeout"] * 1e9)
-            self._core.generations.keeps_departed = True
+            self._generations.keeps_departed = True
 
     def hold(
         self, serial: int, row: wire.Request, body: bytes, error: ZmqTritonError, now_ns: int
@@ -66,10 +70,10 @@ class Demands:
             number = next(self._numbers)
             self._asked[number] = error.model
             document = json.dumps({"model": error.model})
-            self._core.outbox.supervisor.append(wire.Call(number, _VERB, document))
+            self._outbox.supervisor.append(wire.Call(number, _VERB, document))
         return True
 
-    def hear(self, answer: wire.CallResult, now_ns: int) -> None:
+    def take_result(self, answer: wire.CallResult, now_ns: int) -> None:
         """The supervisor has answered."""
         model = self._asked.pop(answer.id, None)
         for (serial, own_id), held in list(self._held.items()):
@@ -78,18 +82,18 @@ class Demands:
             del self._held[serial, own_id]
             if answer.code:
                 error = from_number(answer.code, _told(held.row, answer.text))
-                self._core.answers.deny(serial, own_id, error)
+                self._answers.deny(serial, own_id, error)
             elif json.loads(answer.result):
                 self._is_again = True
-                self._core.infer(serial, [held.row], [held.body], now_ns)
+                self._requests.infer(serial, [held.row], [held.body], now_ns)
                 self._is_again = False
             else:
-                self._core.answers.deny(serial, own_id, held.error)
+                self._answers.deny(serial, own_id, held.error)
 
     def cancel(self, serial: int, own_id: int) -> None:
         """Nobody waits for it any more; nothing if it is not held."""
         if self._held.pop((serial, own_id), None) is not None:
-            self._core.answers.deny(serial, own_id, CANCELLED)
+            self._answers.deny(serial, own_id, CANCELLED)
 
     def forget(self, serial: int) -> None:
         """A process is dead."""
@@ -99,13 +103,13 @@ class Demands:
     def next_ns(self) -> int | None:
         return min((held.until_ns for held in self._held.values()), default=None)
 
-    def look(self, now_ns: int) -> None:
+    def refuse_late(self, now_ns: int) -> None:
         """Those that have waited for too long are refused."""
         for (serial, own_id), held in list(self._held.items()):
             if held.until_ns <= now_ns:
                 del self._held[serial, own_id]
                 late = from_number(_LATE.number, _told(held.row, _LATE.text))
-                self._core.answers.deny(serial, own_id, late)
+                self._answers.deny(serial, own_id, late)
 
 
 def _told(row: wire.Request, text: str) -> str:

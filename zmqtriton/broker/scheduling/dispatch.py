@@ -12,7 +12,7 @@ from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.inflight import Inflight
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import EARLIER, Batch, Instance, InstanceState
-from zmqtriton.broker.scheduling.rate_limiter import Rates
+from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor import wire
 
@@ -20,7 +20,7 @@ _MAY_RUN_OUT = (InstanceState.BUSY, InstanceState.ABSENT, InstanceState.LEAVING)
 
 
 class Dispatch:
-    def __init__(self, outbox: Outbox, timers: Timers, rates: Rates) -> None:
+    def __init__(self, outbox: Outbox, timers: Timers, rates: RateLimiter) -> None:
         self._outbox = outbox
         self._timers = timers
         self._rates = rates

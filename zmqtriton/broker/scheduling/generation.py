@@ -123,7 +123,7 @@ class Generation:
         """There are to be other instances; everything else is as it was."""
         self.expected = _instances(json.loads(config))
 
-    def takes_what_fits(self, other: Generation) -> bool:
+    def has_same_interface_as(self, other: Generation) -> bool:
         """Whether a request that was checked against this one fits the other too."""
         return self._interface == other._interface
 
@@ -151,7 +151,9 @@ class Generation:
         """When next_dispatch() is to be asked again though nothing else happens; 0: then never."""
         if self.sequences is not None:
             return self.sequences.due_ns
-        return self._queue.due_ns if self._idle or self._roomy() is not None else 0
+        return (
+            self._queue.due_ns if self._idle or self._instance_with_free_slot() is not None else 0
+        )
 
     def enqueue(self, request: Inflight) -> None:
         if self.order is not None:
@@ -207,7 +209,7 @@ class Generation:
         """One more execution is over."""
         self._mean_ns += (execution_ns - self._mean_ns) // 8 if self._mean_ns else execution_ns
 
-    def _busy_one(self) -> Instance | None:
+    def _prefetch_target(self) -> Instance | None:
         """The stub to which a batch may be sent ahead, so that it need not wait for the next.
 
         Only where executions are short, so that what waits there waits no longer than a blink, and
@@ -220,7 +222,7 @@ class Generation:
         most = min(_MOST_AHEAD, 1 + _AHEAD_NS // self._mean_ns)
         return instance if instance.may_take_ahead(most) else None
 
-    def _roomy(self) -> Instance | None:
+    def _instance_with_free_slot(self) -> Instance | None:
         """The stub that can begin most batches beside those that it executes."""
         if not (self._is_wide or self.is_limited):
             return None
@@ -252,7 +254,7 @@ class Generation:
         idle = self._idle
         while idle and not idle[-1].is_idle:
             idle.pop()
-        instance = idle[-1] if idle else self._roomy() or self._busy_one()
+        instance = idle[-1] if idle else self._instance_with_free_slot() or self._prefetch_target()
         batch = self._queue.take(now_ns) if instance is not None else []
         if instance is None or not batch:
             return None

@@ -61,7 +61,7 @@ class Generations:
         self.any_takes_gpu |= new.takes_gpu
         versions = self._by_name.setdefault(new.model, {})
         old = versions.get(new.version)
-        if old is not None and old.takes_what_fits(new):
+        if old is not None and old.has_same_interface_as(new):
             self._successors[old.number] = new
         versions[new.version] = new
         return new
@@ -106,7 +106,7 @@ class Generations:
     def has_successor(self, generation: Generation) -> bool:
         """Whether what comes for it, of sequences that it has, is still let through."""
         last = self._by_name.get(generation.model, {}).get(generation.version)
-        return last is not None and not last.is_retired and generation.takes_what_fits(last)
+        return last is not None and not last.is_retired and generation.has_same_interface_as(last)
 
     def replaced(self, generation: Generation) -> list[Generation]:
         """Those before it that still end."""
@@ -139,7 +139,7 @@ class Generations:
     def _find_again(self, gone: Generation | None) -> Generation:
         """What was loaded after it, if that takes what was meant for it."""
         newer = self.newest(gone.model, gone.version) if gone is not None else None
-        if self.keeps_departed and gone and newer and gone.takes_what_fits(newer):
+        if self.keeps_departed and gone and newer and gone.has_same_interface_as(newer):
             return newer
         text = "the model was unloaded while the request was on its way"
         raise NotServed(text, gone.model if gone is not None else "")

@@ -291,7 +291,7 @@ class Instance:
     def run_out(self) -> None:
         self._enter(Event.RAN_OUT)
 
-    def part(self) -> None:
+    def stop_giving(self) -> None:
         """Its process is dead: it is given nothing more."""
         self._enter(Event.PARTED)
 

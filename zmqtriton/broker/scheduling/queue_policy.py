@@ -46,7 +46,7 @@ class Policy(NamedTuple):
         return request.arrived_ns + timeout_ns if timeout_ns else 0
 
 
-class Level:
+class PriorityLevel:
     """All that wait with one priority: first those in time, then those that are late."""
 
     def __init__(self, policy: Policy) -> None:
@@ -120,9 +120,9 @@ class Levels:
         self._default = Policy.of(batching.get("default_queue_policy", {}))
         own = batching.get("priority_queue_policy", {}) if self._count else {}
         self._policies = {int(number): Policy.of(section) for number, section in own.items()}
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, PriorityLevel] = {}
 
-    def of(self, request: Inflight) -> Level:
+    def of(self, request: Inflight) -> PriorityLevel:
         """The one in which it has to wait."""
         number = self._usual
         if self._count and 0 < request.row.priority <= self._count:
@@ -130,15 +130,15 @@ class Levels:
         level = self._levels.get(number)
         return level if level is not None else self._new(number)
 
-    def _new(self, number: int) -> Level:
+    def _new(self, number: int) -> PriorityLevel:
         kept = self._levels
         if len(kept) >= _FEW:
             kept = {n: level for n, level in kept.items() if level.size}
-        level = Level(self._policies.get(number, self._default))
+        level = PriorityLevel(self._policies.get(number, self._default))
         self._levels = dict(sorted([*kept.items(), (number, level)]))
         return level
 
-    def first(self) -> Level | None:
+    def first(self) -> PriorityLevel | None:
         """The highest one in which somebody waits."""
         for level in self._levels.values():
             if level.size:

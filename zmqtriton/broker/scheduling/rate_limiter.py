@@ -25,7 +25,7 @@ _NOTHING = ResourceNeed({}, 1)
 class Membership:
     """One instance among those that share."""
 
-    def __init__(self, demand: ResourceNeed, rates: Rates, points: int) -> None:
+    def __init__(self, demand: ResourceNeed, rates: RateLimiter, points: int) -> None:
         self.demand = demand
         #: What it has used, and since when it has had something to do; 0: it has nothing.
         self.points = points
@@ -39,7 +39,7 @@ class Membership:
         return self._rates.blockers(self.demand)
 
 
-class Rates:
+class RateLimiter:
     def __init__(self, generations: Generations) -> None:
         self._generations = generations
         self._supply = Supply({})

@@ -1,47 +1,57 @@
-"""Requests that models have executed step by step, each step one execution by the same stub.
+"""Rescheduling: requests that models execute step by step, each step in the same stub.
 
-A step ends with the stub saying that the request is to be executed again. Meanwhile it waits here
-like any other, and may be cancelled; but it has run, so it dies with its stub. Part of the core.
+A step ends with the stub asking for the request to be executed again. Until then the request waits
+like any other, and may be cancelled; but it has run, so it dies with its stub.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.metrics.traffic import Traffic
+from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED
 from zmqtriton.broker.requests.inflight import RequestState
+from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.recovery import Recovery
+from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.scheduling.instances import Instance
-
-_LOST = Unavailable("the request was to be executed again, and that was lost with the broker")
+_LOST = Unavailable("the broker died before the rescheduled request could be executed again")
 
 
-class Iterations:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class Rescheduling:
+    def __init__(
+        self,
+        lifecycle: Refuses,
+        outbox: Outbox,
+        generations: Generations,
+        recovery: Recovery,
+        traffic: Traffic,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+        self._generations = generations
+        self._recovery = recovery
+        self._traffic = traffic
 
-    def take(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
-        """A stub wants these to be executed again."""
-        core = self._core
-        generation = core.generations[instance.generation]
+    def reschedule(self, instance: Instance, routes: list[wire.RequestKey], now_ns: int) -> None:
+        """Queue requests again, as their stub has asked."""
+        generation = self._generations[instance.generation]
         for route in routes:
             request = instance.open.get(route)
             if request is None:
                 # Whoever asked an earlier broker has not asked this one yet.
                 outcome = wire.Outcome(*route, _LOST.number, _LOST.text, wire.FINAL)
-                if not core.recovery.keep(instance.serial, outcome, b"", now_ns):
-                    core.malformed += 1
-                core.outbox.abandon(instance.serial, route)
+                if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
+                    self._traffic.malformed += 1
+                self._outbox.abandon(instance.serial, route)
             elif request.state is not RequestState.EXECUTING or not generation.is_iterative:
-                core.malformed += 1
+                self._traffic.malformed += 1
             else:
                 generation.take_again(request, now_ns)
                 if request.is_cancelled:
-                    core.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
+                    self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
                 elif request.sequence is None:  # an earlier broker had given it one
-                    core.refuse(request, _LOST, statistics.BACKEND, now_ns)
+                    self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)

@@ -1,32 +1,53 @@
-"""The way of a request into a sequence and out of it. Part of the core.
+"""How requests enter a sequence and leave it.
 
-`sequences` decides; here requests are refused, and what an earlier broker may have known is told
-apart from what never was.
+`assignment` decides; here requests are refused, and sequences that an earlier broker may have known
+are told apart from those that never were.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.peers import Peer
+from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.requests.protocols import Refuses
+from zmqtriton.broker.requests.recovery import Recovery
+from zmqtriton.broker.scheduling.generation import Generation
+from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton.broker.sequences.assignment import FILLERS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
-
-if TYPE_CHECKING:
-    from zmqtriton.broker.core import Core
-    from zmqtriton.broker.scheduling.generation import Generation
-    from zmqtriton.broker.scheduling.instances import Instance
 
 _LOST = Unavailable("the broker died while the sequence was going on")
 _EXPIRED = Unavailable("timeout of the corresponding sequence has been expired")
 
 
-class Sequencing:
-    def __init__(self, core: Core) -> None:
-        self._core = core
+class SequenceAdmission:
+    def __init__(
+        self,
+        lifecycle: Refuses,
+        outbox: Outbox,
+        *,
+        peers: dict[int, Peer],
+        generations: Generations,
+        limits: Limits,
+        blocks: Blocks,
+        answers: Answers,
+        recovery: Recovery,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._outbox = outbox
+        self._peers = peers
+        self._generations = generations
+        self._limits = limits
+        self._blocks = blocks
+        self._answers = answers
+        self._recovery = recovery
         #: Of this broker; the server's first has 1.
         self.epoch = 1
 
@@ -42,34 +63,34 @@ class Sequencing:
         is_resent = bool(request.row.flags & wire.RESENT)
         if is_resent and not generation.is_iterative:
             # What was sent after it may have been executed.
-            self._core.refuse(request, _LOST, statistics.OTHER, now_ns)
+            self._lifecycle.refuse(request, _LOST, statistics.OTHER, now_ns)
             return
         try:
             generation.sequences.check(request.row)
             if is_resent:
-                self._core.recovery.wait(request)
-                self._core.recovery.proceed(now_ns)
+                self._recovery.wait(request)
+                self._recovery.proceed(now_ns)
                 return
-            generation.sequences.admit(request, now_ns, self._core.outbox.warnings)
+            generation.sequences.admit(request, now_ns, self._outbox.warnings)
             if request.sequence is not None and self._is_clients(request):
                 request.sequence.is_clients = True
             if request.row.flags & wire.SEQUENCE_START and not generation.is_iterative:
                 self._close_elsewhere(generation, request.row.correlation)
         except ZmqTritonError as error:
-            self._core.refuse(request, error, statistics.REJECTED, now_ns)
+            self._lifecycle.refuse(request, error, statistics.REJECTED, now_ns)
 
     def _is_clients(self, request: Inflight) -> bool:
         """Or a model's; a step is of whoever has asked the ensemble."""
         while request.call is not None:
             request = request.call.run.request
-        peer = self._core.peers.get(request.peer)
+        peer = self._peers.get(request.peer)
         return peer is not None and peer.role != "stub"
 
     def _close_elsewhere(self, generation: Generation, correlation: wire.Correlation) -> None:
         """Its client has begun anew: if it was open in another generation of the model, nothing
         that comes now is meant for that."""
         kin = generation.model, generation.version
-        for other in list(self._core.generations):
+        for other in list(self._generations):
             if other is not generation and (other.model, other.version) == kin and other.sequences:
                 self._end_in(other, correlation)
 
@@ -77,12 +98,12 @@ class Sequencing:
         assert generation.sequences is not None
         generation.sequences.close(correlation)
         if generation.is_retired:
-            self._core.answers.check_drained(generation)
+            self._answers.check_drained(generation)
 
     def check_room(self, generation: Generation, row: wire.Request, is_client: bool) -> None:
         """Raises Unavailable where there is none; a sequence cannot go on without that request."""
         try:
-            self._core.limits.check(generation, is_client)
+            self._limits.check(generation, is_client)
         except Unavailable as error:
             self._miss(generation, row, error)
             raise
@@ -93,7 +114,7 @@ class Sequencing:
             if row.flags & wire.SEQUENCE_START:
                 self._close_elsewhere(generation, row.correlation)
             if generation.is_retired:
-                self._core.answers.check_drained(generation)
+                self._answers.check_drained(generation)
 
     def lose(
         self,
@@ -104,7 +125,7 @@ class Sequencing:
     ) -> tuple[list[Inflight], list[Inflight]]:
         """Its stub is dead: which requests die with it, and which go on elsewhere. Of a sequence
         none does that was begun, as what became of those before it is lost."""
-        sequences = self._core.generations[instance.generation].sequences
+        sequences = self._generations[instance.generation].sequences
         if sequences is None:
             return begun, waiting
         if sequences.is_iterative:
@@ -113,23 +134,22 @@ class Sequencing:
             return begun + sequences.lose(instance, error), waiting
         return begun + waiting + sequences.lose(instance, error), []
 
-    def look(self, generation: Generation, now_ns: int) -> None:
+    def check_timeouts(self, generation: Generation, now_ns: int) -> None:
         """Refuses what has waited for a slot for too long, and ends what is idle."""
         if generation.sequences is None:
             return
         for request in generation.sequences.expired(now_ns):
-            self._core.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
+            self._lifecycle.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
         generation.sequences.look_at_idle(now_ns)
         if generation.is_retired:
-            self._core.answers.check_drained(generation)
+            self._answers.check_drained(generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
         """Whether an outcome is of what filled an empty slot, which nobody waits for."""
         if outcome.peer != BROKER or outcome.id < FILLERS:
             return False
-        outbox = self._core.outbox
-        self._core.blocks.discard(stub, outcome)
+        self._blocks.discard(stub, outcome)
         grant = wire.StreamAck(BROKER, outcome.id, outcome.number + 1)
         if not outcome.flags & wire.FINAL:
-            outbox.grants.setdefault(stub, []).append(grant)
+            self._outbox.grants.setdefault(stub, []).append(grant)
         return True

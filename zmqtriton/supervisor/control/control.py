@@ -225,7 +225,9 @@ def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
     model, after = arguments.get("model", ""), arguments.get("after", 0)
     lines = arguments.get("lines", 100)
     if type(model) is not str or type(after) is not int or type(lines) is not int or lines < 1:
-        raise InvalidArgument("logs are asked for by model, and by numbers of lines")
+        raise InvalidArgument(
+            "'model' must be a string; 'after' and 'lines' must be integers, 'lines' at least 1"
+        )
     return model, after, lines
 
 

@@ -82,7 +82,7 @@ def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
     if given is not None:
         found = _TIMEOUT.fullmatch(given)
         if found is None:
-            return Opening(refusal=only_trailers(INTERNAL, "grpc-timeout is no timeout"))
+            return Opening(refusal=only_trailers(INTERNAL, "malformed grpc-timeout"))
         timeout_s = int(found[1]) * _SECONDS[found[2]]
     encoding = fields.get(b"grpc-encoding", b"identity").decode("latin-1")
     if encoding not in ENCODINGS:
@@ -92,7 +92,7 @@ def _with_fields(opening: Opening, fields: dict[bytes, bytes]) -> Opening:
     try:
         opening.metadata()
     except binascii.Error:
-        return Opening(refusal=only_trailers(INTERNAL, "metadata are not base64"))
+        return Opening(refusal=only_trailers(INTERNAL, "invalid base64 in a -bin metadata value"))
     accepts = fields.get(b"grpc-accept-encoding", b"").decode("latin-1").split(",")
     return opening._replace(
         timeout_s=timeout_s,

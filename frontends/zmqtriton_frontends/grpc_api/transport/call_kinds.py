@@ -19,7 +19,7 @@ from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Mes
 from zmqtriton_frontends.grpc_api.transport.stream_call import NativeCall, Refused
 from zmqtriton_frontends.http2.connection import Connection
 from zmqtriton_frontends.http2.stream import Stream
-from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer, straight_into
+from zmqtriton_frontends.tensors.arena_body import MIN_BYTES, ArenaBuffer, arena_body_factory
 
 #: So long a client may keep the memory that its response lies in.
 _PATIENCE_S = 1.0
@@ -65,7 +65,7 @@ class UnaryCall(OneRequest):
         if self.rpc.category != INFERENCE:
             return super()._new_assembly()
         answering = self._answering
-        large = straight_into(answering.gateway.payload, answering.belief)
+        large = arena_body_factory(answering.gateway.payload, answering.belief)
         return Assembly(answering.unfinished, large, MIN_BYTES)
 
     def _ask(self, is_compressed: bool, message: Any) -> None:

@@ -64,7 +64,7 @@ class Inference:
     async def _receive(self, req: Request, resp: falcon.asgi.Response) -> ArenaBuffer:
         read = req.begin_body()
         if read.has_more:
-            straight = await large_body.straight(req, self._gateway, read)
+            straight = await large_body.receive_into_arena(req, self._gateway, read)
             if straight is not None:
                 return straight
         length = req.header(JSON_LENGTH)

@@ -23,7 +23,7 @@ _PART = 16
 PATIENCE_S = 3.0
 
 
-async def straight(req: Request, gateway: Gateway, read: Pieces) -> ArenaBuffer | None:
+async def receive_into_arena(req: Request, gateway: Gateway, read: Pieces) -> ArenaBuffer | None:
     """The whole body; None where it is to be read as any other, after what was read by now."""
     size = _announced(req)
     text = req.header(b"inference-header-content-length")

@@ -155,7 +155,7 @@ class PendingHttpInference(PendingRequest):
         target, _, json_length, accepted, parent = self._head
         traces = self._gateway.traces
         begun_ns = now_ns() if traces.is_on else 0
-        request_log.came_to_infer(*target)
+        request_log.log_inference(*target)
         inference = self._shortcut.inference
         text, reader = inference.reader(inference.find(target), body, json_length)
         parsed = reader(text)

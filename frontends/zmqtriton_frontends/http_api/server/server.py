@@ -145,7 +145,7 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         stopping = asyncio.ensure_future(self._stopping.wait())
         if not await startup.may_open(gateway, stopping):
             return
-        self.asgi = request_log.telling(self._build(gateway))
+        self.asgi = request_log.with_request_log(self._build(gateway))
         self.shortcut = app.shortcut(gateway)
         connections = Connections(self.loop)
         secured = tls.of(gateway.settings)

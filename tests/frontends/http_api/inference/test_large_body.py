@@ -59,7 +59,9 @@ class Eater(Party):
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
         req = Request(scope, receive, first_event=await receive())
         read = req.begin_body()
-        room = await large_body.straight(req, self.gateway, read) if read.has_more else None
+        room = (
+            await large_body.receive_into_arena(req, self.gateway, read) if read.has_more else None
+        )
         self.straight.append(room is not None)
         if room is None:
             pieces, _ = await req.read_pieces(MAX_BODY_BYTES, read)

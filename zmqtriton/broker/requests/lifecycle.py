@@ -1,0 +1,174 @@
+"""A request's way through the broker: submitted, responded to, refused or abandoned.
+
+Each admitted request gets exactly one final answer; every path to it leads through `Answers`.
+The parts that requests pass through ask this for the next step, and are known here only after
+they exist: the core calls `connect`.
+"""
+
+from __future__ import annotations
+
+from zmqtriton.broker.ensembles.scheduler import Ensembles
+from zmqtriton.broker.memory.blocks import Blocks
+from zmqtriton.broker.memory.cache_lookup import CacheLookup
+from zmqtriton.broker.metrics import statistics
+from zmqtriton.broker.outbox import Outbox
+from zmqtriton.broker.requests.answers import Answers, too_many
+from zmqtriton.broker.requests.deadlocks import Deadlocks
+from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.limits import Limits
+from zmqtriton.broker.requests.recovery import Recovery
+from zmqtriton.broker.scheduling.dispatch import Dispatch
+from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.sequences.admission import SequenceAdmission
+from zmqtriton.broker.timers import Timers
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import ZmqTritonError
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        outbox: Outbox,
+        timers: Timers,
+        dispatch: Dispatch,
+        limits: Limits,
+        instances: dict[int, Instance],
+        blocks: Blocks,
+    ) -> None:
+        self._outbox = outbox
+        self._timers = timers
+        self._dispatch = dispatch
+        self._limits = limits
+        self._instances = instances
+        self._blocks = blocks
+        self._answers: Answers
+        self._cache_lookup: CacheLookup
+        self._deadlocks: Deadlocks
+        self._ensembles: Ensembles
+        self._recovery: Recovery
+        self._sequence_admission: SequenceAdmission
+
+    def connect(
+        self,
+        *,
+        answers: Answers,
+        cache_lookup: CacheLookup,
+        deadlocks: Deadlocks,
+        ensembles: Ensembles,
+        recovery: Recovery,
+        sequence_admission: SequenceAdmission,
+    ) -> None:
+        """Set the parts that requests pass through, which themselves need this lifecycle."""
+        self._answers = answers
+        self._cache_lookup = cache_lookup
+        self._deadlocks = deadlocks
+        self._ensembles = ensembles
+        self._recovery = recovery
+        self._sequence_admission = sequence_admission
+
+    def submit(self, request: Inflight, now_ns: int) -> None:
+        """Admit a request; it is dispatched when all of the current event has been taken."""
+        row, generation = request.row, request.generation
+        self._limits.admitted(request)
+        generation.unanswered += 1
+        generation.statistics.last_arrival_ns = now_ns
+        if generation.is_cached and self._cache_lookup.answer_from_cache(request, now_ns):
+            return
+        if row.deadline_ns:
+            self._timers.start(row.deadline_ns, request=request)
+        if request.peer in self._instances or request.call is not None:
+            self._deadlocks.add(request, now_ns)
+        if generation.plan is not None:
+            self._ensembles.start(request, now_ns)
+        elif generation.sequences is not None:
+            self._sequence_admission.admit(request, now_ns)
+        elif row.flags & wire.RESENT:
+            generation.hold(request)
+            self._recovery.wait(request)
+            self._recovery.proceed(now_ns)
+        else:
+            generation.enqueue(request)
+            if request.level is not None and request.level.is_limited:
+                self._limit(request, now_ns)
+        self._dispatch.touch(generation)
+
+    def _limit(self, request: Inflight, now_ns: int) -> None:
+        """Apply the limits of the request's queue to it."""
+        self._dispatch.limit_wait(request)
+        if not self._dispatch.has_room(request, now_ns):
+            self._answers.leave_order(request)  # order is kept among those that were admitted
+            self.refuse(request, too_many(request), statistics.REJECTED, now_ns)
+
+    def await_turn(self, request: Inflight) -> None:
+        """Have a queued request dispatched at the end of the current event, or later."""
+        self._dispatch.limit_wait(request)
+        self._dispatch.touch(request.generation)
+
+    def abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+        """Cancel a request that nobody waits for any more; its final answer still comes."""
+        request.is_cancelled = True
+        self._answers.leave_order(request)
+        if request.state is RequestState.QUEUED:
+            self.refuse(request, error, reason, now_ns)
+        elif request.run is not None:
+            self._ensembles.abandon(request.run, error, reason, now_ns)
+        elif request.instance is not None:
+            self._outbox.abandon(request.instance.serial, request.route)
+
+    def take_outcome(
+        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
+        """Take one outcome of a stub, and what it refers to in shared memory."""
+        if outcome.blocks or outcome.flags & wire.HAS_REFERENCES:
+            outcome, body = self._blocks.take(source, request, outcome, body)
+        self.respond(source, request, outcome, body, now_ns)
+
+    def respond(
+        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
+        """Pass on what a stub or an ensemble has to say about a request."""
+        counters = request.generation.statistics
+        if outcome.code:
+            request.has_failed, request.error = True, outcome.text
+        if request.miss is not None:
+            self._cache_lookup.keep(source, request, outcome, body)
+        if request.generation.is_decoupled or counters.times_responses:
+            counters.responded(request, outcome, bool(body or outcome.code), now_ns)
+        if outcome.flags & wire.FINAL:
+            if request.state is RequestState.QUEUED:  # to be executed again, which is over
+                request.generation.leave_queue(request)
+            if request.has_failed:
+                counters.failed(request, statistics.BACKEND, now_ns)
+            else:
+                counters.succeeded(request, now_ns)
+            self._answers.finish(request)
+        if request.call is not None:
+            self._ensembles.take(request, outcome, body, now_ns)
+            return
+        row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
+        self._answers.reply(request, wire.Reply(*row), body)
+
+    def deliver(self, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int) -> None:
+        """Hand a finished request's outcome to whoever made it: a peer or an ensemble."""
+        if request.call is not None:
+            self._ensembles.take(request, outcome, body, now_ns)
+        else:
+            row = (outcome.id, outcome.code, outcome.text, outcome.flags)
+            self._answers.reply(request, wire.Reply(*row), body)
+
+    def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+        """Answer a request finally with an error of the broker's own."""
+        generation, sequences = request.generation, request.generation.sequences
+        later = sequences.break_off(request, error) if sequences is not None else []
+        generation.statistics.failed(request, reason, now_ns)
+        request.error = error.text
+        if request.state is RequestState.QUEUED:
+            generation.leave_queue(request)
+            if request.instance is not None:  # and is not to be executed again
+                self._outbox.abandon(request.instance.serial, request.route)
+        self._answers.finish(request)
+        outcome = wire.Outcome(*request.route, error.number, error.text, wire.FINAL)
+        self.deliver(request, outcome, b"", now_ns)
+        for other in later:
+            self.refuse(other, error, reason, now_ns)
+        self._dispatch.touch(generation)
