@@ -1,23 +1,13 @@
-"""The commands `zmqtriton` and `tritonserver`: a server, a demo, an example, and so on.
+"""The commands `zmqtriton` and `tritonserver`, with subcommands demo, example, check, simulate.
 
-Returns the exit status. Options that are wrong are said on stderr, in Triton's words.
+Returns the exit status.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 
-from zmqtriton.options import (
-    OPENTELEMETRY,
-    HelpRequested,
-    OptionError,
-    Options,
-    parse,
-    with_environment,
-)
-
-_FIRST_STEPS = "Try 'zmqtriton demo' for a first look, 'zmqtriton --help' for all options.\n"
+from zmqtriton.command_line import read_options
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,31 +35,3 @@ def main(arguments: list[str] | None = None) -> int:
     from zmqtriton.supervisor.service import run
 
     return run(options)
-
-
-def read_options(words: list[str]) -> Options | int:
-    """The options, or the status to exit with."""
-    try:
-        options = with_environment(parse(words), os.environ)
-        _check_exporter(options)
-    except HelpRequested as request:
-        sys.stdout.write(f"{request}\n")
-        return 0
-    except OptionError as error:
-        sys.stderr.write(f"{error}\n{'' if words else _FIRST_STEPS}")
-        return 1
-    for warning in options.warnings:
-        sys.stderr.write(f"{warning}\n")
-    return options
-
-
-def _check_exporter(options: Options) -> None:
-    """Raises OptionError where traces are to go where they never can."""
-    if options.trace.mode == OPENTELEMETRY:
-        # Not before, since it costs memory.
-        from zmqtriton.tracing import destination
-
-        try:
-            destination.read(options.trace.opentelemetry, os.environ)
-        except destination.DestinationError as error:
-            raise OptionError(str(error)) from None

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from zmqtriton.environments.demand import INTERPRETER, EnvironmentSpec
-from zmqtriton.supervisor.machine import commands
+from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 

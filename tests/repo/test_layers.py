@@ -59,7 +59,7 @@ LAYERS = (
     ),
     Layer(
         "zmqtriton_stub.memory.gpu_cuda",
-        (_FLOOR, "zmqtriton_stub.memory.gpu"),
+        (_FLOOR, "zmqtriton_stub.memory.device_span"),
         ("cupy", "numpy"),
         "is imported where a tensor on a GPU is met, and nowhere else",
     ),
@@ -215,7 +215,7 @@ ONLY_IN = (
     ("multiprocessing", set[str](), "processes are the supervisor's, with a lifeline each"),
 )
 SPAWNING = frozenset({"Popen", "fork", "forkpty", "posix_spawn", "create_subprocess_exec"})
-SPAWNERS = {"zmqtriton.supervisor.machine.processes", "zmqtriton_stub.fork_server"}
+SPAWNERS = {"zmqtriton.supervisor.machine.processes.process", "zmqtriton_stub.fork_server"}
 
 FILE_LINES = 500
 #: Files that may be longer, with the reason.

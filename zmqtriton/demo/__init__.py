@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from zmqtriton.command_line import read_options
 from zmqtriton.examples import copy_missing
-from zmqtriton.main import read_options
 
 MODELS = Path(__file__).parent / "models"
 DIRECTORY = "zmqtriton-demo"

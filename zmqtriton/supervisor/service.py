@@ -28,7 +28,6 @@ from zmqtriton.supervisor.fleet.introductions import Server
 from zmqtriton.supervisor.fleet.peers import NURSERY
 from zmqtriton.supervisor.machine import (
     certificates,
-    commands,
     listeners,
     log_ring,
     logging_setup,
@@ -37,15 +36,16 @@ from zmqtriton.supervisor.machine import (
     tables,
 )
 from zmqtriton.supervisor.machine.available_memory import available_bytes
-from zmqtriton.supervisor.machine.children import Children
 from zmqtriton.supervisor.machine.control_socket import ControlSocket
-from zmqtriton.supervisor.machine.fork_server import StubSpec
 from zmqtriton.supervisor.machine.gpus import used_share, visible_gpus
 from zmqtriton.supervisor.machine.host_policies import cores_of
 from zmqtriton.supervisor.machine.listeners import PortError
 from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge
 from zmqtriton.supervisor.machine.model_reading import STUB, Repository
 from zmqtriton.supervisor.machine.policy_reading import read_policy
+from zmqtriton.supervisor.machine.processes import commands
+from zmqtriton.supervisor.machine.processes.children import Children
+from zmqtriton.supervisor.machine.processes.fork_server import StubSpec
 from zmqtriton.supervisor.machine.python_settings import PythonSettings
 from zmqtriton.supervisor.machine.ready_events import call_ready
 from zmqtriton.supervisor.machine.region_files import RegionFiles

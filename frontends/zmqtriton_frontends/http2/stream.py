@@ -7,10 +7,7 @@ client sends.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from zmqtriton_frontends.http2.connection import Connection
+from typing import Any
 
 #: What a client may send on a stream before it hears from us. What fits costs no round trip, and
 #: gRPC's own library sends it as one frame.
@@ -39,7 +36,7 @@ class Stream:
         "window_target",
     )
 
-    def __init__(self, connection: Connection, number: int) -> None:
+    def __init__(self, connection: Any, number: int) -> None:
         self.connection = connection
         self.id = number
         #: What we may send. Below 0 where the client has taken room back.

@@ -9,27 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_stub.memory.device_span import Span as Span  # callers use it as gpu.Span
 
 if TYPE_CHECKING:
     # CPython 3.8 has Protocol, but who executes nothing on a GPU need not load it.
     from typing import Protocol
 else:
     Protocol = object
-
-
-class Span:
-    """Bytes on a GPU, which stay there for as long as their keeper lives."""
-
-    __slots__ = ("__weakref__", "address", "gpu", "keeper", "size")
-
-    def __init__(self, gpu: int, address: int, size: int, keeper: Any) -> None:
-        self.gpu = gpu
-        self.address = address
-        self.size = size
-        self.keeper = keeper
-
-    def __len__(self) -> int:
-        return self.size
 
 
 class Driver(Protocol):

@@ -15,7 +15,7 @@ import cupy
 import numpy as np
 
 from zmqtriton_floor.errors import Unavailable
-from zmqtriton_stub.memory.gpu import Span
+from zmqtriton_stub.memory.device_span import Span
 
 _HANDLE_BYTES = 64
 _runtime: Any = cupy.cuda.runtime

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
 
-if TYPE_CHECKING:
-    from zmqtriton.supervisor.models.model import Model
-
 #: Names of models, to those that each needs.
 _Needs = Callable[[str], Iterable[str]]
+
+
+class Callee(Protocol):
+    """What the load order asks of a model."""
+
+    @property
+    def needs(self) -> Iterable[str]:
+        """Names of the models that it calls."""
+
+    def require(self, then: Callable[[], None], *, again: bool) -> None:
+        """Call `then` once the model was loaded, or tried."""
 
 
 def reaches(start: str, target: str, needs: _Needs) -> bool:
@@ -36,7 +44,7 @@ def reaches(start: str, target: str, needs: _Needs) -> bool:
 class LoadOrder:
     """Loads what a model names before the model; nobody waits for who waits for it."""
 
-    def __init__(self, models: Mapping[str, Model], make: Callable[[str], Model]) -> None:
+    def __init__(self, models: Mapping[str, Callee], make: Callable[[str], Callee]) -> None:
         self._models = models
         self._make = make
         #: What to call when those who wait need not wait any more, by model.

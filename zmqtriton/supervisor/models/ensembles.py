@@ -6,9 +6,10 @@ of them. Does no I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from zmqtriton.config.ensembles import check_circle
 from zmqtriton.config.members import no_version, not_that_version
@@ -16,25 +17,52 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished
 from zmqtriton.supervisor.models.failure_text import shorten
-from zmqtriton.supervisor.models.generation import Generation
+from zmqtriton.supervisor.models.generation import Generation, Owner
 from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.models.protocols import Owner
+from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from zmqtriton.supervisor.models.model import Model
-    from zmqtriton.supervisor.models.version import ModelVersion
-
 
 #: Ensembles of ensembles; each level costs the broker a part of its stack.
 MAX_DEPTH = 32
 
 
+class Member(Protocol):
+    """What ensembles ask of a model."""
+
+    versions: dict[int, ModelVersion]
+
+    @property
+    def members(self) -> Sequence[str]:
+        """The models that it calls, or would call, as an ensemble."""
+
+    @property
+    def served_members(self) -> Collection[str]:
+        """The models that it calls, if it is an ensemble that serves."""
+
+    @property
+    def callees(self) -> AbstractSet[str]:
+        """The models that it calls in any way."""
+
+    @property
+    def was_asked_for(self) -> bool:
+        """Whether it was loaded for its own sake, not only for a caller's."""
+
+    @property
+    def why_not_loaded(self) -> str:
+        """Return the reasons of the versions that do not serve."""
+
+    def require(self, then: Callable[[], None], *, again: bool) -> None:
+        """Call `then` once the model was loaded, or tried."""
+
+    def member_changed(self, name: str) -> None:
+        """Take note that a model that it may call has changed."""
+
+
 class Members:
     """Every model, as ensembles see them."""
 
-    def __init__(self, models: Mapping[str, Model], make: Callable[[str], Model]) -> None:
+    def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
         self._models = models
         self._make = make
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
+from typing import Protocol
 
 from zmqtriton.environments.demand import SERVERS_OWN
 from zmqtriton.supervisor import states
@@ -21,11 +22,29 @@ from zmqtriton.supervisor.models.deaths import log_death
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.models.instance_groups import InstanceGroupChange, Then
-from zmqtriton.supervisor.models.protocols import Owner
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import GIVEN_UP, ZmqTritonError
+
+
+class Owner(Protocol):
+    """Who hears what becomes of a generation."""
+
+    def generation_loaded(self, generation: Generation) -> None:
+        """All instances are ready for the first time."""
+
+    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
+        """It could not be loaded; it is ending."""
+
+    def generation_changed(self, generation: Generation) -> None:
+        """While it serves, an instance has died or come back."""
+
+    def generation_given_up(self, generation: Generation) -> None:
+        """While it served, the last of its instances has failed for good."""
+
+    def generation_ended(self, generation: Generation) -> None:
+        """No process of it is left."""
 
 
 class Generation:

@@ -8,15 +8,12 @@ the generation is as it was. Does no I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
-
-if TYPE_CHECKING:
-    from zmqtriton.supervisor.models.generation import Generation
 
 #: Hears the error, or None: the groups are those of the blueprint.
 Then = Callable[[ZmqTritonError | None], None]
@@ -27,10 +24,28 @@ Claim = Callable[[Sequence[InstanceSlot]], None]
 _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
 
+class Regrouped(Protocol):
+    """What a change of instance groups asks of the generation."""
+
+    instances: list[Instance]
+
+    def add(self, places: Sequence[InstanceSlot]) -> list[Instance]:
+        """Start instances for these slots."""
+
+    def dismiss(self, instance: Instance) -> None:
+        """End an instance once it has answered what it has."""
+
+    def adopt(self, blueprint: Blueprint, finished: Finished) -> None:
+        """Take over a configuration that differs in its instance groups only."""
+
+    def why(self, instance: Instance) -> str:
+        """Return why an instance failed."""
+
+
 class InstanceGroupChange:
     def __init__(
         self,
-        generation: Generation,
+        generation: Regrouped,
         blueprint: Blueprint,
         finished: Finished,
         claim: Claim,

@@ -181,7 +181,7 @@ class Model:
             if number not in blueprint.versions:
                 self._unload(version)
 
-    def loading_ended(self, loading: Loading) -> None:
+    def loading_ended(self, loading: object) -> None:
         if self._loading is loading:
             self._loading = None
             self._next()

@@ -1,36 +1,14 @@
-"""What generations and loads ask of the model that they belong to. Only types."""
+"""What a load asks of the model that it belongs to. Only types."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.models.generation import Owner
+from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton_floor import wire
-
-if TYPE_CHECKING:
-    from zmqtriton.supervisor.models.generation import Generation
-    from zmqtriton.supervisor.models.loading import Loading
-    from zmqtriton.supervisor.models.version import ModelVersion
-
-
-class Owner(Protocol):
-    """Who hears what becomes of a generation."""
-
-    def generation_loaded(self, generation: Generation) -> None:
-        """All instances are ready for the first time."""
-
-    def generation_failed(self, generation: Generation, code: int, text: str) -> None:
-        """It could not be loaded; it is ending."""
-
-    def generation_changed(self, generation: Generation) -> None:
-        """While it serves, an instance has died or come back."""
-
-    def generation_given_up(self, generation: Generation) -> None:
-        """While it served, the last of its instances has failed for good."""
-
-    def generation_ended(self, generation: Generation) -> None:
-        """No process of it is left."""
 
 
 class Loader(Owner, Protocol):
@@ -66,5 +44,5 @@ class Loader(Owner, Protocol):
     def news(self) -> list[wire.VersionInfo]:
         """All that frontends must know of it."""
 
-    def loading_ended(self, loading: Loading) -> None:
+    def loading_ended(self, loading: object) -> None:
         """The next one may begin."""

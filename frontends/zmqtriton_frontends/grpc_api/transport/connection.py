@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
+from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
 from zmqtriton_frontends.grpc_api.transport.call_kinds import call_of
+from zmqtriton_frontends.grpc_api.transport.lifecycle import RpcLifecycle
 from zmqtriton_frontends.http2 import frames
-from zmqtriton_frontends.http2.connection import Connection
+from zmqtriton_frontends.http2.connection import Connection, Rules
+from zmqtriton_frontends.http2.header_blocks import Headers
 from zmqtriton_frontends.http2.stream import Stream
-
-if TYPE_CHECKING:
-    from zmqtriton_frontends.grpc_api.transport.call_headers import Opening
-    from zmqtriton_frontends.grpc_api.transport.server import NativeServer
 
 #: A client that has not introduced itself by then is none.
 _INTRODUCTION_S = 10.0
@@ -43,8 +42,40 @@ _HEADER_BYTES = 4096
 _KEEPALIVE = b"keepaliv"
 
 
+class Times(NamedTuple):
+    """Triton's options for how long connections last, in seconds; 0: as long as they like."""
+
+    keepalive_s: float
+    keepalive_timeout_s: float
+    without_calls: bool
+    #: Pings of ours in a row without data between them; 0: any number.
+    pings: int
+    age_s: float
+    grace_s: float
+
+
+class Host(Protocol):
+    """What a connection asks of the server that has accepted it."""
+
+    answering: RpcLifecycle
+    compression: str
+    rules: Rules
+    times: Times
+    #: Shared by all connections: what is received into it is used at once.
+    buffer: memoryview
+
+    def admit(self, connection: ClientConnection, /) -> bool:
+        """Count a connection that speaks HTTP/2; False if there are too many."""
+
+    def left(self, connection: ClientConnection, /) -> None:
+        """Forget a connection that is closed."""
+
+    def read_opening(self, headers: Headers, /) -> Opening | None:
+        """Read the headers that begin a call; None if they belong to no known RPC."""
+
+
 class ClientConnection(asyncio.BufferedProtocol):
-    def __init__(self, server: NativeServer) -> None:
+    def __init__(self, server: Host) -> None:
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None

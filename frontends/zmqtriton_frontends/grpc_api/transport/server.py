@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.grpc_api.transport import call_headers
-from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection
+from zmqtriton_frontends.grpc_api.transport.connection import ClientConnection, Times
 from zmqtriton_frontends.grpc_api.transport.lifecycle import (
     LINGER_S,
     MOST_STREAMS,
@@ -30,18 +30,6 @@ _BUFFER_BYTES = 1 << 18
 _BACKLOG = 4096
 _MOST_CONNECTIONS = 10_000
 _HANDSHAKE_S = 10.0
-
-
-class Times(NamedTuple):
-    """Triton's options for how long connections last, in seconds; 0: as long as they like."""
-
-    keepalive_s: float
-    keepalive_timeout_s: float
-    without_calls: bool
-    #: Pings of ours in a row without data between them; 0: any number.
-    pings: int
-    age_s: float
-    grace_s: float
 
 
 def _place(host: str, port: int) -> dict[str, Any]:

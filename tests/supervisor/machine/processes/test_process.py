@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from zmqtriton.supervisor.machine import processes
-from zmqtriton.supervisor.machine.processes import Process, spawn
+from zmqtriton.supervisor.machine.processes import process as processes
+from zmqtriton.supervisor.machine.processes.process import Process, spawn
 
 
 def start(code: str, **how: object) -> Process:
@@ -83,7 +83,7 @@ def test_it_dies_with_the_supervisor() -> None:
     code = (
         f"import sys; sys.path[:0] = {sys.path!r}\n"
         "import os, time\n"
-        "from zmqtriton.supervisor.machine.processes import spawn\n"
+        "from zmqtriton.supervisor.machine.processes.process import spawn\n"
         "spawn(['/bin/sleep', '60'], descriptors=())\n"
         "os.write(1, b'ready')\n"
         "time.sleep(60)\n"

@@ -19,15 +19,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zmqtriton.environments.demand import variables
-from zmqtriton.supervisor.machine import commands, processes
-from zmqtriton.supervisor.machine.child import Child, Listener
-from zmqtriton.supervisor.machine.fork_server import ForkServer, StubSpec
 from zmqtriton.supervisor.machine.host_policies import pin
 from zmqtriton.supervisor.machine.log_ring import Stub
-from zmqtriton.supervisor.machine.out_of_memory import OutOfMemory
-from zmqtriton.supervisor.machine.output import Output
-from zmqtriton.supervisor.machine.probe_lines import ProbeLines
-from zmqtriton.supervisor.machine.processes import Process
+from zmqtriton.supervisor.machine.processes import commands
+from zmqtriton.supervisor.machine.processes import process as processes
+from zmqtriton.supervisor.machine.processes.child import Child, Listener
+from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
+from zmqtriton.supervisor.machine.processes.out_of_memory import OutOfMemory
+from zmqtriton.supervisor.machine.processes.output import Output
+from zmqtriton.supervisor.machine.processes.probe_lines import ProbeLines
+from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton.supervisor.machine.segments import MESSAGES, Segments
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair

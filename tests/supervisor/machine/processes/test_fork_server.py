@@ -5,8 +5,8 @@ import os
 import pytest
 
 from zmqtriton.environments.demand import SERVERS_OWN, Environment
-from zmqtriton.supervisor.machine.fork_server import ForkServer, StubSpec
 from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
 
 NURSERY = 1
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from zmqtriton.supervisor.machine import output as module
 from zmqtriton.supervisor.machine.log_ring import Stub
-from zmqtriton.supervisor.machine.output import Output
+from zmqtriton.supervisor.machine.processes import output as module
+from zmqtriton.supervisor.machine.processes.output import Output
 
 
 class Pipe:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.machine.output import Output
-from zmqtriton.supervisor.machine.processes import Process
+from zmqtriton.supervisor.machine.processes.output import Output
+from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton_floor.lifeline import Lifeline
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.supervisor.machine.out_of_memory import OutOfMemory
+from zmqtriton.supervisor.machine.processes.out_of_memory import OutOfMemory
 
 KILLED = "killed by SIGKILL"
 TOLD = "killed by SIGKILL, by the kernel: out of memory"

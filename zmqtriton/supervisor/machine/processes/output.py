@@ -12,8 +12,8 @@ import os
 import time
 from collections import deque
 
-from zmqtriton.supervisor.machine.crashes import told_in
 from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.processes.crashes import told_in
 
 _log = logging.getLogger("zmqtriton.output")
 

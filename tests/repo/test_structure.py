@@ -1,0 +1,158 @@
+"""How large classes, folders and import lists may grow, and that imports form no circles.
+
+Each exception is listed with its reason and today's number, so that it can only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.repo.test_layers import ROOT, Source, imported, sources
+
+METHODS_PER_CLASS = 25
+#: Classes with more methods: how many they have.
+LARGE_CLASSES = {
+    "zmqtriton.broker.scheduling.generation.Generation": 26,
+    "zmqtriton.broker.sequences.assignment.Sequences": 33,
+    "zmqtriton.supervisor.core.Core": 37,
+    "zmqtriton.supervisor.fleet.peers.Peers": 26,
+    "zmqtriton.supervisor.models.generation.Generation": 37,
+    "zmqtriton.supervisor.models.model.Model": 45,
+    "zmqtriton.supervisor.service.Service": 30,
+    "zmqtriton_floor.arena.Arena": 28,
+    "zmqtriton_frontends.gateway.gateway.Gateway": 31,
+    "zmqtriton_frontends.http2.connection.Connection": 32,
+    "zmqtriton_frontends.http_api.server.connections.Connection": 44,
+    "zmqtriton_frontends.tensors.payload.Payload": 32,
+    "zmqtriton_stub.broker.bls_client.BlsClient": 29,
+    "zmqtriton_stub.execution.responses.Pending": 27,
+    "zmqtriton_stub.memory.tensor_memory.Memory": 32,
+}
+MODULES_IMPORTED = 20
+#: Modules that import more of ours, each because it puts the parts of a process together.
+COMPOSITION_ROOTS = {
+    "zmqtriton.broker.core": 28,
+    "zmqtriton.supervisor.core": 35,
+    "zmqtriton.supervisor.machine.model_reading": 23,
+    "zmqtriton.supervisor.service": 35,
+}
+FILES_PER_FOLDER = 25
+#: Import circles, counting what is imported for annotations only, with their reasons.
+CIRCLES = {
+    frozenset(
+        {
+            "zmqtriton.broker.ensembles.runs",
+            "zmqtriton.broker.metrics.latencies",
+            "zmqtriton.broker.metrics.statistics",
+            "zmqtriton.broker.requests.inflight",
+            "zmqtriton.broker.requests.response_order",
+            "zmqtriton.broker.scheduling.batching",
+            "zmqtriton.broker.scheduling.generation",
+            "zmqtriton.broker.scheduling.generations",
+            "zmqtriton.broker.scheduling.instances",
+            "zmqtriton.broker.scheduling.queue_policy",
+            "zmqtriton.broker.scheduling.rate_limiter",
+            "zmqtriton.broker.sequences.assignment",
+            "zmqtriton.broker.sequences.slots",
+        }
+    ): "a request knows where it waits, and every queue knows its requests; for annotations only",
+    frozenset(
+        {
+            "zmqtriton_stub.api.bls",
+            "zmqtriton_stub.api.inference",
+            "zmqtriton_stub.broker.connection",
+            "zmqtriton_stub.broker.model_metrics",
+            "zmqtriton_stub.execution.implicit_state",
+            "zmqtriton_stub.execution.responses",
+            "zmqtriton_stub.execution.streams",
+            "zmqtriton_stub.instance",
+            "zmqtriton_stub.request_log",
+            "zmqtriton_stub.tracing",
+        }
+    ): "InferenceRequest.exec() is BLS, which loads at its first use; the rest is annotations",
+}
+
+
+def _classes(source: Source) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef):
+            methods = [
+                n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+            ]
+            yield f"{source.module}.{node.name}", len(methods)
+
+
+def test_classes_have_few_methods() -> None:
+    large = {
+        name: count
+        for source in sources()
+        for name, count in _classes(source)
+        if count > METHODS_PER_CLASS
+    }
+
+    assert LARGE_CLASSES == large
+
+
+def _graph() -> dict[str, set[str]]:
+    """Module to the modules of ours that it imports, anywhere and for whatever purpose."""
+    names = {source.module for source in sources()}
+    graph = {}
+    for source in sources():
+        found = set()
+        for _, name in imported(source):
+            module = name if name in names else name.rpartition(".")[0]
+            if module in names and module != source.module:
+                found.add(module)
+        graph[source.module] = found
+    return graph
+
+
+def test_modules_import_few_others() -> None:
+    large = {name: len(used) for name, used in _graph().items() if len(used) > MODULES_IMPORTED}
+
+    assert COMPOSITION_ROOTS == large
+
+
+def _circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The strongly connected components of more than one module."""
+    reachable: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        waiting = [*graph[start]]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += graph[name]
+        reachable[start] = seen
+    return {
+        frozenset(other for other in reachable[name] if name in reachable[other])
+        for name in graph
+        if name in reachable[name]
+    }
+
+
+def test_imports_form_no_circle_but_those_that_are_named() -> None:
+    assert set(CIRCLES) == _circles(_graph())
+
+
+def test_a_circle_is_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}
+
+    assert {frozenset("abc")} == _circles(graph)
+
+
+def _folders() -> Iterator[tuple[Path, int]]:
+    for root in ("frontends", "stub", "tests", "zmqtriton"):
+        for folder in sorted((ROOT / root).rglob("*/")):
+            yield folder, len(list(folder.glob("*.py")))
+
+
+def test_folders_fit_into_a_head() -> None:
+    assert [] == [
+        f"{folder.relative_to(ROOT)} has {count} files, {FILES_PER_FOLDER} are allowed"
+        for folder, count in _folders()
+        if count > FILES_PER_FOLDER
+    ]

@@ -1,0 +1,1 @@
+"""Child processes: how they are spawned or forked, watched, told things and reaped."""
