@@ -5,7 +5,7 @@ ARGS ?=
 JOBS ?= 2
 bin := .venv/bin
 
-.PHONY: run test quick check fix bench faults conformance-record clean
+.PHONY: run test quick check fix bench faults docs coverage conformance-record clean
 
 run: .venv/server.stamp
 	$(bin)/zmqtriton demo $(ARGS)
@@ -27,6 +27,17 @@ bench: .venv/test.stamp
 
 faults: .venv/test.stamp
 	$(bin)/python -m tests.faults.run $(ARGS)
+
+docs: .venv/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(bin)/mkdocs build --quiet --strict
+
+# Every process counts, those that are forked or killed in order too; takes twice as long as `make test`.
+coverage: .venv/test.stamp .venv-protobuf7/stamp
+	mkdir -p build/coverage
+	$(bin)/coverage erase
+	$(bin)/coverage run -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(bin)/coverage combine --quiet
+	$(bin)/coverage report --format=total
 
 # What starts real Triton: it is given `run REPOSITORY HTTP GRPC METRICS` and options.
 TRITON ?= start_triton.sh
@@ -50,6 +61,10 @@ clean:
 
 .venv/test.stamp: .venv/bin/uv
 	.venv/bin/uv pip install --quiet --python .venv --editable '.[test,dev]'
+	touch $@ .venv/server.stamp
+
+.venv/docs.stamp: .venv/bin/uv
+	.venv/bin/uv pip install --quiet --python .venv --editable '.[docs]'
 	touch $@ .venv/server.stamp
 
 # tritonclient holds protobuf below 7; the server must run with either.

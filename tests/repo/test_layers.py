@@ -63,12 +63,6 @@ LAYERS = (
         ("cupy", "numpy"),
         "is imported where a tensor on a GPU is met, and nowhere else",
     ),
-    Layer(
-        "zmqtriton_stub.backends",
-        (),
-        ("*",),
-        "models written in the public model API, with the libraries that they serve",
-    ),
     Layer("zmqtriton_protos", ("zmqtriton_protos",), ("google",), "is data, not behaviour"),
     Layer(
         "zmqtriton_frontends",

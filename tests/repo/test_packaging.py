@@ -135,11 +135,11 @@ def test_the_packages_say_that_they_are_typed() -> None:
     )
 
 
-def test_a_model_is_tested_without_a_server_as_the_readme_says(
+def test_a_model_is_tested_without_a_server_as_the_guide_says(
     wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    [script] = [block for block in CODE.findall(readme) if "TritonPythonModel()" in block]
+    guide = (ROOT / "docs" / "guides" / "models.md").read_text("utf-8")
+    [script] = [block for block in CODE.findall(guide) if "TritonPythonModel()" in block]
     wheel.extractall(tmp_path)
     model = ROOT / "zmqtriton" / "demo" / "models" / "add_sub" / "1"
     # What it says, and then that it was the wheel that said it.

@@ -186,6 +186,6 @@ def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_p
 
         text = future.result(60)
 
-        assert "lost with the broker" in text
+        assert "could be executed again" in text
         assert 1 == server.log_text().count('"first step"')
         assert "on" == run(server, "steps", "return [reply('on')]")

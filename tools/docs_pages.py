@@ -1,0 +1,42 @@
+"""MkDocs hook: the pages that lie outside of docs/, and the links that lead to and from them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+#: File of the repository to page of the site.
+PAGES = {
+    "README.md": "index.md",
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "deploy/README.md": "deployment.md",
+}
+_LINK = re.compile(r"(?<=\]\()([^)#:]+)(#[^)]*)?(?=\))")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Rewrite links between files of the repository to links between pages."""
+    path = page.file.src_uri
+    source = next((name for name, made in PAGES.items() if made == path), f"docs/{path}")
+
+    def rewritten(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(source), match[1]))
+        there = PAGES.get(target) or target.removeprefix("docs/")
+        if target in PAGES or target.startswith("docs/"):
+            return posixpath.relpath(there, posixpath.dirname(path) or ".") + (match[2] or "")
+        return match[0]
+
+    return _LINK.sub(rewritten, markdown)
