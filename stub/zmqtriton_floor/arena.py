@@ -169,7 +169,7 @@ class Arena:
 
     @classmethod
     def configured(cls, owner: int, settings: dict[str, Any]) -> Arena:
-        """As the settings in the birth message say."""
+        """As the settings in the Bootstrap say."""
         sizes = [settings.get(name, 1 << 20) for name in ("segment_bytes", "segment_step_bytes")]
         return cls(owner, first_bytes=sizes[0], step_bytes=sizes[1])
 

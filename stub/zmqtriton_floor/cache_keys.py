@@ -83,6 +83,6 @@ def is_cached(config: Mapping[str, Any]) -> bool:
 
 
 def keys_of(settings: dict[str, Any]) -> Keys | None:
-    """As the settings in the birth message say; None where the server has no cache."""
+    """As the settings in the Bootstrap say; None where the server has no cache."""
     secret = settings.get("cache_secret", "")
     return Keys(bytes.fromhex(secret)) if secret else None

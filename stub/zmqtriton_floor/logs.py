@@ -113,12 +113,12 @@ class LogOptions(NamedTuple):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> LogOptions:
-        """What a birth says."""
+        """What a Bootstrap says."""
         numbers = (int(settings.get(f"log_{f}", cls._field_defaults[f])) for f in cls._fields[1:])
         return cls(settings.get("log_format", "default"), *numbers)
 
     def settings(self) -> dict[str, Any]:
-        """The same as a birth says it."""
+        """The same as a Bootstrap says it."""
         return {"log_format": self.form, **{f"log_{f}": getattr(self, f) for f in self._fields[1:]}}
 
     def has(self, level: str) -> bool:

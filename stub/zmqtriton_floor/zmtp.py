@@ -227,7 +227,7 @@ def _path(address: str) -> str:
 class Dealer:
     """The end of one peer of a Router, which must be bound already. Where nobody listens any more
     it is as if the Router had died just after. It does not wait for greetings, so that what is
-    asked leaves though nobody looks for an answer; libzmq's ROUTER would not always bear that.
+    asked leaves though nobody looks for an answer; libzmq's ROUTER would not always fork that.
 
     Its descriptor is readable when receive() may have something; when `is_open` has turned false it
     stays so, and should not be polled any longer.

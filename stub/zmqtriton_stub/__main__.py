@@ -1,5 +1,5 @@
-"""Started by path, by the model's own interpreter:
-`python …/__main__.py --lifeline FD --progress FD m m_0_0`, or as their nursery with `--nursery FD`.
+"""Started by path, by the model's own interpreter: a stub with
+`python …/__main__.py --lifeline FD --progress FD m m_0_0`, the fork server with `--fork-server FD`.
 
 Loads the floor and the stub from where they lie, so that neither this directory nor the server's
 site-packages come onto the model's path. The loading stands outside of the guard, since children
@@ -40,7 +40,7 @@ if not __package__:
 
 def main() -> int:
     arguments = sys.argv[1:]
-    if arguments[:1] == ["--nursery"]:
+    if arguments[:1] == ["--fork-server"]:
         from zmqtriton_stub import fork_server
 
         born = fork_server.run(int(arguments[1]))

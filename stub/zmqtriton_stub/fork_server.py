@@ -1,4 +1,4 @@
-"""The nursery: a process that has loaded what every stub loads, and forks one when it is asked.
+"""The fork server: a process that has loaded what every stub loads, and forks one when it is asked.
 
 Started by __main__, which goes on as a stub in each process that `run` has forked. What they have
 in common stays in memory once. Runs no code of a model, has one thread, and leaves nothing of its
@@ -30,15 +30,15 @@ _ORDERLY = ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal
 
 
 def run(descriptor: int) -> list[str] | None:
-    """In a new stub its arguments; in the nursery None, when it is to end."""
+    """In a new stub its arguments; in the fork server None, when it is to end."""
     lifeline = Lifeline.inherited(descriptor)
     problem = why_unfit()
     if problem:
         lifeline.send(wire.LoadFailed(problem))
         return None
-    nursery = ForkServer(lifeline)
-    nursery.prepare()
-    return nursery.run()
+    fork_server = ForkServer(lifeline)
+    fork_server.prepare()
+    return fork_server.run()
 
 
 def why_unfit() -> str:
@@ -62,7 +62,7 @@ class ForkServer:
         self._waiting: deque[tuple[Any, list[int]]] = deque()
 
     def prepare(self) -> None:
-        prctl.set_name("zmqtriton-nursery"[:15])
+        prctl.set_name("zmqtriton-fork-server"[:15])
         self._command_line.show([sys.executable, *sys.argv[:3]])
         for number, _ in _ORDERLY:
             signal.signal(number, signal.SIG_IGN)
@@ -79,13 +79,13 @@ class ForkServer:
             while self._waiting:
                 message, descriptors = self._waiting.popleft()
                 if type(message) is wire.Call:
-                    arguments = self._bear(message, descriptors)
+                    arguments = self._fork(message, descriptors)
                     if arguments is not None:
                         return arguments
                 _close(descriptors)
         return None
 
-    def _bear(self, call: wire.Call, descriptors: list[int]) -> list[str] | None:
+    def _fork(self, call: wire.Call, descriptors: list[int]) -> list[str] | None:
         """Forks twice, so that the stub is an orphan, which the supervisor adopts."""
         gate, key = os.pipe()
         try:

@@ -1,4 +1,4 @@
-"""The stub's life: born, load, complete, initialize, hello, then batch after batch until Finish.
+"""The stub's life: started, load, complete, initialize, hello, then batch after batch until Finish.
 
 One thread does all of it: waits for the broker and the supervisor, executes, sends the results.
 There is no I/O thread and no heartbeat. Called by __main__; knows the order of things, and leaves
@@ -51,7 +51,7 @@ class _Failed(Exception):
 
 
 class Stub:
-    """The process of one instance, from its Birth to its end."""
+    """The process of one instance, from its Bootstrap to its end."""
 
     def __init__(self, lifeline: Lifeline, progress: Progress) -> None:
         self._lifeline = lifeline
@@ -60,7 +60,7 @@ class Stub:
         self._heard = self._memory.heard
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
-        self._birth: wire.Bootstrap
+        self._bootstrap: wire.Bootstrap
         self._instance: Instance
         self._model: Model
         self._link: BrokerConnection
@@ -82,9 +82,9 @@ class Stub:
     def run(self) -> int:
         """The exit status."""
         try:
-            self._birth = self._await(wire.Bootstrap)
-            this_process.wanted = LogOptions.of(json.loads(self._birth.settings))
-            self._memory.begin(self._birth)
+            self._bootstrap = self._await(wire.Bootstrap)
+            this_process.wanted = LogOptions.of(json.loads(self._bootstrap.settings))
+            self._memory.begin(self._bootstrap)
             self._load(self._await(wire.LoadModel))
             self._connect()
             self._warm_up()
@@ -118,12 +118,12 @@ class Stub:
         elif kind is wire.LogSettings:
             this_process.wanted = LogOptions.of(json.loads(message.settings))
         elif kind is wire.NewEpoch:
-            self._birth = self._birth._replace(epoch=message.epoch)
+            self._bootstrap = self._bootstrap._replace(epoch=message.epoch)
             if self._epoch:
                 # In this order: what is held here is told of before more can come.
                 self._asker.leave()
                 self._connect_broker()
-                self._asker.follow(self._birth)
+                self._asker.follow(self._bootstrap)
 
     # ------------------------------------------------------ beginning and end
 
@@ -139,12 +139,12 @@ class Stub:
             self._instance.tell(wire.ConfigCompleted(config))
             config = self._await(wire.Initialize).config
             self._instance.configure(config)
-            self._instance.runtime = self._birth.directory
-            self._instance.serial = self._birth.serial
+            self._instance.runtime = self._bootstrap.directory
+            self._instance.serial = self._bootstrap.serial
             self._instance.call = self._memory.call
-            mode = json.loads(self._birth.settings).get("trace", {}).get("mode", "")
+            mode = json.loads(self._bootstrap.settings).get("trace", {}).get("mode", "")
             self._instance.tracing = Tracing(
-                self._birth.directory, has_contexts=mode == "opentelemetry"
+                self._bootstrap.directory, has_contexts=mode == "opentelemetry"
             )
             self._model.initialize(config, self._instance)
             self._warmup = Warmup(json.loads(config), load.directory)
@@ -180,7 +180,9 @@ class Stub:
     def _connect(self) -> None:
         self._link = link = BrokerConnection(self._instance)
         memory = self._instance.memory = self._memory
-        self._asker = BlsClient(self._birth, memory, self._duties, link.wake, self._model.attends)
+        self._asker = BlsClient(
+            self._bootstrap, memory, self._duties, link.wake, self._model.attends
+        )
         self._executions = Executions(self._instance, self._model, link, self._progress)
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
@@ -193,15 +195,15 @@ class Stub:
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
         if self._instance.is_decoupled:
-            birth = self._birth
-            address = endpoints.stream_address(birth.directory, birth.serial)
-            wanted = metrics.of_settings(json.loads(birth.settings))
+            bootstrap = self._bootstrap
+            address = endpoints.stream_address(bootstrap.directory, bootstrap.serial)
+            wanted = metrics.of_settings(json.loads(bootstrap.settings))
             self._link.publish(address, is_timed=wanted.has_histograms)
         self._link.glance = self._glance
         link.watch = lambda descriptor: self._poller.register(descriptor, select.POLLIN)
         link.unwatch = self._poller.unregister
         self._connect_broker()
-        while self._link.epoch != self._birth.epoch:
+        while self._link.epoch != self._bootstrap.epoch:
             self._wait()
 
     def _tell_loaded(self) -> None:
@@ -214,16 +216,16 @@ class Stub:
             self._readiness = Readiness(self._instance, is_ready, line)
 
     def _connect_broker(self) -> None:
-        birth, link = self._birth, self._link
+        bootstrap, link = self._bootstrap, self._link
         link.connect(
-            endpoints.stubs_address(birth.directory, birth.epoch),
+            endpoints.stubs_address(bootstrap.directory, bootstrap.epoch),
             wire.Hello(
-                *(birth.serial, birth.token, birth.epoch),
+                *(bootstrap.serial, bootstrap.token, bootstrap.epoch),
                 is_executing=self._executions.running,
                 concurrency=self._model.slots,
             ),
         )
-        self._epoch = birth.epoch
+        self._epoch = bootstrap.epoch
 
     def _finish(self) -> None:
         if not self._is_initialized:
@@ -244,14 +246,14 @@ class Stub:
     def _serve(self) -> NoReturn:
         batches = self._link.batches
         while True:
-            while batches and self._epoch == self._birth.epoch:
+            while batches and self._epoch == self._bootstrap.epoch:
                 self._executions.begin(*batches.popleft())
                 self._sweep_s = _SWEEP_S
             self._wait()
 
     def _wait(self) -> None:
         """Until there is a batch or something else to look at."""
-        if self._epoch != self._birth.epoch:
+        if self._epoch != self._bootstrap.epoch:
             self._connect_broker()
         link = self._link
         self._watch_lifeline()

@@ -23,7 +23,7 @@ PER_SECOND = 100
 #: Between two reloads of a full run.
 PAUSE_S = 0.2
 #: Roles whose processes stay while models come and go.
-LASTING = ("supervisor", "nursery", "broker", "http", "grpc", "metrics")
+LASTING = ("supervisor", "fork-server", "broker", "http", "grpc", "metrics")
 
 
 class Reloads(NamedTuple):

@@ -82,12 +82,12 @@ class RunningStub:
             if self.lifeline.ended and not any(type(m) is kind for m in self.told):
                 raise AssertionError(f"the stub ended without {kind.__name__}: {self.told}")
 
-    def be_born(self) -> None:
+    def take_bootstrap(self) -> None:
         self.tell(wire.Bootstrap(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
 
     def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:
         """Up to Completed; the configuration that it says."""
-        self.be_born()
+        self.take_bootstrap()
         path = str(model / "1" / "model.py")
         text = json.dumps(config)
         self.tell(wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete))

@@ -14,7 +14,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_stub.memory.tensor_memory import Memory
 
-BIRTH = wire.Bootstrap(9, bytes(16), "stub", "/", 1, json.dumps({}))
+BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, json.dumps({}))
 
 
 class Supervisor:
@@ -23,7 +23,7 @@ class Supervisor:
     def __init__(self) -> None:
         ours, theirs = pair()
         self.memory = Memory(Lifeline(theirs))
-        self.memory.begin(BIRTH)
+        self.memory.begin(BOOTSTRAP)
         self.released: list[wire.Block] = []
         self.memory.release = lambda message: self.released.extend(message.blocks)
         self.refusal = ""

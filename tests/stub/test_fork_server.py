@@ -1,4 +1,4 @@
-"""What the nursery does to its own process; births need a supervisor (tests/system)."""
+"""What the fork server does to its own process; forks need a supervisor (tests/system)."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_model_that_fails_to_load_says_why_and_ends(
 ) -> None:
     model = write_model(code)
     with RunningStub(tmp_path) as stub:
-        stub.be_born()
+        stub.take_bootstrap()
         path = f"{model}/1/model.py"
         stub.tell(wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0))
         stub.tell(wire.Initialize('{"name": "m"}'))

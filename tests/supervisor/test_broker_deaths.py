@@ -44,8 +44,8 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
 
     new = kill_broker(world)
 
-    birth, *messages = said_to(world, new)
-    assert (birth.serial, birth.role, birth.epoch) == (new, "broker", 2)
+    bootstrap, *messages = said_to(world, new)
+    assert (bootstrap.serial, bootstrap.role, bootstrap.epoch) == (new, "broker", 2)
     assert sorted(messages[:-1], key=repr) == sorted(told, key=repr)
     assert messages[-1] == wire.Sync(0)
     kinds = [type(m).__name__ for m in messages]

@@ -97,12 +97,12 @@ class Chain:
         self._lifeline = Lifeline(own)
         self.gateway = Gateway(Lifeline(theirs))
 
-    def _birth(self, serial: int, role: str) -> wire.Bootstrap:
+    def _bootstrap(self, serial: int, role: str) -> wire.Bootstrap:
         return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, "{}")
 
     async def start(self) -> None:
         self.broker.tell(
-            self._birth(BROKER, "broker"),
+            self._bootstrap(BROKER, "broker"),
             wire.ExpectPeer(STUB, TOKEN, "stub", "m_0_0", 0),
             wire.ExpectPeer(GATEWAY, TOKEN, "grpc", "grpc", 0),
             wire.Sync(0),
@@ -111,7 +111,7 @@ class Chain:
         model = self._model
         directory = str(model.parent.parent)
         self.stub.tell(
-            self._birth(STUB, "stub"),
+            self._bootstrap(STUB, "stub"),
             wire.LoadModel("m_0_0", "m", 1, "CPU", 0, directory, str(model), self.config, 0),
             wire.Initialize(self.config),
         )
@@ -122,7 +122,7 @@ class Chain:
             wire.Sync(1),
         )
         self.broker.hear(wire.Synced)
-        self._lifeline.send(self._birth(GATEWAY, "grpc"))
+        self._lifeline.send(self._bootstrap(GATEWAY, "grpc"))
         self._lifeline.send(wire.VersionInfo(4, "m", 1, "READY", "", 1, self.config, b""))
         await asyncio.wait_for(self.gateway.start(), PATIENCE_S)
 

@@ -35,7 +35,7 @@ MODELS = ROOT / "tests" / "models"
 
 #: How a process of each role shows itself on its command line; the first that fits counts.
 _ROLES = (
-    ("nursery", re.compile(r"zmqtriton_stub.* --nursery")),
+    ("fork-server", re.compile(r"zmqtriton_stub.* --fork-server")),
     ("stub", re.compile(r"zmqtriton_stub")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
     ("tracer", re.compile(r"zmqtriton[./]tracing")),
@@ -215,7 +215,7 @@ class Server:
         return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
 
     def pids(self) -> dict[str, list[int]]:
-        """Living ones by role: supervisor, nursery, broker, http, grpc, metrics, stub, other."""
+        """Living ones by role: supervisor, fork-server, broker, http, grpc, metrics, stub."""
         assert self.process is not None, "not started"
         found: dict[str, list[int]] = {"supervisor": [self.process.pid]}
         with suppress(psutil.NoSuchProcess):

@@ -66,7 +66,7 @@ def test_processes_that_test_at_once_take_no_port_of_each_other(
     ("command", "role"),
     [
         ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py add_sub_0_0", "stub"),
-        ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py --nursery 7", "nursery"),
+        ("/v/bin/python /v/lib/zmqtriton_stub/__main__.py --fork-server 7", "fork-server"),
         ("/v/bin/python -m zmqtriton.broker", "broker"),
         ("/v/bin/python -m zmqtriton_frontends.grpc_api", "grpc"),
         ("/v/bin/python -m zmqtriton_frontends.http_api", "http"),

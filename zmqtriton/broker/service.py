@@ -38,7 +38,7 @@ class Service:
         self._lifeline = lifeline
         self._core = Core()
         self._is_over = False
-        self._birth = wire.Bootstrap(0, b"", "", "", 0, "{}")
+        self._bootstrap = wire.Bootstrap(0, b"", "", "", 0, "{}")
         #: Process groups, to be killed if the supervisor dies without having done it.
         self._groups: dict[int, int] = {}
         self._requests: Router
@@ -50,7 +50,7 @@ class Service:
     def run(self) -> int:
         """The exit status."""
         self._lifeline.wait()
-        self._read_lifeline()  # the Birth opens the sockets
+        self._read_lifeline()  # the Bootstrap opens the sockets
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
@@ -157,7 +157,7 @@ class Service:
         bodies: list[bytes],
         now_ns: int,
     ) -> None:
-        if type(message) is not wire.Hello or message.epoch != self._birth.epoch:
+        if type(message) is not wire.Hello or message.epoch != self._bootstrap.epoch:
             raise ProtocolError("the first message was no Hello of this epoch")
         if message.serial not in self._core.peers:
             self._read_lifeline()  # it may have been announced in this very moment
@@ -165,7 +165,7 @@ class Service:
         if message.serial in router.by_serial:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
         router.introduce(connection, message.serial)
-        router.send(message.serial, wire.Welcome(self._birth.epoch), [])
+        router.send(message.serial, wire.Welcome(self._bootstrap.epoch), [])
         if router is self._stubs:
             self._core.connected(message, bodies, now_ns)
         else:
@@ -207,7 +207,7 @@ class Service:
 
     def _hear_of_itself(self, message: Any) -> None:
         if type(message) is wire.Bootstrap:
-            self._be_born(message)
+            self._take_bootstrap(message)
         elif type(message) is wire.Shutdown:
             self._is_over = True
         elif type(message) is wire.CallResult:
@@ -219,12 +219,12 @@ class Service:
         else:
             raise ProtocolError(f"{type(message).__name__} is no message for the broker")
 
-    def _be_born(self, birth: wire.Bootstrap) -> None:
-        self._birth = birth
-        logs.configure(logs.LogOptions.of(json.loads(birth.settings)))
-        self._core.begin(birth.epoch, birth.settings, time.perf_counter_ns)
-        self._core.answers.traces.begin(birth.directory)
-        where = birth.directory, birth.epoch
+    def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
+        self._bootstrap = bootstrap
+        logs.configure(logs.LogOptions.of(json.loads(bootstrap.settings)))
+        self._core.begin(bootstrap.epoch, bootstrap.settings, time.perf_counter_ns)
+        self._core.answers.traces.begin(bootstrap.directory)
+        where = bootstrap.directory, bootstrap.epoch
         self._requests = Router(endpoints.requests_address(*where), self._epoll)
         self._stubs = Router(endpoints.stubs_address(*where), self._epoll)
         self._sending = Sending(self._core, self._lifeline, self._requests, self._stubs)
@@ -247,6 +247,6 @@ class Service:
         for pid in self._groups.values():
             with suppress(ProcessLookupError):  # PDEATHSIG was faster
                 os.killpg(pid, signal.SIGKILL)
-        settings = json.loads(self._birth.settings)
-        for directory in (self._birth.directory, settings.get("storage_directory", "")):
+        settings = json.loads(self._bootstrap.settings)
+        for directory in (self._bootstrap.directory, settings.get("storage_directory", "")):
             shutil.rmtree(directory, ignore_errors=True)

@@ -17,7 +17,7 @@ class Options:
     # Server
     id: str = "triton"
     exit_timeout_secs: int = 30
-    #: 0: as many as the broker can bear.
+    #: 0: as many as the broker can fork.
     max_requests: int = 0
     #: 0: any number.
     max_model_requests: int = 0

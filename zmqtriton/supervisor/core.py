@@ -70,7 +70,7 @@ class Core:
             self._introductions,
             self._acknowledgements,
             policy.roles,
-            has_nursery=policy.has_nursery,
+            has_fork_server=policy.has_fork_server,
         )
         self.regions = Regions(
             plan,

@@ -31,7 +31,7 @@ class Policy:
     #: Frontends' roles, one for each process.
     roles: tuple[str, ...] = ()
     #: Stubs may be forked by a process that has loaded what they need.
-    has_nursery: bool = False
+    has_fork_server: bool = False
     #: Requests have models loaded that are not.
     load_on_demand: bool = False
     #: Such a model goes when it was idle for so long; 0: it stays.

@@ -25,7 +25,7 @@ from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.fleet.introductions import Server
-from zmqtriton.supervisor.fleet.peers import NURSERY
+from zmqtriton.supervisor.fleet.peers import FORK_SERVER
 from zmqtriton.supervisor.machine import (
     certificates,
     listeners,
@@ -195,7 +195,7 @@ class Service:
             self._children.look_for_frozen()
             self._children.reap_orphans()
             self._children.segments.tick(now_s)
-            self._children.births.tick(now_s)
+            self._children.fork_server.tick(now_s)
         self._perform()
 
     def _timeout_s(self) -> float:
@@ -255,8 +255,8 @@ class Service:
                 _PERFORM[type(action)](self, action)
 
     def _spawn(self, action: actions.Spawn) -> None:
-        if action.role == NURSERY:
-            self._children.spawn_nursery(action.serial)
+        if action.role == FORK_SERVER:
+            self._children.spawn_fork_server(action.serial)
             return
         if action.role == "broker":
             self._directory.forget_broker()
@@ -276,7 +276,9 @@ class Service:
         stub = log_ring.Stub(action.model, action.instance)
         page = segments.anonymous_memory(progress.SIZE)
         cores = cores_of(self._options.host_policy, action.policy)
-        self._children.births.want(StubSpec(action.serial, action.environment, stub, page, cores))
+        self._children.fork_server.start(
+            StubSpec(action.serial, action.environment, stub, page, cores)
+        )
 
     def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         cache = self._options.environment_directory or default_root()

@@ -72,18 +72,18 @@ class Service:
     def _hear(self, poller: select.poll) -> None:
         for message, _ in self._lifeline.receive():
             if type(message) is wire.Bootstrap:
-                self._be_born(message)
+                self._take_bootstrap(message)
                 poller.register(self._socket.get(zmq.FD), select.POLLIN)
             elif type(message) is wire.Shutdown:
                 self._is_over = True
                 self._left_s = min(self._left_s, message.within_ms / 1000)
         self._is_over = self._is_over or self._lifeline.ended
 
-    def _be_born(self, birth: wire.Bootstrap) -> None:
-        settings = json.loads(birth.settings)
+    def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
+        settings = json.loads(bootstrap.settings)
         logs.configure(logs.LogOptions.of(settings))
         self._sink = _sink(settings["trace"])
-        address = endpoints.spans_address(birth.directory)
+        address = endpoints.spans_address(bootstrap.directory)
         self._socket = endpoints.open_puller(zmq.Context.instance(), address, spans.LIMIT)
 
     def _read(self) -> bool:

@@ -37,7 +37,7 @@ class Gateway:
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._loop: asyncio.AbstractEventLoop
-        self._birth: wire.Bootstrap
+        self._bootstrap: wire.Bootstrap
         #: None while there is no broker.
         self._line: BrokerConnection | None = None
         self._epoch = self._next_id = 0
@@ -50,7 +50,7 @@ class Gateway:
         #: Those of them that the broker will answer.
         self._questions: dict[int, wire.AskStatistics] = {}
         self._unanswered, self._outgoing, self._flush_due = Unanswered(), Outgoing(), False
-        self.payload: Payload  # there from the birth on
+        self.payload: Payload  # there from the Bootstrap on
         self.serial = 0
         self.settings: dict[str, Any] = {}
         self.traces, self.catalogue = Traces(), Catalogue()
@@ -311,7 +311,7 @@ class Gateway:
         elif kind is wire.CallResult:
             self._settle(message)
         elif kind is wire.Bootstrap:
-            self._be_born(message)
+            self._take_bootstrap(message)
         elif kind is wire.NewEpoch:
             self._change_broker(message.epoch)
         elif kind is wire.Listen:
@@ -342,24 +342,24 @@ class Gateway:
         else:
             waiting.set_result(message.result)
 
-    def _be_born(self, birth: wire.Bootstrap) -> None:
-        self._birth, self.serial = birth, birth.serial
-        self.settings = json.loads(birth.settings)
+    def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
+        self._bootstrap, self.serial = bootstrap, bootstrap.serial
+        self.settings = json.loads(bootstrap.settings)
         self.catalogue.strict_readiness = bool(self.settings.get("strict_readiness", True))
         self.catalogue.demand = load_on_demand.of(self.settings, self.call)
-        self.streams.be_born(self._loop, birth.serial, birth.directory)
-        self.payload = Payload(birth.serial, self.settings, self._tell, self._tell_broker)
+        self.streams.take_bootstrap(self._loop, bootstrap.serial, bootstrap.directory)
+        self.payload = Payload(bootstrap.serial, self.settings, self._tell, self._tell_broker)
         self.catalogue.keys = self.payload.keys
-        self.traces.begin(birth.directory, self.settings)
-        self._connect(birth.epoch)
+        self.traces.begin(bootstrap.directory, self.settings)
+        self._connect(bootstrap.epoch)
 
     # ------------------------------------------------------------ the broker
 
     def _connect(self, epoch: int) -> None:
-        birth = self._birth
-        address = endpoints.requests_address(birth.directory, epoch)
+        bootstrap = self._bootstrap
+        address = endpoints.requests_address(bootstrap.directory, epoch)
         self._line = line = BrokerConnection(self._loop, address, self._read_broker)
-        line.put([wire.encode(wire.Hello(birth.serial, birth.token, epoch))])
+        line.put([wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, epoch))])
         unread = (body for stream in self._streams for body in stream.reader.left())
         for held in self.payload.change_broker(unread):
             line.put([wire.encode(held)])

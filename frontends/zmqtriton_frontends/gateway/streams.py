@@ -248,7 +248,7 @@ class Streams:
         #: Messages from publishers that did not decode or make no sense.
         self.malformed = 0
 
-    def be_born(self, loop: asyncio.AbstractEventLoop, serial: int, directory: str) -> None:
+    def take_bootstrap(self, loop: asyncio.AbstractEventLoop, serial: int, directory: str) -> None:
         self._loop, self._serial, self._directory = loop, serial, directory
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ _SERVICE = "GRPCInferenceService"
 
 
 async def serve(gateway: Gateway) -> None:
-    """From birth to stop. Raises RuntimeError where the port cannot be listened on."""
+    """From Bootstrap to stop. Raises RuntimeError where the port cannot be listened on."""
     stopped: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def stop(within_ms: int) -> None:

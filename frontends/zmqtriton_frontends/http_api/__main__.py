@@ -39,27 +39,27 @@ def main() -> int:
     for name in _NOT_FOR_GUNICORN:
         os.environ.pop(name, None)
     lifeline = Lifeline.inherited(arguments.lifeline)
-    birth = await_open(lifeline)
-    if birth is None:
+    bootstrap = await_open(lifeline)
+    if bootstrap is None:
         return 0
-    settings = json.loads(birth.settings)
+    settings = json.loads(bootstrap.settings)
     logs.configure(logs.LogOptions.of(settings))
-    Server(settings, lifeline, birth.directory, arguments.socket).run()
+    Server(settings, lifeline, bootstrap.directory, arguments.socket).run()
     return 0
 
 
 def await_open(lifeline: Lifeline) -> Bootstrap | None:
     """Blocks; None where the server stops, or its supervisor dies, before it opens."""
-    birth: Bootstrap | None = None
+    bootstrap: Bootstrap | None = None
     while not lifeline.ended:
         lifeline.wait()
         for message, _ in lifeline.receive():
             if type(message) is Bootstrap:
-                birth = message
+                bootstrap = message
             elif type(message) is Sync:
                 lifeline.send(Synced(message.number))
             elif type(message) is Listen:
-                return birth
+                return bootstrap
             elif type(message) is Shutdown:
                 return None
     return None

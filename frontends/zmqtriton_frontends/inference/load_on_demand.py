@@ -1,6 +1,6 @@
 """Requests for a model that is not loaded, where the server loads it for them: they wait here.
 
-Made by the gateway at its birth if the operator wants that; the catalogue raises NotLoaded, and
+Made by the gateway at its Bootstrap if the operator wants that; the catalogue raises NotLoaded, and
 whoever serves a client catches it and tries again. One call to the supervisor is shared by all who
 wait for a model, and goes on without those who leave.
 """

@@ -27,7 +27,7 @@ class Restriction:
 
 
 def by_category(groups: Iterable[Any]) -> dict[str, Restriction]:
-    """Out of a birth's settings: (categories, header, value) of each group."""
+    """Out of a Bootstrap's settings: (categories, header, value) of each group."""
     return {
         category: Restriction(header, value)
         for categories, header, value in groups

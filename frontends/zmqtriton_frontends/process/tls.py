@@ -46,7 +46,7 @@ class Encryption:
 
 
 class Certificates:
-    """Paths, as a birth's settings say them for this service."""
+    """Paths, as a Bootstrap's settings say them for this service."""
 
     def __init__(self, settings: dict[str, Any], service: str) -> None:
         self.cert: str = settings[f"{service}_server_cert"]

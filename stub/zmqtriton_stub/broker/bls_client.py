@@ -39,7 +39,7 @@ class BlsClient:
 
     def __init__(
         self,
-        birth: wire.Bootstrap,
+        bootstrap: wire.Bootstrap,
         memory: Memory,
         duties: Callable[[], Duties],
         wake: Callable[[], None],
@@ -47,7 +47,7 @@ class BlsClient:
     ) -> None:
         """`duties` are the main thread's; `wake` makes it look at `has_orphans`. `attends` tells
         whether an event loop of the main thread does the duties anyway."""
-        self._birth = birth
+        self._bootstrap = bootstrap
         self._memory = memory
         self._duties = duties
         self._wake = wake
@@ -265,10 +265,10 @@ class BlsClient:
                 self._take_all(self._socket)  # what it has answered must not be executed again
             self._disconnect()
 
-    def follow(self, birth: wire.Bootstrap) -> None:
+    def follow(self, bootstrap: wire.Bootstrap) -> None:
         """What has no final reply is asked again of the next broker."""
         with self._lock:
-            self._birth, self._is_between = birth, False
+            self._bootstrap, self._is_between = bootstrap, False
             if self._has_asked:
                 self._disconnect()
                 self._connect()
@@ -303,11 +303,11 @@ class BlsClient:
                 return
 
     def _connect(self) -> None:
-        birth = self._birth
-        address = endpoints.requests_address(birth.directory, birth.epoch)
+        bootstrap = self._bootstrap
+        address = endpoints.requests_address(bootstrap.directory, bootstrap.epoch)
         self._socket = socket = Dealer(address)
         self._epoll.register(socket.fileno(), select.EPOLLIN)
-        socket.put([wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))])
+        socket.put([wire.encode(wire.Hello(bootstrap.serial, bootstrap.token, bootstrap.epoch))])
         self._outgoing.clear()
         for question in list(self._open.values()):
             if question.is_sent:
@@ -337,7 +337,7 @@ class BlsClient:
             socket.put([wire.encode(wire.Infer([item.row])), item.body])
 
     def _grant(self, question: BlsCall, responses: int) -> None:
-        grant = wire.StreamAck(self._birth.serial, question.row.id, responses)
+        grant = wire.StreamAck(self._bootstrap.serial, question.row.id, responses)
         self._outgoing.append(wire.StreamAcks([grant]))
 
     def _take_all(self, socket: Dealer) -> None:

@@ -81,10 +81,10 @@ class Memory:
         #: For what is asked of models whose answers are kept; None: the server keeps none.
         self.keys: Keys | None = None
 
-    def begin(self, birth: wire.Bootstrap) -> None:
+    def begin(self, bootstrap: wire.Bootstrap) -> None:
         """From here on others may be told of what is in the arena."""
-        settings = json.loads(birth.settings)
-        self.arena = Arena.configured(birth.serial, settings)
+        settings = json.loads(bootstrap.settings)
+        self.arena = Arena.configured(bootstrap.serial, settings)
         self.keys = keys_of(settings)
 
     # ------------------------------------------------------------------ arena

@@ -124,7 +124,7 @@ class Epochs:
         owner = self.processes.get(block.owner)
         return owner is None or owner.arena.size(block.block) > 0
 
-    # ------------------------------------------------------ births and deaths
+    # ------------------------------------------------------ forks and deaths
 
     def new_frontend(self) -> None:
         if len(self.frontends) < 3:

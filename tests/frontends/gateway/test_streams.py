@@ -332,7 +332,7 @@ class World:
         self.replies: dict[int, object] = {}
         self.grants: list[wire.StreamAck] = []
         self.streams = Streams(self.replies, self.grants.append)
-        self.streams.be_born(asyncio.get_running_loop(), OWN, str(directory))
+        self.streams.take_bootstrap(asyncio.get_running_loop(), OWN, str(directory))
 
     def open(self, own_id: int = 1) -> ResponseStream:
         stream = self.replies[own_id] = ResponseStream(asyncio.get_running_loop(), own_id)

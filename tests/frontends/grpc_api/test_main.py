@@ -1,4 +1,4 @@
-"""The process itself: born, opened and stopped over its lifeline, with an echoing broker."""
+"""The process itself: started, opened and stopped over its lifeline, with an echoing broker."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Process:
             text=True,
         )
         theirs.close()
-        birth = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
-        self.lifeline.send(birth)
+        bootstrap = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
+        self.lifeline.send(bootstrap)
         self.lifeline.send(news("m"))
 
     def open(self) -> str:

@@ -88,13 +88,13 @@ class World:
         self.brokers = [Broker(directory, 1)]
         self.memory = memory = FakeMemory()
         self.asker = BlsClient(
-            self._birth(1),
+            self._bootstrap(1),
             cast(Any, memory),
             lambda: self.duties,
             lambda: self.woken.append(True),
         )
 
-    def _birth(self, epoch: int) -> wire.Bootstrap:
+    def _bootstrap(self, epoch: int) -> wire.Bootstrap:
         return wire.Bootstrap(7, _TOKEN, "stub", str(self._directory), epoch, "{}")
 
     @property
@@ -108,7 +108,7 @@ class World:
         self.broker.close()
         self.brokers.append(Broker(self._directory, 2))
         self.asker.leave()
-        self.asker.follow(self._birth(2))
+        self.asker.follow(self._bootstrap(2))
 
     def turn_until(self, condition: Callable[[], bool]) -> None:
         def look() -> bool:

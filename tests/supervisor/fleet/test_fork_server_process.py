@@ -1,4 +1,4 @@
-"""The nursery as the core sees it: a process of its own kind, which is replaced when it dies."""
+"""The fork server as the core sees it: a process of its own, replaced when it dies."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from zmqtriton_floor import wire
 
 
 def world() -> World:
-    return World(blueprint("m"), has_nursery=True).start()
+    return World(blueprint("m"), has_fork_server=True).start()
 
 
 def test_it_is_started_before_everything_else() -> None:
     served = world()
 
-    assert "nursery" == served.roles[min(served.roles)]
+    assert "fork-server" == served.roles[min(served.roles)]
     assert served.news("m").state == "READY"
 
 
 def test_it_speaks_with_the_supervisor_alone() -> None:
     served = world()
 
-    assert [] == [m for s, m in served.sent if s == served.serial("nursery")]
-    assert "nursery" not in [expected.role for expected in served.to("broker", wire.ExpectPeer)]
+    assert [] == [m for s, m in served.sent if s == served.serial("fork-server")]
+    assert "fork-server" not in [expected.role for expected in served.to("broker", wire.ExpectPeer)]
 
 
 def test_a_dead_one_is_replaced_and_shown_with_the_reason() -> None:
     served = world()
 
-    served.die(served.serial("nursery")).tick()
+    served.die(served.serial("fork-server")).tick()
 
-    (row,) = [p for p in served.call("status").result["processes"] if p["role"] == "nursery"]
+    (row,) = [p for p in served.call("status").result["processes"] if p["role"] == "fork-server"]
     assert (1, "killed by SIGKILL") == (row["restarts"], row["last_reason"])
-    assert served.serial("nursery") == row["serial"]
-    assert served.logged("the nursery process")
+    assert served.serial("fork-server") == row["serial"]
+    assert served.logged("the fork-server process")
     assert served.news("m").ready_instances == 1
 
 
@@ -40,8 +40,8 @@ def test_one_that_dies_again_and_again_is_started_ever_more_seldom() -> None:
     served = world()
 
     for _ in range(10):
-        served.die(served.serial("nursery"))
-        while not served.living("nursery"):
+        served.die(served.serial("fork-server"))
+        while not served.living("fork-server"):
             served.advance(0.5)
 
     assert served.now_s > 20
@@ -50,23 +50,23 @@ def test_one_that_dies_again_and_again_is_started_ever_more_seldom() -> None:
 
 def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
     served = world()
-    nursery = served.serial("nursery")
+    fork_server = served.serial("fork-server")
 
-    served.receive(nursery, wire.LoadFailed("sitecustomize.py has to run in each process"))
-    served.die(nursery, "exited with status 0").advance(60.0)
+    served.receive(fork_server, wire.LoadFailed("sitecustomize.py has to run in each process"))
+    served.die(fork_server, "exited with status 0").advance(60.0)
 
-    assert [] == served.living("nursery")
+    assert [] == served.living("fork-server")
     assert served.logged("V every stub is spawned: sitecustomize.py")
     assert not served.logged("has died")
 
 
 def test_it_ends_with_the_server_after_the_models() -> None:
     served = world()
-    nursery = served.serial("nursery")
+    fork_server = served.serial("fork-server")
 
     served.core.stop_requested()
     served.settle()
 
     assert 0 == served.status
-    assert nursery not in served.alive
+    assert fork_server not in served.alive
     assert not served.logged("has died")

@@ -1,4 +1,4 @@
-"""Stubs that the nursery bears: what tells them from spawned ones (nothing), and its own death."""
+"""Forked stubs: nothing tells them from spawned ones; and the fork server's own death."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-#: Instances of the model that is born; more than one, so that births overlap.
+#: Instances of the model that starts; more than one, so that forks overlap.
 INSTANCES = 2
-#: The same program under another name, so that the nursery has no part in it.
+#: The same program under another name, so that the fork server has no part in it.
 ANOTHER_PYTHON = f"{os.path.dirname(sys.executable)}/./{os.path.basename(sys.executable)}"
 
 LOOKS = {
@@ -76,7 +76,7 @@ def add_oracle(server: Server, name: str, more: str = "") -> None:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("nursery")
+    directory = tmp_path_factory.mktemp("fork-server")
     options = [
         f"--runtime-directory={directory / 'run'}",
         "--model-control-mode=explicit",
@@ -103,17 +103,17 @@ def ask(server: Server, model: str, question: str) -> Any:
         return json.loads(client.infer(model, [tensor]).as_numpy("ANSWER")[0])
 
 
-def nursery_of(server: Server) -> int:
+def fork_server_of(server: Server) -> int:
     """The only one; not what it has just forked, which for a moment looks the same."""
 
     def found() -> int | None:
-        pids = server.pids().get("nursery", [])
+        pids = server.pids().get("fork-server", [])
         return pids[0] if len(pids) == 1 else None
 
-    return eventually(found, 30, "a nursery")
+    return eventually(found, 30, "a fork server")
 
 
-def is_born(pid: int) -> bool:
+def has_started(pid: int) -> bool:
     """It shares with others what no file backs; nobody does who has ended."""
     try:
         rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -126,8 +126,8 @@ def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Se
     born = [*server.stubs("born"), *server.stubs("add_sub")]
 
     assert 1 + INSTANCES == len(born)
-    assert all(is_born(pid) for pid in born)
-    assert not any(is_born(pid) for pid in server.stubs("spawned"))
+    assert all(has_started(pid) for pid in born)
+    assert not any(has_started(pid) for pid in server.stubs("spawned"))
 
 
 @pytest.mark.parametrize("what", LOOKS)
@@ -192,7 +192,7 @@ def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
     assert seen[1] == seen[0]
 
 
-def test_copies_of_one_nursery_draw_different_numbers(server: Server) -> None:
+def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> None:
     question = "[__import__('random').random(), __import__('numpy').random.random()]"
 
     draws = [ask(server, "born", question)]
@@ -202,7 +202,7 @@ def test_copies_of_one_nursery_draw_different_numbers(server: Server) -> None:
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
     draws.append(ask(server, "born", question))
 
-    assert is_born(server.stubs("born")[0])
+    assert has_started(server.stubs("born")[0])
     assert draws[0][0] != draws[1][0]
     assert draws[0][1] != draws[1][1]
 
@@ -241,13 +241,13 @@ def test_what_a_born_stub_leaves_in_its_group_dies_and_strays_are_reaped(server:
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
 
 
-def test_a_dead_nursery_harms_no_stub_and_is_replaced(server: Server) -> None:
+def test_a_dead_fork_server_harms_no_stub_and_is_replaced(server: Server) -> None:
     before = sorted(server.pids()["stub"])
-    nursery = nursery_of(server)
+    fork_server = fork_server_of(server)
 
-    os.kill(nursery, signal.SIGKILL)
+    os.kill(fork_server, signal.SIGKILL)
 
-    eventually(lambda: server.pids().get("nursery") not in (None, [], [nursery]), 30)
+    eventually(lambda: server.pids().get("fork-server") not in (None, [], [fork_server]), 30)
     assert before == sorted(server.pids()["stub"])
     assert ask(server, "born", "1 + 1") == 2
     described = json.loads(
@@ -261,24 +261,24 @@ def test_a_dead_nursery_harms_no_stub_and_is_replaced(server: Server) -> None:
             check=True,
         ).stdout
     )
-    (row,) = [p for p in described["processes"] if p["role"] == "nursery"]
-    assert (nursery_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
+    (row,) = [p for p in described["processes"] if p["role"] == "fork-server"]
+    assert (fork_server_of(server), "killed by SIGKILL") == (row["pid"], row["last_reason"])
 
 
-def test_a_nursery_killed_amid_births_costs_none_of_them(server: Server) -> None:
-    """Loads and unloads follow each other while nurseries are killed as they come."""
+def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> None:
+    """Loads and unloads follow each other while fork servers are killed as they come."""
     over = threading.Event()
     killed = []
 
     def kill() -> None:
         while not over.wait(0.05):
-            for pid in server.pids().get("nursery", []):
+            for pid in server.pids().get("fork-server", []):
                 # It may be gone already, or be a stub that is just becoming one: that cannot
                 # change while it is stopped.
                 with suppress(psutil.NoSuchProcess, ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-                    is_nursery = "--nursery" in psutil.Process(pid).cmdline()
-                    os.kill(pid, signal.SIGKILL if is_nursery else signal.SIGCONT)
+                    is_fork_server = "--fork-server" in psutil.Process(pid).cmdline()
+                    os.kill(pid, signal.SIGKILL if is_fork_server else signal.SIGCONT)
                     killed.append(pid)
 
     killing = threading.Thread(target=kill)
@@ -297,23 +297,23 @@ def test_a_nursery_killed_amid_births_costs_none_of_them(server: Server) -> None
     eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30)
 
 
-def test_a_nursery_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
+def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
 
-    def reload_is_born() -> bool:
+    def reload_has_started() -> bool:
         with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
             client.unload_model("add_sub")
             client.load_model("add_sub")
         eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30, "the old ones' end")
-        return all(is_born(pid) for pid in server.stubs("add_sub"))
+        return all(has_started(pid) for pid in server.stubs("add_sub"))
 
     # Until the last of those that the tests before have killed is replaced.
-    eventually(reload_is_born, 60)
-    nursery = nursery_of(server)
-    os.kill(nursery, signal.SIGSTOP)
+    eventually(reload_has_started, 60)
+    fork_server = fork_server_of(server)
+    os.kill(fork_server, signal.SIGSTOP)
 
-    assert not reload_is_born()
-    assert nursery not in server.pids().get("nursery", [])
-    eventually(reload_is_born, 60)
+    assert not reload_has_started()
+    assert fork_server not in server.pids().get("fork-server", [])
+    eventually(reload_has_started, 60)
 
 
 def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path) -> None:
@@ -325,4 +325,4 @@ def test_what_an_agent_adds_to_the_interpreter_runs_in_each_stub(tmp_path: Path)
     with server:
         question = "__import__('sitecustomize').mark == __import__('os').getpid()"
         assert ask(server, "born", question) is True
-        assert "nursery" not in server.pids()
+        assert "fork-server" not in server.pids()

@@ -66,7 +66,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
 
 
 def _pinned(server: Server, name: str, parameter: str) -> None:
-    """add_sub under a host policy of its own, in a process that no nursery has borne."""
+    """add_sub under a host policy of its own, in a process that no fork server has forked."""
     config = server.add_model("add_sub", name) / "config.pbtxt"
     text = config.read_text().replace("count: 1", 'count: 1 host_policy: "mine"')
     config.write_text(f'{text}{parameter}{sys.executable}" }} }}')

@@ -237,6 +237,6 @@ def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
 def test_processes_say_what_they_are(server: Server) -> None:
     pids = server.pids()
 
-    assert {"supervisor", "nursery", "broker", "http", "grpc", "metrics", "stub"} == set(pids)
+    assert {"supervisor", "fork-server", "broker", "http", "grpc", "metrics", "stub"} == set(pids)
     assert 1 == len(server.stubs("add_sub"))
     assert 1 == len(server.stubs("string_upper"))

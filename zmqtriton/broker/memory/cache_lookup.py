@@ -54,7 +54,7 @@ class CacheLookup:
         self._lookup_ns = self._insertion_ns = 0
 
     def begin(self, settings: str, clock: Clock) -> None:
-        """As the settings in the birth message say."""
+        """As the settings in the Bootstrap say."""
         document = json.loads(settings)
         self._clock = clock
         secret = document.get("cache_secret", "")

@@ -38,7 +38,7 @@ class Generations:
         self._departed: dict[int, Generation] = {}
 
     def begin(self, settings: str, clock: Clock) -> None:
-        """What is served from now on is counted as the settings in the birth message want it."""
+        """What is served from now on is counted as the settings in the Bootstrap want it."""
         self._latencies = Latencies(settings, clock)
 
     def __getitem__(self, number: int) -> Generation:

@@ -1,7 +1,7 @@
 """What is logged, and how: as the options said at start, then as clients change it.
 
-Asked through control.py. A change reaches every process over its lifeline, and those that are born
-later with their birth. Does no I/O.
+Asked through control.py. A change reaches every process over its lifeline, and those that start
+later with their Bootstrap. Does no I/O.
 """
 
 from __future__ import annotations

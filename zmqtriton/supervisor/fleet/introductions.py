@@ -1,4 +1,4 @@
-"""Makes a new process known: its token to the broker first, then its birth message.
+"""Makes a new process known: its token to the broker first, then its Bootstrap.
 
 Whoever is started before the broker has bound its sockets waits here. When a broker has died, the
 next one is told here all that it must know, and everybody else of it. Does no I/O.
@@ -48,17 +48,17 @@ class Introductions:
         #: Counts the brokers.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}
-        #: The last one that was born, dead or alive; what is sent to a dead one is lost. 0: none.
+        #: Serial of the last one, dead or alive; messages to a dead one are lost. 0: none.
         self.broker = 0
         self._is_broker_ready = False
         #: Everybody has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
 
-    def bear_broker(self, serial: int) -> None:
+    def introduce_broker(self, serial: int) -> None:
         """The first one, or one that takes over and is told what its predecessor was."""
         before, self.broker = self.broker, serial
         self._epoch += 1
-        self._plan.do(Send(serial, self._birth(serial, self._server.new_token(), "broker")))
+        self._plan.do(Send(serial, self._bootstrap(serial, self._server.new_token(), "broker")))
         if before:
             self._replay.forget_settled(self._plan.now_s)
             self._plan.do(*(Send(serial, message) for message in self._replay.everything()))
@@ -92,7 +92,7 @@ class Introductions:
         self._plan.do(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
     def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
-        """Who is born from now on is told these; who lives hears the message."""
+        """Who starts from now on is told these; who lives hears the message."""
         self._keep_settings(changes)
         living = self._alive({_STUB, *_FRONTENDS})
         self._plan.do(*(Send(serial, message) for serial in (self.broker, *living)))
@@ -127,12 +127,12 @@ class Introductions:
     def introduce(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]
     ) -> None:
-        """Calls `then` after the birth message; later, if the broker is not there yet."""
+        """Calls `then` after the Bootstrap; later, if the broker is not there yet."""
 
         def now() -> None:
             token = self._server.new_token()
             self.tell_broker(wire.ExpectPeer(serial, token, role, label, pid))
-            self._plan.do(Send(serial, self._birth(serial, token, role)))
+            self._plan.do(Send(serial, self._bootstrap(serial, token, role)))
             then()
 
         self._when_ready(serial, now)
@@ -171,7 +171,7 @@ class Introductions:
         if self._is_broker_settled or not isinstance(message, wire.Retire):
             self._plan.do(Send(self.broker, message))
 
-    def _birth(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
+    def _bootstrap(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
         server = self._server
         settings, private = server.settings, server.private.get(role)
         if private:

@@ -1,6 +1,6 @@
 """The broker and the frontends: their start in order, replacements, what they are told.
 
-The broker is born first; frontends wait for it, and accept connections when told to. What dies is
+The broker starts first; frontends wait for it, and accept connections when told to. What dies is
 replaced; a broker that dies again and again ends the server. Gunicorn forks its processes itself:
 they arrive as branches of the arbiter. Does no I/O.
 """
@@ -25,7 +25,7 @@ HTTP = "http"
 GRPC = "grpc"
 METRICS = "metrics"
 #: Forks stubs; it speaks with the supervisor alone, so that it is not introduced to the broker.
-NURSERY = "nursery"
+FORK_SERVER = "fork-server"
 
 #: What they say they have opened.
 _SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
@@ -67,13 +67,13 @@ class Peers:
         acknowledgements: Acknowledgements,
         roles: Iterable[str],
         *,
-        has_nursery: bool = False,
+        has_fork_server: bool = False,
     ) -> None:
         self._plan = plan
         self._introductions = introductions
         self._acknowledgements = acknowledgements
         self._roles = tuple(roles)
-        self._before = (NURSERY,) if has_nursery else ()
+        self._before = (FORK_SERVER,) if has_fork_server else ()
         self._peers: dict[int, Peer] = {}
         self._is_open = False
         #: So are those that open last.
@@ -107,9 +107,9 @@ class Peers:
     def process_started(self, peer: Peer, pid: int, started_s: float) -> None:
         peer.pid, peer.started_s, peer.since_s = pid, started_s, self._plan.now_s
         if peer.role == BROKER:
-            self._introductions.bear_broker(peer.serial)
+            self._introductions.introduce_broker(peer.serial)
             self._plan.do(Send(peer.serial, wire.Sync(0)))
-        elif peer.role != NURSERY:
+        elif peer.role != FORK_SERVER:
             self._introduce(peer)
 
     def branched(self, serial: int, pid: int, started_s: float) -> None:
@@ -165,7 +165,7 @@ class Peers:
 
     def _is_wanted(self, role: str) -> bool:
         """Frontends that end while the server stops are done; what they had needs the broker."""
-        if role == NURSERY and not self._before:
+        if role == FORK_SERVER and not self._before:
             return False
         return not (self._is_finishing if role == BROKER else self._is_stopping)
 
@@ -184,7 +184,7 @@ class Peers:
                 self._introductions.broker_is_ready()
         elif isinstance(message, wire.Statistics):
             self.on_statistics(message)
-        elif isinstance(message, wire.LoadFailed) and peer.role == NURSERY:
+        elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
             self._before = ()
             self._plan.log("V", f"every stub is spawned: {message.text}")
         elif isinstance(message, wire.Listening):

@@ -36,7 +36,7 @@ def read_policy(options: Options) -> Policy:
             path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
         ),
         roles=tuple(roles),
-        has_nursery=True,
+        has_fork_server=True,
         load_on_demand=options.load_on_demand,
         idle_after_s=options.unload_idle_after,
         memory_budget_bytes=options.model_memory_budget,

@@ -1,6 +1,6 @@
 """What not everybody may know: keys of restricted APIs, and where the keys of certificates lie.
 
-Used by the service at start. Keys reach the processes that check them, with their birth, and
+Used by the service at start. Keys reach the processes that check them, with their Bootstrap, and
 nobody else: no log, no command line, no model.
 """
 

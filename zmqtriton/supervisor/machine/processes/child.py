@@ -23,8 +23,8 @@ class Child:
     output: Output | None = None
     #: It may hand over lifelines of processes that it has forked.
     may_branch: bool = False
-    #: The nursery.
-    may_bear: bool = False
+    #: The fork server.
+    can_fork: bool = False
     frozen_looks: int = 0
     is_watched_for_writing: bool = False
     #: A stub's, in which it tells the broker how far it has come.

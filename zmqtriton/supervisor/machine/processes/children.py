@@ -41,20 +41,20 @@ _said = logging.getLogger("zmqtriton.said")
 _FROZEN_LOOKS = 2
 
 
-class _StubSpawner:
-    """What is kept here for a stub that the nursery was asked for."""
+class _ForkedStub:
+    """A stub that the fork server has been asked for, until its process is known."""
 
     def __init__(self, child: Child, reading: int, begin: Callable[[Process], None]) -> None:
         self._child = child
         self._reading = reading
         self._begin = begin
 
-    def born(self, pid: int) -> None:
-        """The process is there. Raises OSError if not."""
+    def adopt(self, pid: int) -> None:
+        """Take over the new process. Raises OSError if it does not exist."""
         self._begin(Process.adopted(pid))
 
     def drop(self) -> None:
-        """It will not be, or is nobody's: the end of its lifeline ends it."""
+        """Close its lifeline: the stub does not come, or comes too late and ends with it."""
         self._child.line.close()
         os.close(self._reading)
 
@@ -69,7 +69,7 @@ class Children:
         self._children: dict[int, Child] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
-        self.births = ForkServer(self)
+        self.fork_server = ForkServer(self)
         self._probes = ProbeLines(selector, listener.received)
         self._out_of_memory = OutOfMemory(now_s=time.monotonic())
         #: Called with the serial of each that is dead, before the listener is.
@@ -88,7 +88,7 @@ class Children:
         descriptors: Sequence[int] = (),
         stub: Stub | None = None,
         may_branch: bool = False,
-        may_bear: bool = False,
+        can_fork: bool = False,
         page: int | None = None,
         cores: tuple[int, ...] = (),
         **how: Any,
@@ -115,7 +115,7 @@ class Children:
             if writing is not None:
                 os.close(writing)
         child = Child(serial, Lifeline(ours), page=page, cores=cores)
-        child.may_branch, child.may_bear = may_branch, may_bear
+        child.may_branch, child.can_fork = may_branch, can_fork
         self._begin(child, process, reading, stub)
 
     def _begin(
@@ -131,14 +131,14 @@ class Children:
             self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
         self._listener.process_started(child.serial, process.pid, time.time())
 
-    def spawn_nursery(self, serial: int) -> None:
-        self.spawn(serial, commands.nursery_command, may_bear=True, is_stub=True)
+    def spawn_fork_server(self, serial: int) -> None:
+        self.spawn(serial, commands.fork_server_command, can_fork=True, is_stub=True)
         if serial in self._children:
-            self.births.started(serial)
+            self.fork_server.started(serial)
 
-    def spawn_stub(self, order: StubSpec) -> None:
-        """For whom the nursery is no help."""
-        environment, (model, instance), page = order.environment, order.stub, order.page
+    def spawn_stub(self, spec: StubSpec) -> None:
+        """Start a stub as a new program."""
+        environment, (model, instance), page = spec.environment, spec.stub, spec.page
 
         def command(line: int) -> list[str]:
             words = commands.stub_command(environment, line, page, model, instance)
@@ -146,36 +146,36 @@ class Children:
             return words
 
         self.spawn(
-            order.serial,
+            spec.serial,
             command,
             descriptors=(page,),
             environment=variables(environment, os.environ),
-            stub=order.stub,
+            stub=spec.stub,
             page=page,
-            cores=order.cores,
+            cores=spec.cores,
         )
 
-    def ask(self, nursery: int, order: StubSpec) -> _StubSpawner:
-        """Asks the nursery for a stub. Raises OSError where descriptors are short."""
+    def ask(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
+        """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         ours, theirs = pair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        child = Child(order.serial, Lifeline(ours), page=order.page, cores=order.cores)
-        asked = json.dumps(order.stub._asdict())
+        child = Child(spec.serial, Lifeline(ours), page=spec.page, cores=spec.cores)
+        asked = json.dumps(spec.stub._asdict())
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
-            order.stub.instance,
-            self._children[nursery].pid,
+            spec.stub.instance,
+            self._children[fork_server].pid,
         )
-        bearer = self._children[nursery]
+        fork_server_process = self._children[fork_server]
         try:
-            descriptors = (theirs.fileno(), order.page, writing)
-            bearer.line.send(wire.Call(order.serial, "bear", asked), *descriptors)
+            descriptors = (theirs.fileno(), spec.page, writing)
+            fork_server_process.line.send(wire.Call(spec.serial, "fork", asked), *descriptors)
         finally:
             theirs.close()
             os.close(writing)
-        self._watch_for_writing(bearer)
-        return _StubSpawner(
-            child, reading, lambda process: self._begin(child, process, reading, order.stub)
+        self._watch_for_writing(fork_server_process)
+        return _ForkedStub(
+            child, reading, lambda process: self._begin(child, process, reading, spec.stub)
         )
 
     def add_caller(self, serial: int, line: Lifeline) -> None:
@@ -233,10 +233,10 @@ class Children:
                 self._adopt(message.pid, descriptors.pop(0))
             elif isinstance(message, wire.LogLine):
                 self._say(child, message)
-            elif child.may_bear and isinstance(message, wire.Synced):
-                self.births.ready()
-            elif child.may_bear and isinstance(message, wire.CallResult):
-                self.births.answered(message.id, int(message.result or 0))
+            elif child.can_fork and isinstance(message, wire.Synced):
+                self.fork_server.ready()
+            elif child.can_fork and isinstance(message, wire.CallResult):
+                self.fork_server.answered(message.id, int(message.result or 0))
             elif isinstance(message, MESSAGES) and child.pid:
                 self.segments.received(child.serial, message)
             else:
@@ -285,7 +285,7 @@ class Children:
 
     def reap_orphans(self) -> None:
         """Call it once a second."""
-        if self.births.is_under_way:
+        if self.fork_server.is_under_way:
             return  # one of them may be dead before we hear of it, and its status is wanted
         processes.reap_orphans({c.pid for c in self._children.values() if c.process is not None})
 
@@ -325,8 +325,8 @@ class Children:
             if descriptor is not None:
                 os.close(descriptor)
         self.on_end(child.serial)
-        if child.may_bear:
-            self.births.ended()
+        if child.can_fork:
+            self.fork_server.ended()
         if child.pid:
             self._listener.process_ended(child.serial, reason, words, crash)
 
@@ -338,7 +338,7 @@ class Children:
 
     def end_all(self, within_s: float) -> None:
         """Kills everything that is left and waits for it."""
-        self.births.close()
+        self.fork_server.close()
         for serial in list(self._children):
             self.signal(serial, signal.SIGKILL, group=True)
         deadline_s = time.monotonic() + within_s

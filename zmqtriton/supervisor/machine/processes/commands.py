@@ -35,8 +35,8 @@ ROLE_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
 _ROOM = " " * 2048
 
 
-def nursery_command(lifeline: int) -> list[str]:
-    return [sys.executable, str(STUB / "__main__.py"), "--nursery", str(lifeline), _ROOM]
+def fork_server_command(lifeline: int) -> list[str]:
+    return [sys.executable, str(STUB / "__main__.py"), "--fork-server", str(lifeline), _ROOM]
 
 
 def stub_command(

@@ -1,8 +1,8 @@
-"""Who bears a stub: the nursery, or, where it cannot, a process is spawned instead.
+"""The fork server as the supervisor uses it: stubs are forked by it or, if it cannot, spawned.
 
-The nursery is a copy of what a stub on the server's own interpreter has loaded, so that it serves
-those alone. At the start of the server stubs wait for it; later nobody waits, and what it does not
-bear in time is spawned. Decides; the children act.
+It has loaded what stubs on the server's own interpreter need, so it serves only those. When the
+server starts, stubs wait for it; later they do not, and a stub that it does not fork in time is
+spawned. Decides what is to be done; a `Spawner` does it.
 """
 
 from __future__ import annotations
@@ -16,95 +16,95 @@ from typing import NamedTuple, Protocol
 from zmqtriton.environments.demand import Environment
 from zmqtriton.supervisor.machine.log_ring import Stub
 
-#: It loads what one stub does, amid all that starts with the server.
+#: It loads as much as one stub, while everything else starts too.
 _READY_WITHIN_S = 20.0
-#: A birth takes milliseconds.
-_BORN_WITHIN_S = 5.0
+#: A fork takes milliseconds.
+_FORK_WITHIN_S = 5.0
 
 
 class StubSpec(NamedTuple):
-    """A stub that is wanted."""
+    """What a stub is started with."""
 
     serial: int
     environment: Environment
     stub: Stub
-    #: Given away with the order.
+    #: Descriptor of its progress page; passed on with the spec.
     page: int
-    #: Where it may run; () is anywhere.
+    #: The cores on which it may run; (): all.
     cores: tuple[int, ...] = ()
 
 
 class PendingStub(Protocol):
-    """What is kept here for a stub that the nursery was asked for."""
+    """What the supervisor holds for a stub that the fork server has been asked for."""
 
-    def born(self, pid: int) -> None:
-        """The process is there. Raises OSError if not."""
+    def adopt(self, pid: int) -> None:
+        """Take over the new process. Raises OSError if it does not exist."""
 
     def drop(self) -> None:
-        """It will not be, or is nobody's."""
+        """Release what was held: the stub will not come, or comes too late."""
 
 
 class Spawner(Protocol):
-    """Who does it."""
+    """Acts on the decisions."""
 
-    def ask(self, nursery: int, order: StubSpec) -> PendingStub:
-        """Asks the nursery for a stub."""
+    def ask(self, fork_server: int, spec: StubSpec) -> PendingStub:
+        """Ask the fork server for a stub. Raises OSError if it cannot be reached."""
 
-    def spawn_stub(self, order: StubSpec) -> None:
-        """Starts its program anew."""
+    def spawn_stub(self, spec: StubSpec) -> None:
+        """Start the stub as a new program."""
 
     def signal(self, serial: int, number: int, group: bool = False) -> None:
-        """To the process of this serial number."""
+        """Send a signal to the process with this serial."""
 
 
 @dataclass
-class _Asked:
-    order: StubSpec
-    unborn: PendingStub
+class _Request:
+    spec: StubSpec
+    pending: PendingStub
     until_s: float
 
 
 class ForkServer:
-    def __init__(self, midwife: Spawner, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._midwife = midwife
+    def __init__(self, spawner: Spawner, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._spawner = spawner
         self._now_s = now_s
-        #: Its serial number; 0: there is none.
-        self._nursery = 0
+        #: Its serial; 0: there is none.
+        self._fork_server = 0
         self._is_ready = False
-        #: When the first one must be ready; None: it has been, or nobody waits any more.
+        #: Deadline for the first one to be ready; None: it is, or nobody waits any more.
         self._until_s: float | None = None
         self._is_first = True
         self._queue: list[StubSpec] = []
-        self._asked: dict[int, _Asked] = {}
+        self._pending: dict[int, _Request] = {}
 
     @property
     def is_under_way(self) -> bool:
-        """A process may have become a child of this one that nobody knows yet."""
-        return bool(self._asked)
+        """Whether a process may have become a child of this one without being known yet."""
+        return bool(self._pending)
 
-    def want(self, order: StubSpec) -> None:
-        if not order.environment.is_servers_own:
-            self._midwife.spawn_stub(order)
+    def start(self, spec: StubSpec) -> None:
+        if not spec.environment.is_servers_own:
+            self._spawner.spawn_stub(spec)
         elif self._is_ready:
-            self._ask(order)
+            self._ask(spec)
         elif self._until_s is not None:
-            self._queue.append(order)
+            self._queue.append(spec)
         else:
-            self._midwife.spawn_stub(order)
+            self._spawner.spawn_stub(spec)
 
-    def _ask(self, order: StubSpec) -> None:
-        until_s = self._now_s() + _BORN_WITHIN_S
+    def _ask(self, spec: StubSpec) -> None:
+        until_s = self._now_s() + _FORK_WITHIN_S
         try:
-            unborn = self._midwife.ask(self._nursery, order)
+            pending = self._spawner.ask(self._fork_server, spec)
         except OSError:
-            self._midwife.spawn_stub(order)
+            self._spawner.spawn_stub(spec)
             return
-        self._asked[order.serial] = _Asked(order, unborn, until_s)
+        self._pending[spec.serial] = _Request(spec, pending, until_s)
 
     # ------------------------------------------------------------ what happens
 
-    def started(self, nursery: int) -> None:
-        self._nursery = nursery
+    def started(self, fork_server: int) -> None:
+        self._fork_server = fork_server
         if self._is_first:
             self._is_first = False
             self._until_s = self._now_s() + _READY_WITHIN_S
@@ -113,52 +113,52 @@ class ForkServer:
         self._is_ready = True
         self._until_s = None
         queue, self._queue = self._queue, []
-        for order in queue:
-            self._ask(order)
+        for spec in queue:
+            self._ask(spec)
 
     def answered(self, serial: int, pid: int) -> None:
-        """The stub says so itself; pid 0: the nursery could not fork."""
-        asked = self._asked.pop(serial, None)
-        if asked is None:
-            return  # too late: its lifeline has ended, so it ends too
+        """Take note of a new stub, which reports itself; pid 0: the fork server could not fork."""
+        request = self._pending.pop(serial, None)
+        if request is None:
+            return  # too late: its lifeline is closed, so it exits
         try:
             if not pid:
                 raise ProcessLookupError
-            asked.unborn.born(pid)
+            request.pending.adopt(pid)
         except OSError:
-            self._spawn_instead(asked)
+            self._spawn_instead(request)
 
     def ended(self) -> None:
-        """The nursery, or what was to become one. What it has borne lives on."""
-        self._nursery = 0
+        """Take note that the fork server has died, ready or not; its stubs live on."""
+        self._fork_server = 0
         self._is_ready = False
         self._until_s = None
-        asked, self._asked = self._asked, {}
-        for one in asked.values():
-            self._spawn_instead(one)
+        pending, self._pending = self._pending, {}
+        for request in pending.values():
+            self._spawn_instead(request)
         queue, self._queue = self._queue, []
-        for order in queue:
-            self._midwife.spawn_stub(order)
+        for spec in queue:
+            self._spawner.spawn_stub(spec)
 
     def tick(self, now_s: float) -> None:
-        """Call it once a second: a nursery that is late is not waited for, and ended."""
-        ends = [asked.until_s for asked in self._asked.values()]
+        """Kill a fork server that is late; to be called once a second."""
+        ends = [request.until_s for request in self._pending.values()]
         if self._until_s is not None:
             ends.append(self._until_s)
         if any(until_s <= now_s for until_s in ends):
-            nursery = self._nursery
+            fork_server = self._fork_server
             self.ended()
-            self._midwife.signal(nursery, 9, group=True)
+            self._spawner.signal(fork_server, 9, group=True)
 
     def close(self) -> None:
-        """Nobody is born any more."""
-        for asked in self._asked.values():
-            asked.unborn.drop()
-        for order in (*self._queue, *(asked.order for asked in self._asked.values())):
-            os.close(order.page)
-        self._asked.clear()
+        """Nobody starts any more."""
+        for request in self._pending.values():
+            request.pending.drop()
+        for spec in (*self._queue, *(request.spec for request in self._pending.values())):
+            os.close(spec.page)
+        self._pending.clear()
         self._queue.clear()
 
-    def _spawn_instead(self, asked: _Asked) -> None:
-        asked.unborn.drop()
-        self._midwife.spawn_stub(asked.order)
+    def _spawn_instead(self, request: _Request) -> None:
+        request.pending.drop()
+        self._spawner.spawn_stub(request.spec)

@@ -65,7 +65,7 @@ class Process:
 
     @classmethod
     def adopted(cls, pid: int) -> Process:
-        """One that the nursery has borne; an orphan, so that nobody else reaps it."""
+        """One that the fork server has forked; an orphan, so that nobody else reaps it."""
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     def signal(self, number: int, group: bool) -> None:
