@@ -71,6 +71,41 @@ LAYERS = (
         "knows the broker and the supervisor by the wire alone",
     ),
     Layer(
+        "zmqtriton_frontends.process",
+        (_FLOOR, "zmqtriton_frontends.process"),
+        (),
+        "is set up before anything is served",
+    ),
+    Layer(
+        "zmqtriton_frontends.inference",
+        (_FLOOR, "zmqtriton_frontends.inference", "zmqtriton_frontends.process"),
+        ("numpy", "orjson"),
+        "decides about requests and sends none",
+    ),
+    Layer(
+        "zmqtriton_frontends.tensors",
+        (
+            _FLOOR,
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.tensors",
+        ),
+        ("numpy",),
+        "knows memory, and no protocol that tensors come by",
+    ),
+    Layer(
+        "zmqtriton_frontends.gateway",
+        (
+            _FLOOR,
+            "zmqtriton_frontends.gateway",
+            "zmqtriton_frontends.inference",
+            "zmqtriton_frontends.process",
+            "zmqtriton_frontends.tensors",
+        ),
+        ("zmq",),
+        "knows the broker and the supervisor, and no protocol of clients",
+    ),
+    Layer(
         "zmqtriton_frontends.http2",
         ("zmqtriton_frontends.http2",),
         ("hpack",),

@@ -128,7 +128,7 @@ class Chain:
 
     def request(self, **parameters: Any) -> CheckedRequest:
         body = wire.RequestBody("", parameters, [], [])
-        return prepare(self.gateway.catalogue, "m", "", body, Options())
+        return prepare(self.gateway.catalogue, self.gateway.catalogue.find("m"), body, Options())
 
     def kill_stub(self) -> None:
         """As the supervisor does when it has noticed."""

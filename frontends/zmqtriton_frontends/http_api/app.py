@@ -131,14 +131,14 @@ class _Path:
         setattr(self, f"on_{method.lower()}", responder)
 
 
-def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
-    """The application; the gateway must have its settings."""
+def build(gateway: Gateway, table: list[Route]) -> falcon.asgi.App[Request, falcon.asgi.Response]:
+    """Make the application of the table of routes; the gateway must have its settings."""
     app = falcon.asgi.App(request_type=Request)
     app.router_options.converters["name"] = _Name
     app.router_options.converters["number"] = _Number
     access = Access(gateway.settings)
     paths: dict[str, list[Route]] = {}
-    for route in routes(gateway):
+    for route in table:
         paths.setdefault(route.path, []).append(route)
     for template, rows in paths.items():
         app.add_route(template, _Path(rows, access))
@@ -148,12 +148,12 @@ def build(gateway: Gateway) -> falcon.asgi.App[Request, falcon.asgi.Response]:
     return app
 
 
-def shortcut(gateway: Gateway) -> FastPath | None:
-    """For the inferences of the same table; None where names of headers matter to models."""
+def fast_path(gateway: Gateway, table: list[Route]) -> FastPath | None:
+    """Return the fast path for inferences; None if models get clients' headers."""
     if gateway.settings["http_header_forward_pattern"]:
         return None
     access = Access(gateway.settings)
-    rows = [route for route in routes(gateway) if route.path.endswith("/infer")]
+    rows = [route for route in table if route.path.endswith("/infer")]
     checks = [check for row in rows for check in access.checks(row)]
     return FastPath(gateway, Inference(gateway), checks)
 

@@ -1,6 +1,6 @@
-"""A protocol-neutral request becomes a checked one, ready for the gateway.
+"""Admission: a protocol-neutral request becomes a checked one, ready for the gateway.
 
-HTTP and gRPC both end here, so that no check can be missing from one of them.
+HTTP and gRPC requests both pass here, so that neither can lack a check.
 """
 
 from __future__ import annotations
@@ -55,15 +55,16 @@ class CheckedRequest(NamedTuple):
 
 def prepare(
     catalogue: Catalogue,
-    model: str,
-    version: str,
+    model: ModelVersion,
     body: RequestBody,
     options: Options,
     places: Mapping[str, RegionSlice] = NO_PLACES,
 ) -> CheckedRequest:
-    """Raises what Catalogue.find, Regions.fill and Signature.check raise, and InvalidArgument for
-    numbers and names that the wire does not carry."""
-    found = catalogue.find(model, version)
+    """Check a request to a version that the catalogue has found, in this turn of the loop.
+
+    Raises what Regions.fill and Signature.check raise, and InvalidArgument for numbers and names
+    that the wire does not carry.
+    """
     if options != _NO_OPTIONS:
         _check_options(options)
     if body.parameters:
@@ -72,10 +73,10 @@ def prepare(
         if type(tensor.data) is RegionSlice:
             body = catalogue.regions.fill(body)
             break
-    admission = found.signature.check(body)
+    admission = model.signature.check(body)
     request_log.log_admission(body.request_id)
-    request = CheckedRequest(found, body, admission, options, places)
-    if found.is_cached and catalogue.keys is not None:
+    request = CheckedRequest(model, body, admission, options, places)
+    if model.is_cached and catalogue.keys is not None:
         return request._replace(cache_key=catalogue.keys.of(body))
     return request
 

@@ -1,8 +1,8 @@
-"""A large message comes straight into the arena, where stubs will map it.
+"""Receives a large message into the arena, where stubs will map it.
 
-Used by stream_call.py for inferences. What a client announces is believed little by little, and
-nothing of the arena waits long for a client that does not send: then the message is gathered as any
-other. Does no I/O but by the payload's hands.
+Clients announce the size of a message before they send it. They get arena memory for it out of a
+shared budget, or once they have sent a part of it; and it is taken back from a client that stops
+sending: then the message is collected in ordinary memory. Does no I/O but through the payload.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from zmqtriton_floor.arena import INLINE_BYTES, Arena
-from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 
 
 class AnnouncedBytesBudget:
-    """Of one process."""
+    """How much arena memory a process gives for bytes that are announced and not yet sent."""
 
-    def __init__(self, most: int = 64 << 20) -> None:
-        self._left = most
+    def __init__(self, limit: int = 64 << 20) -> None:
+        self._left = limit
 
     def reserve(self, size: int) -> int:
-        """The size, to be given back when the body has come or will not; 0 where that is too much
-        at the moment."""
+        """Return the size, to be released when the body has come or will not; 0 if the budget is
+        spent."""
         if size > self._left:
             return 0
         self._left -= size
@@ -35,16 +34,19 @@ class AnnouncedBytesBudget:
 
 #: Smaller messages are not worth it.
 MIN_BYTES = INLINE_BYTES
-#: Room for so much is given to anybody who announces it.
-_BELIEVED_BYTES = 1 << 20
-#: Who announces more has to have sent this part of it, unless few do that.
-_PART = 16
+#: Messages up to this size get room without a reservation.
+UNRESERVED_BYTES = 1 << 20
+#: A client without a reservation must have sent this fraction of a larger message: 1/16.
+SENT_PART = 16
 #: Where the tensors begin shows by then, if it ever does.
 _HEAD_BYTES = 4096
-#: A message that takes longer is gathered in memory that nobody else may need.
-_PATIENCE_S = 3.0
+#: A message that takes longer is moved to ordinary memory, which no one else may need.
+PATIENCE_S = 3.0
 
 _NOTHING = memoryview(b"")
+
+#: Finds where the tensors begin in the first bytes of a message; 0: they do not show it.
+TensorsAt = Callable[[bytes | bytearray | memoryview], int]
 
 
 class Rooms(Protocol):
@@ -60,12 +62,14 @@ class Rooms(Protocol):
 class ArenaBody:
     """One message, from its prefix to its last byte."""
 
-    def __init__(self, rooms: Rooms, size: int, belief: AnnouncedBytesBudget) -> None:
+    def __init__(
+        self, rooms: Rooms, size: int, budget: AnnouncedBytesBudget, tensors_at: TensorsAt
+    ) -> None:
         self._rooms = rooms
         self._size = size
-        self._belief = belief
-        #: What of that is to be given back.
-        self._believed = 0
+        self._budget = budget
+        self._tensors_at = tensors_at
+        self._reserved_bytes = 0
         self._loop = asyncio.get_running_loop()
         #: What came before there was room, or where there is none.
         self._early = bytearray()
@@ -89,12 +93,12 @@ class ArenaBody:
 
     def _consider(self, come: bytearray | memoryview) -> None:
         """Asks for room, once that may be."""
-        size, at = len(come), tensors_at(come)
+        size, at = len(come), self._tensors_at(come)
         if not at and size < min(_HEAD_BYTES, self._size):
             return
-        if self._size > max(_BELIEVED_BYTES, size * _PART):
-            self._believed = self._belief.reserve(self._size)
-            if not self._believed:
+        if self._size > max(UNRESERVED_BYTES, size * SENT_PART):
+            self._reserved_bytes = self._budget.reserve(self._size)
+            if not self._reserved_bytes:
                 return
         self._has_asked = True
         room = self._rooms.reserve_now(self._size, at)
@@ -141,7 +145,7 @@ class ArenaBody:
         room.data[: self._position] = self._early
         self._early = bytearray()
         self._room = room
-        self._timer = self._loop.call_later(_PATIENCE_S, self._give_up)
+        self._timer = self._loop.call_later(PATIENCE_S, self._give_up)
 
     def _give_up(self) -> None:
         self._stop_waiting()
@@ -154,13 +158,15 @@ class ArenaBody:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        believed, self._believed = self._believed, 0
-        self._belief.release(believed)
+        reserved, self._reserved_bytes = self._reserved_bytes, 0
+        self._budget.release(reserved)
 
 
-def arena_body_factory(rooms: Rooms, belief: AnnouncedBytesBudget) -> Callable[[int], ArenaBody]:
-    """What makes the body of a message of some size."""
-    return lambda size: ArenaBody(rooms, size, belief)
+def arena_body_factory(
+    rooms: Rooms, budget: AnnouncedBytesBudget, tensors_at: TensorsAt
+) -> Callable[[int], ArenaBody]:
+    """Return a function that makes the body of a message of a given size."""
+    return lambda size: ArenaBody(rooms, size, budget, tensors_at)
 
 
 class ArenaBuffer:

@@ -106,7 +106,7 @@ class Around:
         return asyncio.ensure_future(self.gateway.infer(self.request()))
 
     def request(self, model: str = "m", options: Options = NO_OPTIONS) -> CheckedRequest:
-        return prepare(self.gateway.catalogue, model, "", BODY, options)
+        return prepare(self.gateway.catalogue, self.gateway.catalogue.find(model), BODY, options)
 
     def close(self) -> None:
         self.gateway.close()

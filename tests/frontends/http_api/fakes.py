@@ -153,7 +153,7 @@ class Client:
     """Asks the application in this process; each request has a loop of its own, closed after it."""
 
     def __init__(self, gateway: FakeGateway) -> None:
-        self._app = app.build(gateway)  # type: ignore[arg-type]
+        self._app = app.build(gateway, app.routes(gateway))  # type: ignore[arg-type]
 
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None

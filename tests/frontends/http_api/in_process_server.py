@@ -23,8 +23,9 @@ class House:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
         self.long_ways = 0
-        self._falcon: Any = app.build(gateway)
-        self.party = Party(app.shortcut(gateway) if has_shortcut else None)
+        table = app.routes(gateway)
+        self._falcon: Any = app.build(gateway, table)
+        self.party = Party(app.fast_path(gateway, table) if has_shortcut else None)
         self.party.application = self._ask_falcon  # type: ignore[method-assign]
 
     async def _ask_falcon(self, scope: Any, receive: Any, send: Any) -> None:

@@ -22,7 +22,8 @@ def catalogue() -> Catalogue:
 
 
 def _prepare(catalogue: Catalogue, options: Options, **parameters: Any) -> CheckedRequest:
-    return prepare(catalogue, "m", "", wire.RequestBody("", parameters, [], []), options)
+    body = wire.RequestBody("", parameters, [], [])
+    return prepare(catalogue, catalogue.find("m"), body, options)
 
 
 def test_what_fits_the_wire_passes(catalogue: Catalogue) -> None:

@@ -61,7 +61,7 @@ def followed(parent: Parent | None, mode: str = "opentelemetry", **said: Any) ->
     catalogue = Catalogue()
     config = json.dumps({"name": "m", "max_batch_size": 0, "input": [], "output": []})
     catalogue.update(wire.VersionInfo(1, "m", 1, "READY", "", 1, config, b""))
-    checked = prepare(catalogue, "m", "", wire.RequestBody("", {}, [], []), Options())
+    checked = prepare(catalogue, catalogue.find("m"), wire.RequestBody("", {}, [], []), Options())
     traces = Traces()
     choice = {"levels": ["TENSORS"], "rate": 0, "count": 0, "log_frequency": 0, "changes": [0, 0]}
     traces.change({"mode": mode, "of": {"": {**choice, **said}}})

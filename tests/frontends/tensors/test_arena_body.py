@@ -80,7 +80,7 @@ DATA = random.Random(1).randbytes(SIZE)
 def test_a_message_ends_up_in_the_arena() -> None:
     async def scenario() -> None:
         arena = Arena()
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
 
         feed(body, DATA)
         whole = body.whole()
@@ -96,7 +96,7 @@ def test_a_message_ends_up_in_the_arena() -> None:
 def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
     async def scenario() -> None:
         arena = Arena(is_there=False)
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
         feed(body, DATA[:100_000])
         assert not body.room()
 
@@ -117,7 +117,7 @@ def test_room_that_has_to_be_made_is_used_when_it_is_there() -> None:
 def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) -> None:
     async def scenario() -> None:
         arena = Arena(is_there=False, has_any=has_any)
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
         feed(body, DATA)
 
         whole = body.whole()
@@ -133,7 +133,7 @@ def test_a_message_that_is_whole_before_there_is_room_needs_none(has_any: bool) 
 def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
     async def scenario() -> None:
         arena, size = Arena(), 64 << 20
-        body = ArenaBody(arena, size, AnnouncedBytesBudget(size - 1))
+        body = ArenaBody(arena, size, AnnouncedBytesBudget(size - 1), tensors_at)
         feed(body, bytes((size >> 4) - 1))
         assert [] == arena.asked
 
@@ -149,7 +149,7 @@ def test_what_is_announced_is_believed_when_part_of_it_has_come() -> None:
 def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() -> None:
     async def scenario() -> None:
         arena, size, belief = Arena(), 2 << 20, AnnouncedBytesBudget(5 << 20)
-        bodies = [ArenaBody(arena, size, belief) for _ in range(3)]
+        bodies = [ArenaBody(arena, size, belief, tensors_at) for _ in range(3)]
         for body in bodies:
             feed(body, bytes(5000))
         assert 2 == len(arena.asked)
@@ -168,11 +168,11 @@ def test_few_are_believed_whatever_they_announce_and_for_as_long_as_they_send() 
 
 
 def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena_body, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(arena_body, "PATIENCE_S", 0.01)
 
     async def scenario() -> None:
         arena = Arena()
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
         feed(body, DATA[:100_000])
         assert 1 == len(arena.lent)
 
@@ -190,7 +190,7 @@ def test_who_sends_too_slowly_gives_the_room_back(monkeypatch: pytest.MonkeyPatc
 def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
     async def scenario() -> None:
         arena = Arena(is_there=is_there)
-        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget())
+        body = ArenaBody(arena, SIZE, AnnouncedBytesBudget(), tensors_at)
         feed(body, DATA[:100_000])
 
         body.drop()
@@ -205,7 +205,9 @@ def test_what_never_ends_leaves_nothing(is_there: bool) -> None:
 def test_only_large_and_plain_messages_of_a_stream_go_there() -> None:
     async def scenario() -> None:
         arena = Arena()
-        assembly = Assembly(Unfinished(), arena_body_factory(arena, AnnouncedBytesBudget()), 1000)
+        assembly = Assembly(
+            Unfinished(), arena_body_factory(arena, AnnouncedBytesBudget(), tensors_at), 1000
+        )
         sent = [(False, 1000), (True, 5000), (False, 0)]
         for is_compressed, size in sent:
             whole = prefix(size, is_compressed=is_compressed) + DATA[:size]

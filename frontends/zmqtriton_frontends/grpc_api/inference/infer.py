@@ -24,7 +24,7 @@ from zmqtriton_frontends.grpc_api.inference.convert import (
 from zmqtriton_frontends.grpc_api.inference.raw_tensors import MIN_BYTES, split_raw
 from zmqtriton_frontends.grpc_api.inference.response import encode_in_pieces
 from zmqtriton_frontends.inference.admission import CheckedRequest, prepare
-from zmqtriton_frontends.inference.catalogue import Catalogue
+from zmqtriton_frontends.inference.catalogue import Catalogue, ModelVersion
 from zmqtriton_frontends.inference.classification import NO_CLASSES, classify
 from zmqtriton_frontends.inference.client_regions import NO_PLACES
 from zmqtriton_frontends.inference.header_forwarding import Forwarding
@@ -82,7 +82,7 @@ class Inference:
         forwarded: dict[str, Any] = {}
         if self._forwarding:
             self._forwarding.add(forwarded, call.metadata)
-        checked = check_request(catalogue, request, raw, forwarded, call.deadline_ns)
+        checked = check_request(catalogue, found, request, raw, forwarded, call.deadline_ns)
         if traces.is_on:
             parent, begun = parent_in_metadata(call.metadata), ("GRPC_WAITREAD", begun_ns)
             return traces.follow(checked, parent, begun)
@@ -159,17 +159,16 @@ def parse_request(data: bytes) -> tuple[Any, Sequence[Any]]:
 
 def check_request(
     catalogue: Catalogue,
+    model: ModelVersion,
     request: Any,
     raw: Sequence[Any],
     forwarded: Mapping[str, str],
     deadline_ns: int,
 ) -> CheckedRequest:
-    """Raises what is wrong with a request to a model that exists; `forwarded` is what of the call's
-    metadata becomes parameters."""
+    """Admit a request to a model that was found; `forwarded` are parameters from the metadata."""
     parameters, options = read_options(request, deadline_ns)
     parameters.update(forwarded)
     body = read_body(request, raw, parameters)
     places, classes = read_wishes(request) if request.outputs else (NO_PLACES, NO_CLASSES)
-    model, version = request.model_name, request.model_version
-    checked = prepare(catalogue, model, version, body, options, places)
+    checked = prepare(catalogue, model, body, options, places)
     return checked._replace(classes=classes) if classes else checked

@@ -166,7 +166,9 @@ class _Exchange:
                 raise refusal
             catalogue = self._gateway.catalogue
             found = catalogue.find(request.model_name, request.model_version)
-            checked = check_request(catalogue, request, raw, self._forwarded, self._deadline_ns)
+            checked = check_request(
+                catalogue, found, request, raw, self._forwarded, self._deadline_ns
+            )
             if self._gateway.traces.is_on:
                 begun = "GRPC_WAITREAD", now_ns()
                 checked = self._gateway.traces.follow(checked, self._parent, begun)

@@ -13,6 +13,7 @@ from typing import Any
 
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_frontends.grpc_api.inference.infer import PendingGrpcInference
+from zmqtriton_frontends.grpc_api.inference.raw_tensors import tensors_at
 from zmqtriton_frontends.grpc_api.transport.call_headers import HEADS, TAIL, Opening
 from zmqtriton_frontends.grpc_api.transport.lifecycle import INFERENCE, RpcLifecycle, failed
 from zmqtriton_frontends.grpc_api.transport.message_framing import Assembly, Message, prefix
@@ -65,7 +66,7 @@ class UnaryCall(OneRequest):
         if self.rpc.category != INFERENCE:
             return super()._new_assembly()
         answering = self._answering
-        large = arena_body_factory(answering.gateway.payload, answering.belief)
+        large = arena_body_factory(answering.gateway.payload, answering.announced, tensors_at)
         return Assembly(answering.unfinished, large, MIN_BYTES)
 
     def _ask(self, is_compressed: bool, message: Any) -> None:

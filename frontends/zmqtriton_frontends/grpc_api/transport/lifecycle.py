@@ -52,7 +52,7 @@ class RpcLifecycle:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.table = table(gateway)
-        self.belief = AnnouncedBytesBudget()
+        self.announced = AnnouncedBytesBudget()
         self.unfinished = Unfinished(most_message=gateway.settings["grpc_max_input_size"])
         #: RPCs being answered, watches apart: those end by themselves when the gateway stops.
         self.active = 0

@@ -105,7 +105,9 @@ class Generate:
             lambda text: generate_request.read(json_documents.parse(text), found.signature.inputs),
         )
         options = admission.Options()
-        checked = admission.prepare(self._gateway.catalogue, model, version, body, options)
+        # Found anew: while a thread read the document the model may have been loaded again.
+        found = self._gateway.catalogue.find(model, version)
+        checked = admission.prepare(self._gateway.catalogue, found, body, options)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)

@@ -92,7 +92,8 @@ class Inference:
         parsed = await json_documents.read(*self.reader(*plan))
         if self._forwarding:
             self._forwarding.add(parsed.body.parameters, req.spelled_headers())
-        checked = self.check(target, parsed)
+        # Found anew: while a thread read the document the model may have been loaded again.
+        checked = self.check(self.find(target), parsed)
         traces = self._gateway.traces
         if traces.is_on:
             parent, begun = parent_in_headers(req.header), ("HTTP_RECV", begun_ns)
@@ -146,10 +147,10 @@ class Inference:
             json_documents.parse(text), tail
         )
 
-    def check(self, target: tuple[str, str], parsed: InferRequest) -> admission.CheckedRequest:
-        """Raises what kserve.prepare raises."""
+    def check(self, model: ModelVersion, parsed: InferRequest) -> admission.CheckedRequest:
+        """Admit the request. Raises what admission.prepare raises."""
         body, options, form = parsed
-        return admission.prepare(self._gateway.catalogue, *target, body, options, form.places)
+        return admission.prepare(self._gateway.catalogue, model, body, options, form.places)
 
     def _inflate(self, resp: falcon.asgi.Response, body: bytes, coding: str) -> bytes:
         try:

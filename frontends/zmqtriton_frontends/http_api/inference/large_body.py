@@ -1,7 +1,7 @@
-"""A large binary body comes straight into the arena, where stubs will map it.
+"""Receives a large binary body into the arena, where stubs will map it.
 
-Called by infer.py. What a client announces is believed little by little, and nothing of the arena
-waits long for a client that does not send: then the body is read as any other.
+A client gets room once it has sent a part of what it announces, and arena memory does not wait long
+for a client that stops sending: then the body is read like any other.
 """
 
 from __future__ import annotations
@@ -13,23 +13,21 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Pieces, Request
 from zmqtriton_frontends.http_api.inference import binary
-from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
-
-#: Room for so much is given to anybody who announces it.
-BELIEVED_BYTES = 1 << 20
-#: Who announces more has to have sent this part of it.
-_PART = 16
-#: A body that takes longer is read into memory that nobody else may need.
-PATIENCE_S = 3.0
+from zmqtriton_frontends.tensors.arena_body import (
+    PATIENCE_S,
+    SENT_PART,
+    UNRESERVED_BYTES,
+    ArenaBuffer,
+)
 
 
 async def receive_into_arena(req: Request, gateway: Gateway, read: Pieces) -> ArenaBuffer | None:
-    """The whole body; None where it is to be read as any other, after what was read by now."""
+    """Return the whole body; None if it must be read like any other, after what was read so far."""
     size = _announced(req)
     text = req.header(b"inference-header-content-length")
     if text is None or size - binary.tensors_at(text, size) <= INLINE_BYTES:
         return None
-    while size > max(BELIEVED_BYTES, read.size * _PART):
+    while size > max(UNRESERVED_BYTES, read.size * SENT_PART):
         if not read.has_more:
             return None
         await req.read_piece(read, MAX_BODY_BYTES)

@@ -21,13 +21,16 @@ from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.http_api.asgi.access import Check
 from zmqtriton_frontends.http_api.inference import json_documents
 from zmqtriton_frontends.http_api.inference.infer import JSON_LENGTH, Body, Inference
-from zmqtriton_frontends.http_api.inference.large_body import BELIEVED_BYTES
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded, ResponseFormat
 from zmqtriton_frontends.inference.load_on_demand import NotLoaded
 from zmqtriton_frontends.inference.request_trace import now_ns
 from zmqtriton_frontends.inference.trace_sampling import Parent, parent_in_headers
 from zmqtriton_frontends.process import request_log
-from zmqtriton_frontends.tensors.arena_body import AnnouncedBytesBudget, ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import (
+    UNRESERVED_BYTES,
+    AnnouncedBytesBudget,
+    ArenaBuffer,
+)
 
 #: A body of more may take its time, or memory of its own.
 MAX_BODY_BYTES = 64 << 10
@@ -77,7 +80,7 @@ class FastPath:
         self.inference = inference
         self._checks = checks
         self._max_json: int = gateway.settings["http_max_input_size"]
-        self.belief = AnnouncedBytesBudget()
+        self.announced = AnnouncedBytesBudget()
 
     def read(self, raw: bytes) -> Head | None:
         """A head, with the empty line that ends it; None where gunicorn shall have the request."""
@@ -106,17 +109,17 @@ class FastPath:
 
     def room(self, head: Head) -> tuple[ArenaBuffer, int] | None:
         """For a large body; None where the arena has none at the moment, or clients are believed
-        too much already. What of belief is to be given back."""
-        size, believed = head.body_bytes, 0
-        if size > BELIEVED_BYTES:
-            believed = self.belief.reserve(size)
-            if not believed:
+        too much already. Also returns what of the budget is to be released."""
+        size, reserved = head.body_bytes, 0
+        if size > UNRESERVED_BYTES:
+            reserved = self.announced.reserve(size)
+            if not reserved:
                 return None
         room = self.gateway.payload.reserve_now(size, int(head.json_length or "0"))
         if room is None:
-            self.belief.release(believed)
+            self.announced.release(reserved)
             return None
-        return room, believed
+        return room, reserved
 
 
 def _wants_room(json_length: str | None, size: int) -> bool:
@@ -157,9 +160,10 @@ class PendingHttpInference(PendingRequest):
         begun_ns = now_ns() if traces.is_on else 0
         request_log.log_inference(*target)
         inference = self._shortcut.inference
-        text, reader = inference.reader(inference.find(target), body, json_length)
+        model = inference.find(target)
+        text, reader = inference.reader(model, body, json_length)
         parsed = reader(text)
-        checked = inference.check(target, parsed)
+        checked = inference.check(model, parsed)
         if traces.is_on:
             checked = traces.follow(checked, parent, ("HTTP_RECV", begun_ns))
         self._wanted = ResponseFormat(checked, parsed, accepted)

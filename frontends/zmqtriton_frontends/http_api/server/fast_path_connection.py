@@ -15,7 +15,6 @@ from zmqtriton_floor.arena import INLINE_BYTES
 from zmqtriton_frontends.http_api.asgi.problems import FAREWELL
 from zmqtriton_frontends.http_api.inference import large_answer
 from zmqtriton_frontends.http_api.inference.infer import Body
-from zmqtriton_frontends.http_api.inference.large_body import PATIENCE_S
 from zmqtriton_frontends.http_api.inference.response_encoding import Encoded
 from zmqtriton_frontends.http_api.server.fast_path import (
     MAX_BODY_BYTES,
@@ -23,7 +22,7 @@ from zmqtriton_frontends.http_api.server.fast_path import (
     Head,
     PendingHttpInference,
 )
-from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import PATIENCE_S, ArenaBuffer
 
 _MAX_HEAD_BYTES = 4096
 #: While a request is under way no more is read of what follows it.
@@ -50,11 +49,10 @@ class FastPathConnection:
         self.used_at = 0.0
         #: Where a large body is, until it is answered.
         self._room: ArenaBuffer | None = None
-        #: While it is still on its way: its head as it came, until when that may last, and what of
-        #: belief is to be given back.
+        #: While it is still arriving: its head as it came, its deadline, and its reservation.
         self._begun = b""
         self._late_at = 0.0
-        self._believed = 0
+        self._reserved = 0
 
     def take(self, data: bytes) -> bytes:
         """Returns what gunicorn shall have."""
@@ -101,13 +99,13 @@ class FastPathConnection:
         found = self._shortcut.room(head)
         if found is None:
             return data
-        room, self._believed = found
+        room, self._reserved = found
         come = memoryview(data)[start : start + head.body_bytes]
         room.data[: len(come)] = come
         self.is_busy, self._room = True, room
         self._held = data[start + head.body_bytes :]
         if len(come) == head.body_bytes:
-            self._end_belief()
+            self._release_reservation()
             self._begin(head, room.data)
         else:
             self._begun, self._late_at = data[:start], self._owner.now() + PATIENCE_S
@@ -122,7 +120,7 @@ class FastPathConnection:
     def filled(self) -> None:
         """It has come."""
         self._owner.end_room()  # or the view would keep its segment mapped
-        self._end_belief()
+        self._release_reservation()
         room, self._begun = self._room, b""
         assert self._head is not None, "it has begun with one"
         assert room is not None, "it has begun with one"
@@ -134,15 +132,15 @@ class FastPathConnection:
         if room is None or not head:
             return b""
         come = head + bytes(room.data[: len(room.data) - self._owner.end_room()])
-        self._end_belief()
+        self._release_reservation()
         self._free()
         self.is_busy = False
         return come
 
-    def _end_belief(self) -> None:
-        """What was announced has come, or will not."""
-        believed, self._believed = self._believed, 0
-        self._shortcut.belief.release(believed)
+    def _release_reservation(self) -> None:
+        """The announced body has come, or will not."""
+        reserved, self._reserved = self._reserved, 0
+        self._shortcut.announced.release(reserved)
 
     def _free(self) -> None:
         if self._room is not None:
@@ -169,7 +167,7 @@ class FastPathConnection:
         """The client has left."""
         if self._begun:
             self._owner.end_room()
-            self._end_belief()
+            self._release_reservation()
             self._begun = b""
         if self._exchange is not None:
             self._exchange.cancel()

@@ -29,6 +29,7 @@ from zmqtriton_floor.wire import WorkerForked
 from zmqtriton_frontends.gateway import startup
 from zmqtriton_frontends.gateway.gateway import Gateway
 from zmqtriton_frontends.http_api import app
+from zmqtriton_frontends.http_api.asgi.route import Route
 from zmqtriton_frontends.http_api.server import tls
 from zmqtriton_frontends.http_api.server.connections import Connection, Connections
 from zmqtriton_frontends.process import request_log
@@ -86,7 +87,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_tmp_dir": self._directory,
         }
 
-    def load(self) -> Callable[[Gateway], Any]:
+    def load(self) -> Callable[[Gateway, list[Route]], Any]:
         """Not an application yet: that needs a gateway, which a process makes after the fork."""
         gc.collect()
         gc.freeze()  # the pages with what is imported by now stay shared
@@ -145,8 +146,9 @@ class HttpProcess(ASGIWorker):  # type: ignore[misc]
         stopping = asyncio.ensure_future(self._stopping.wait())
         if not await startup.may_open(gateway, stopping):
             return
-        self.asgi = request_log.with_request_log(self._build(gateway))
-        self.shortcut = app.shortcut(gateway)
+        table = app.routes(gateway)
+        self.asgi = request_log.with_request_log(self._build(gateway, table))
+        self.shortcut = app.fast_path(gateway, table)
         connections = Connections(self.loop)
         secured = tls.of(gateway.settings)
         make: Any = lambda: Connection(self, connections)  # noqa: E731

@@ -25,7 +25,7 @@ def follow(
         gateway = FakeGateway()
         model = gateway.catalogue.find("decoupled")
         body = read({"id": "a", "INPUT0": 1}, model.signature.inputs)
-        request = admission.prepare(gateway.catalogue, "decoupled", "", body, admission.Options())
+        request = admission.prepare(gateway.catalogue, model, body, admission.Options())
         items = gateway.stream(request)
         events = Events(b"first", items, write or Writer(model, "a").event)
         try:

@@ -98,7 +98,7 @@ def test_the_answer_is_the_same_as_the_long_way(data: bytes) -> None:
 @pytest.mark.parametrize("data", LONG.values(), ids=LONG)
 def test_what_is_unusual_is_left_to_gunicorn(data: bytes) -> None:
     gateway: Any = FakeGateway()
-    shortcut = app.shortcut(gateway)
+    shortcut = app.fast_path(gateway, app.routes(gateway))
     assert shortcut is not None
 
     assert shortcut.read(data[: data.index(b"\r\n\r\n") + 4]) is None
@@ -107,7 +107,7 @@ def test_what_is_unusual_is_left_to_gunicorn(data: bytes) -> None:
 def test_what_names_of_headers_matter_to_takes_the_long_way() -> None:
     gateway: Any = FakeGateway(http_header_forward_pattern="x-.*")
 
-    assert app.shortcut(gateway) is None
+    assert app.fast_path(gateway, app.routes(gateway)) is None
 
 
 @pytest.mark.parametrize(("key", "ways", "status"), [("right", 0, b"200"), ("wrong", 1, b"403")])

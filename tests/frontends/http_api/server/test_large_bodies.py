@@ -13,8 +13,7 @@ from tests.frontends.http_api.in_process_server import House, play
 from tests.frontends.http_api.inference.test_large_body import SIZE
 from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
 from tests.support.raw_http import request
-from zmqtriton_frontends.http_api.inference.large_body import PATIENCE_S
-from zmqtriton_frontends.tensors.arena_body import ArenaBuffer
+from zmqtriton_frontends.tensors.arena_body import PATIENCE_S, ArenaBuffer
 
 COUNT = SIZE // 4
 TENSOR = {"name": "INPUT0", "shape": [COUNT], "datatype": "FP32"}
