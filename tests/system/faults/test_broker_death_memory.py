@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
@@ -26,10 +25,7 @@ PATH = f"/v2/models/{MODEL}/infer"
 REST_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("memory") / "s", models=[MODEL]) as server:
-        yield server
+MODELS = [MODEL]
 
 
 def _kill_broker(server: Server) -> None:

@@ -10,7 +10,6 @@ import socket
 import textwrap
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -34,14 +33,13 @@ FULL = "Exceeds maximum queue size"
 MOST = 4
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("overload") / "s", options=["--max-requests=12"])
+OPTIONS = ["--max-requests=12"]
+
+
+def prepare(server: Server) -> None:
     add(server, "scripted", "limited", parameter("max_requests", str(MOST)))
     add(server, "scripted", "free")
     overload.add(server, "asleep", 2)
-    with server:
-        yield server
 
 
 def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[int, str, str]:

@@ -71,9 +71,7 @@ def write(server: Server, name: str, config: str, versions: tuple[int, ...] = (1
     return directory
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("configurations") / "s", options=OPTIONS)
+def prepare(server: Server) -> None:
     parameter = 'parameters { key: "P" value { string_value: "$$TRITON_MODEL_DIRECTORY/x" } }\n'
     write(server, "plain", CONFIG + parameter)
     groups = "instance_group [ { count: 2 passive: true }, { count: 1 } ]\n"
@@ -103,8 +101,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     write(server, "lost", ENSEMBLE.replace('"versions"', '"version"') % "-1")
     agent = 'model_repository_agents { agents { name: "checksum" parameters { key: "MD5:%s" '
     write(server, "changed", CONFIG + agent % "1/model.py" + 'value: "00" } } }\n')
-    with server:
-        yield server
 
 
 @pytest.fixture(scope="module")

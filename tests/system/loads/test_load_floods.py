@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,12 +15,7 @@ pytestmark = pytest.mark.system
 MODELS = ["identity_fp32", "add_sub", "string_upper"]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("floods") / "s"
-    options = ["--model-control-mode=explicit", "--load-model=*"]
-    with Server(directory, models=MODELS, options=options) as server:
-        yield server
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
 
 
 @pytest.mark.parametrize("models", [MODELS[:1], MODELS], ids=["one", "several"])

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -29,14 +28,13 @@ _OPTIONS = (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("demand") / "s"
-    server = Server(directory, models=["add_sub", "bls_sync", "tokens"], options=_OPTIONS)
+MODELS = ["add_sub", "bls_sync", "tokens"]
+OPTIONS = _OPTIONS
+
+
+def prepare(server: Server) -> None:
     broken = server.add_model("add_sub", "broken")
     (broken / "1" / "model.py").write_text("raise RuntimeError('no weights here')\n")
-    with server:
-        yield server
 
 
 def _index(server: Server) -> dict[str, tuple[str, str]]:

@@ -7,7 +7,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,15 +22,13 @@ pytestmark = pytest.mark.system
 _LONG_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("readiness") / "s"
-    server = Server(directory, options=["--model-control-mode=explicit", "--load-model=*"])
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
+
+
+def prepare(server: Server) -> None:
     for name in ("sync", "async"):
         server.add_model("telling", name)
         _say(server, name, "yes")
-    with server:
-        yield server
 
 
 def _say(server: Server, model: str, what: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -20,11 +19,8 @@ pytestmark = pytest.mark.system
 MOST_KIB_PER_LOAD = 100
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("reloads") / "s"
-    with Server(directory, [MODEL], options=reloads.OPTIONS) as running:
-        yield running
+MODELS = [MODEL]
+OPTIONS = reloads.OPTIONS
 
 
 @pytest.mark.row("F10", "F15")

@@ -11,7 +11,6 @@ import json
 import re
 import textwrap
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -24,14 +23,13 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("api") / "s", models=["api_completed", "told"])
+MODELS = ["api_completed", "told"]
+
+
+def prepare(server: Server) -> None:
     twice = server.add_model("api_completed", "api_completed_twice")
     (twice / "config.pbtxt").write_text('backend: "python"\ninstance_group { count: 2 }\n')
     add_probes(server)
-    with server:
-        yield server
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ datatype, and it crashed in the tests with DLPack and in the one with a request 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,12 +18,8 @@ from tests.support.server import Server
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("api") / "s")
+def prepare(server: Server) -> None:
     add_probes(server)
-    with server:
-        yield server
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,7 @@ _WHERE = "Model {0} - Error when running inference: "
 ONE = {"INPUT0": ["float32", [1]]}
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("bls") / "s"
-    with Server(directory, models=[*_ASKED, *_ASKERS]) as server:
-        yield server
+MODELS = [*_ASKED, *_ASKERS]
 
 
 def _infer(server: Server, model: str, **inputs: tuple[str, list[int], list[Any]]) -> Any:

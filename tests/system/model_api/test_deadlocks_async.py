@@ -3,8 +3,6 @@ looks like one, and must finish."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.support.scripted import DECOUPLED, add, parameter, run
@@ -82,9 +80,7 @@ def _circle(*names: str) -> str:
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("circles") / "s")
+def prepare(server: Server) -> None:
     for name in ("a", "b"):
         add(server, "scripted_async", name)
     for name in ("x", "y"):
@@ -94,8 +90,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config = server.repository / "two" / "config.pbtxt"
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
     add(server, "scripted_async", "free", DECOUPLED)
-    with server:
-        yield server
 
 
 @pytest.mark.row("L20")

@@ -29,10 +29,7 @@ MODEL = "identity_fp32"
 REST_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("memory") / "s", models=[MODEL, "keeper"]) as server:
-        yield server
+MODELS = [MODEL, "keeper"]
 
 
 @pytest.fixture(params=["http", "grpc"])

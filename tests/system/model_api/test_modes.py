@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,13 +21,9 @@ _STREAMS = _FAILED.format("streams")
 _LET_GO = "The model let go of a request without a response to it."
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("modes") / "s")
+def prepare(server: Server) -> None:
     add(server, "scripted", "plain", "max_batch_size: 4\ndynamic_batching {}\n")
     add(server, "scripted", "streams", DECOUPLED)
-    with server:
-        yield server
 
 
 @pytest.mark.row("A20", "A22")

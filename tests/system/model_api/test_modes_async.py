@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -33,16 +32,12 @@ _MEET = """
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("async") / "s")
+def prepare(server: Server) -> None:
     add(server, "scripted_async", "plain")
     add(server, "scripted_async", "wide", parameter("MAX_INFLIGHT", "4"))
     add(server, "scripted_async", "streams", DECOUPLED)
     add(server, "scripted_async", "narrow", DECOUPLED + parameter("MAX_INFLIGHT", "2"))
     add(server, "scripted", "echo")
-    with server:
-        yield server
 
 
 def _is_logged(server: Server, text: str) -> bool:

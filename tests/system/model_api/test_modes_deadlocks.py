@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -31,16 +30,12 @@ def _circle(*names: str) -> str:
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("circles") / "s")
+def prepare(server: Server) -> None:
     for name in ("a", "b", "c"):
         add(server, "scripted", name)
     add(server, "scripted", "two")
     config = server.repository / "two" / "config.pbtxt"
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
-    with server:
-        yield server
 
 
 def test_three_deep(server: Server) -> None:

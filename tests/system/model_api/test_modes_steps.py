@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,17 +35,13 @@ _COUNT = f"""
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("steps") / "s")
+def prepare(server: Server) -> None:
     oldest = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
     add(server, "scripted", "steps", ITERATIVE)
     add(server, "scripted", "streams", oldest + DECOUPLED)
     add(server, "scripted_async", "background", oldest + DECOUPLED)
     add(server, "scripted", "plain")
     add(server, "scripted", "plain_streams", DECOUPLED)
-    with server:
-        yield server
 
 
 @pytest.mark.row("A55", "E76")

@@ -23,11 +23,7 @@ ONES = np.ones(150_000, np.float32)
 _LONG_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("passing") / "s"
-    with Server(directory, models=["passer", "reader", "identity_fp32"]) as server:
-        yield server
+MODELS = ["passer", "reader", "identity_fp32"]
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,21 +23,17 @@ model_metrics { metric_control {
 _FIRST = "nv_inference_first_response_histogram_ms"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(
-        tmp_path_factory.mktemp("metrics"),
-        models=["tokens", "add_sub"],
-        options=[
-            "--metrics-config=histogram_latencies=true",
-            "--metrics-config=summary_latencies=true",
-            "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
-        ],
-    )
+MODELS = ["tokens", "add_sub"]
+OPTIONS = [
+    "--metrics-config=histogram_latencies=true",
+    "--metrics-config=summary_latencies=true",
+    "--metrics-config=summary_quantiles=0.25:0.01,0.75:0.01",
+]
+
+
+def prepare(server: Server) -> None:
     config = server.repository / "tokens" / "config.pbtxt"
     config.write_text(config.read_text() + _BUCKETS)
-    with server:
-        yield server
 
 
 def page(server: Server) -> dict[str, float]:

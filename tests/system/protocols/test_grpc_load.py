@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.faults import grpc_load
@@ -14,11 +12,7 @@ pytestmark = pytest.mark.system
 STREAMS, RESPONSES, CANCELS, READERS = 100, 50, 500, 20
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    models = grpc_load.MODELS
-    with Server(tmp_path_factory.mktemp("load") / "s", models=models) as running:
-        yield running
+MODELS = grpc_load.MODELS
 
 
 @pytest.mark.row("D48")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import grpc
 import pytest
 
@@ -21,11 +19,8 @@ _OPTIONS = (
 _COUNT = 1000
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("grpc_options")
-    with Server(directory, models=["identity_fp32"], options=_OPTIONS) as running:
-        yield running
+MODELS = ["identity_fp32"]
+OPTIONS = _OPTIONS
 
 
 @pytest.mark.row("D14")

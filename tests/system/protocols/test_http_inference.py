@@ -11,7 +11,6 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -43,15 +42,14 @@ dynamic_batching { max_queue_delay_microseconds: 50000 }
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("inference") / "s", ["identity_fp32", "journal"])
+MODELS = ["identity_fp32", "journal"]
+
+
+def prepare(server: Server) -> None:
     scripted.add(server, "scripted", "plain")
     scripted.add(server, "scripted", "decoupled", scripted.DECOUPLED)
     rows = server.add_model("identity_fp32", "rows")
     (rows / "config.pbtxt").write_text(ROWS)
-    with server:
-        yield server
 
 
 def _post(server: Server, path: str, body: bytes, **headers: str) -> tuple[int, bytes]:

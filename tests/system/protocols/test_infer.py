@@ -7,7 +7,6 @@ import concurrent.futures
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,7 @@ A = np.arange(16, dtype=np.float32).reshape(1, 16)
 B = np.full((1, 16), 2, dtype=np.float32)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    models = ["add_sub", "string_upper", "identity_fp32"]
-    with Server(tmp_path_factory.mktemp("infer") / "s", models=models) as server:
-        yield server
+MODELS = ["add_sub", "string_upper", "identity_fp32"]
 
 
 def _inputs(client: Any, **tensors: tuple[np.ndarray, str]) -> list[Any]:

@@ -35,11 +35,7 @@ FLOOD = 50_000
 TOO_SLOW = "the reader of this stream did not keep up"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    models = ["tokens", "replay", "add_sub"]
-    with Server(tmp_path_factory.mktemp("streams") / "s", models=models) as server:
-        yield server
+MODELS = ["tokens", "replay", "add_sub"]
 
 
 def was_cancelled(server: Server, request_id: str) -> bool:

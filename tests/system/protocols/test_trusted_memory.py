@@ -23,12 +23,8 @@ COUNT = 1 << 18
 SIZE = 4 * COUNT
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    directory = tmp_path_factory.mktemp("trusted") / "s"
-    options = ("--trust-client-shm", "--http-workers=1", "--grpc-processes=1")
-    with Server(directory, models=["identity_fp32"], options=options) as server:
-        yield server
+MODELS = ["identity_fp32"]
+OPTIONS = ("--trust-client-shm", "--http-workers=1", "--grpc-processes=1")
 
 
 @pytest.fixture

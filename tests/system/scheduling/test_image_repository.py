@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,8 @@ OPTIONS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("images") / "s", options=OPTIONS)
-    image_repository.make(made.repository)
-    with made:
-        yield made
+def prepare(server: Server) -> None:
+    image_repository.make(server.repository)
 
 
 @pytest.fixture(scope="module")

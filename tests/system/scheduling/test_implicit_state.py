@@ -62,10 +62,11 @@ def _vary(server: Server, name: str, *changes: tuple[str, str]) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    options = ["--model-control-mode=explicit", "--load-model=*"]
-    server = Server(tmp_path_factory.mktemp("states") / "s", models=["stateful"], options=options)
+MODELS = ["stateful"]
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*"]
+
+
+def prepare(server: Server) -> None:
     _vary(server, "oldest", ("direct { }", "oldest { max_candidate_sequences: 4 }"))
     _vary(server, "hasty", ("microseconds: 5000000", "microseconds: 200000"))
     _vary(server, "hidden", ('{ name: "AFTER", data_type: TYPE_INT32, dims: [ 1 ] },', ""))
@@ -77,8 +78,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         ("direct { }", "direct { } iterative_sequence: true"),
     )
     (stepper / "1" / "model.py").write_text(_STEPPER)
-    with server:
-        yield server
 
 
 @pytest.fixture(scope="module")

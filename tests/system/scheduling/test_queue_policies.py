@@ -44,9 +44,7 @@ _MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("policies") / "s")
+def prepare(server: Server) -> None:
     for name, batching in _MODELS.items():
         add(server, "scripted", name, f"dynamic_batching {{ {batching} }}\n")
     two = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
@@ -54,8 +52,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     text = path.read_text().split("instance_group")[0]
     path.write_text(text + two + "dynamic_batching { preserve_ordering: true }\n")
     add(server, "scripted", "asking")
-    with server:
-        yield server
 
 
 class Busy:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -80,17 +79,15 @@ ensemble_scheduling {{ step [ {", ".join(steps)} ] }}
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(
-        tmp_path_factory.mktemp("cache"),
-        models=["scripted"],
-        options=[
-            "--cache-config=local,size=4194304",
-            "--model-control-mode=explicit",
-            "--load-model=*",
-        ],
-    )
+MODELS = ["scripted"]
+OPTIONS = [
+    "--cache-config=local,size=4194304",
+    "--model-control-mode=explicit",
+    "--load-model=*",
+]
+
+
+def prepare(server: Server) -> None:
     for name in ("cached", "reloaded", "member"):
         scripted.add(server, "scripted", name, _CACHED)
     for name, member, more in (("around", "member", ""), ("whole", "scripted", _CACHED)):
@@ -118,8 +115,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     # As a member of an ensemble, which is one of another.
     (server.repository / "beyond" / "1").mkdir(parents=True)
     (server.repository / "beyond" / "config.pbtxt").write_text(_chain(["twice", "into"]))
-    with server:
-        yield server
 
 
 def stats(server: Server, model: str) -> dict[str, Any]:

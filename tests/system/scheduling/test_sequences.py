@@ -84,9 +84,10 @@ def _vary(server: Server, name: str, *changes: tuple[str, str]) -> None:
     path.write_text(text, "utf-8")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("sequences") / "s", models=["sequences"])
+MODELS = ["sequences"]
+
+
+def prepare(server: Server) -> None:
     oldest = "oldest { max_candidate_sequences: 8 max_queue_delay_microseconds: 20000 }"
     _vary(server, "oldest", ("direct { }", oldest))
     _vary(server, "named", ("TYPE_UINT64", "TYPE_STRING"))
@@ -100,8 +101,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (server.repository / "caller" / "1").mkdir(parents=True)
     (server.repository / "caller" / "1" / "model.py").write_text(_CALLER)
     (server.repository / "caller" / "config.pbtxt").write_text(_CALLER_CONFIG)
-    with server:
-        yield server
 
 
 @pytest.fixture(scope="module")
