@@ -22,7 +22,7 @@ hypothesis.settings.load_profile("same")
 
 ROOT = Path(__file__).resolve().parent.parent
 #: One of several processes that test at once (`make test` has two).
-_BESIDE_OTHERS = "PYTEST_XDIST_WORKER" in os.environ
+_IS_XDIST_WORKER = "PYTEST_XDIST_WORKER" in os.environ
 _SHARED_MEMORY = pytest.StashKey[frozenset[str]]()
 
 
@@ -33,9 +33,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Looks for names that are left when all testing processes have ended."""
-    if _BESIDE_OTHERS:
+    if _IS_XDIST_WORKER:
         return
-    left = leaks.names_left(session.config.stash[_SHARED_MEMORY])
+    left = leaks.leaked_shared_memory(session.config.stash[_SHARED_MEMORY])
     if left:
         session.config.get_terminal_writer().line(f"left behind: {left}", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -45,12 +45,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def session_mark() -> Iterator[str]:
     """The mark of this session's processes; at its end none may be left."""
     mark = leaks.mark_session()
-    before = leaks.belongings(mark)
+    before = leaks.take_snapshot(mark)
 
     yield mark
 
     # What was imported meanwhile keeps its descriptors.
-    assert leaks.processes_left(before, mark) == []
+    assert leaks.leaked_processes(before, mark) == []
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +59,14 @@ def nothing_left_behind(request: pytest.FixtureRequest, session_mark: str) -> It
     if request.node.get_closest_marker("system") is None:
         yield
         return
-    before = leaks.belongings(session_mark, beside_others=_BESIDE_OTHERS)
+    before = leaks.take_snapshot(session_mark, beside_others=_IS_XDIST_WORKER)
 
     yield
 
-    assert leaks.leaks(before, session_mark) == []
+    assert leaks.find_leaks(before, session_mark) == []
 
 
-def missing(tool: str) -> None:
+def skip_missing(tool: str) -> None:
     """Skips the test that needs this tool; where everything must run, fails it."""
     if os.environ.get("ZT_CI"):
         pytest.fail(f"{tool} is missing, and ZT_CI says that everything must run")
@@ -91,5 +91,5 @@ def python_with_protobuf7() -> Path:
     """An interpreter with the server and protobuf 7; made by `make test`."""
     python = ROOT / ".venv-protobuf7" / "bin" / "python"
     if not python.exists():
-        missing(str(python.relative_to(ROOT)))
+        skip_missing(str(python.relative_to(ROOT)))
     return python

@@ -31,7 +31,7 @@ class Progress:
             _NUMBER.pack_into(self._page, 0, batch)
 
     @property
-    def begun(self) -> int:
+    def last_begun_batch(self) -> int:
         """The broker's: the last batch that was begun, 0 before the first."""
         number: int = _NUMBER.unpack_from(self._page, 0)[0]
         return number

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 #: Asks once over an open connection.
-Ask = Callable[[], None]
+SendRequest = Callable[[], None]
 
 _numbers = itertools.count()
 
 
-class Figures(NamedTuple):
+class LoadResult(NamedTuple):
     """What one run of closed-loop clients saw."""
 
     requests: int
@@ -32,13 +32,13 @@ class Figures(NamedTuple):
     p99_ms: float
 
 
-def http_json(port: int) -> Ask:
+def http_json(port: int) -> SendRequest:
     """identity_fp32 with 16 numbers as JSON."""
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [16], "data": [0.5] * 16}
     return _http(port, json.dumps({"inputs": [tensor]}).encode(), "")
 
 
-def http_binary(port: int, floats: int = 16) -> Ask:
+def http_binary(port: int, floats: int = 16) -> SendRequest:
     """identity_fp32 with the binary extension, both ways."""
     tensor = {
         "name": "INPUT0",
@@ -51,7 +51,7 @@ def http_binary(port: int, floats: int = 16) -> Ask:
     return _http(port, head + struct.pack("<f", 0.5) * floats, extra)
 
 
-def http_shared(port: int, floats: int = 150_528) -> Ask:
+def http_shared(port: int, floats: int = 150_528) -> SendRequest:
     """identity_fp32 from shared memory into shared memory, each connection with a region."""
     size = floats * 4
     name = f"zmqtriton_bench_{os.getpid()}_{next(_numbers)}"
@@ -67,7 +67,7 @@ def http_shared(port: int, floats: int = 150_528) -> Ask:
     return _http(port, json.dumps({"inputs": [tensor], "outputs": [target]}).encode(), "")
 
 
-def _http(port: int, body: bytes, extra: str) -> Ask:
+def _http(port: int, body: bytes, extra: str) -> SendRequest:
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     request = (
@@ -100,7 +100,7 @@ def _http(port: int, body: bytes, extra: str) -> Ask:
     return ask
 
 
-def grpc_unary(port: int, floats: int = 16) -> Ask:
+def grpc_unary(port: int, floats: int = 16) -> SendRequest:
     """identity_fp32 with raw contents."""
     channel, data = _grpc(port, floats)
     call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -111,7 +111,7 @@ def grpc_unary(port: int, floats: int = 16) -> Ask:
     return ask
 
 
-def grpc_stream(port: int, floats: int = 16) -> Ask:
+def grpc_stream(port: int, floats: int = 16) -> SendRequest:
     """The same over one stream: a request goes in when the answer to the one before has come."""
     channel, data = _grpc(port, floats)
     requests: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -144,7 +144,9 @@ def _grpc(port: int, floats: int) -> tuple[Any, bytes]:
     return grpc.insecure_channel(f"127.0.0.1:{port}", options=options), data
 
 
-def run(connect: Callable[[int], Ask], port: int, connections: int, seconds: float) -> Figures:
+def measure(
+    connect: Callable[[int], SendRequest], port: int, connections: int, seconds: float
+) -> LoadResult:
     """In a process of its own, so that its CPU is not the server's."""
     ours, theirs = multiprocessing.Pipe()
     arguments = (theirs, connect, port, connections, seconds)
@@ -152,14 +154,18 @@ def run(connect: Callable[[int], Ask], port: int, connections: int, seconds: flo
     process.start()
     theirs.close()
     try:
-        figures: Figures = ours.recv()
+        figures: LoadResult = ours.recv()
     finally:
         process.join()
     return figures
 
 
 def _clients(
-    pipe: Connection, connect: Callable[[int], Ask], port: int, connections: int, seconds: float
+    pipe: Connection,
+    connect: Callable[[int], SendRequest],
+    port: int,
+    connections: int,
+    seconds: float,
 ) -> None:
     asks = [connect(port) for _ in range(connections)]
     for ask in asks:
@@ -167,7 +173,7 @@ def _clients(
     times: list[float] = []
     end = time.perf_counter() + seconds
 
-    def loop(ask: Ask) -> None:
+    def loop(ask: SendRequest) -> None:
         now = time.perf_counter()
         while now < end:
             ask()
@@ -183,4 +189,4 @@ def _clients(
     took = time.perf_counter() - start
     times.sort()
     p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
-    pipe.send(Figures(len(times), took, p50 * 1e3, p99 * 1e3))
+    pipe.send(LoadResult(len(times), took, p50 * 1e3, p99 * 1e3))

@@ -22,7 +22,7 @@ from tests.support import leaks
 from tests.support.server import ROOT, Server, free_ports
 from tests.support.waiting import eventually
 
-WORKLOADS: dict[str, tuple[Callable[[int], clients.Ask], str, tuple[int, ...]]] = {
+WORKLOADS: dict[str, tuple[Callable[[int], clients.SendRequest], str, tuple[int, ...]]] = {
     "http json 16 x FP32": (clients.http_json, "http", (1, 8, 32)),
     "http binary 16 x FP32": (clients.http_binary, "http", (1, 8, 32)),
     "grpc 16 x FP32": (clients.grpc_unary, "grpc", (1, 8, 32)),
@@ -50,7 +50,7 @@ def _cpu(server: Server) -> dict[str, float]:
 
 
 @contextmanager
-def _floor() -> Iterator[tuple[int, int]]:
+def _echo_server() -> Iterator[tuple[int, int]]:
     """A bare server of grpc.aio: its port and its process."""
     [port] = free_ports(1)
     process = subprocess.Popen([sys.executable, "-m", "tests.bench.floor", str(port)], cwd=ROOT)
@@ -67,13 +67,13 @@ def _is_open(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _print_floor(name: str, connections: int, seconds: float) -> None:
+def _print_echo_server(name: str, connections: int, seconds: float) -> None:
     """What grpc.aio alone costs in this moment, of a workload of gRPC."""
     connect = WORKLOADS[name][0]
-    with _floor() as (port, pid):
-        clients.run(connect, port, connections, 0.5)
+    with _echo_server() as (port, pid):
+        clients.measure(connect, port, connections, 0.5)
         before = psutil.Process(pid).cpu_times()
-        got = clients.run(connect, port, connections, seconds)
+        got = clients.measure(connect, port, connections, seconds)
         after = psutil.Process(pid).cpu_times()
     spent = after.user + after.system - before.user - before.system
     print(
@@ -99,9 +99,9 @@ def main() -> int:
         for name, (connect, protocol, counts) in WORKLOADS.items():
             port = server.http_port if protocol == "http" else server.grpc_port
             for connections in counts if options.only in name else ():
-                clients.run(connect, port, connections, 0.5)
+                clients.measure(connect, port, connections, 0.5)
                 before = _cpu(server)
-                got = clients.run(connect, port, connections, options.seconds)
+                got = clients.measure(connect, port, connections, options.seconds)
                 after = _cpu(server)
                 spent = {r: (after[r] - before.get(r, 0)) / got.requests * 1e6 for r in after}
                 rate = got.requests / got.seconds
@@ -113,7 +113,7 @@ def main() -> int:
                     flush=True,
                 )
                 if protocol == "grpc":
-                    _print_floor(name, connections, options.seconds)
+                    _print_echo_server(name, connections, options.seconds)
     return 0
 
 

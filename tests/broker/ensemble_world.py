@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.metrics.statistics import ModelStatistics
 from zmqtriton_floor import wire
 
@@ -48,39 +48,41 @@ def tensor(name: str, data: Any = b"", shape: list[int] | None = None) -> wire.T
     return wire.Tensor(name, FP32, shape or [4], data)
 
 
-class Pipeline(World):
+class EnsembleHarness(BrokerHarness):
     """All models are served, those that are no ensembles by a stub each, of which one asks."""
 
     def __init__(self, *configs: dict[str, Any]) -> None:
         super().__init__()
         self.numbers: dict[str, int] = {}
         self.serials: dict[str, int] = {}
-        self.frontend(F)
+        self.add_frontend(F)
         for number, config in enumerate(configs, start=1):
             name = config["name"]
             self.numbers[name] = number
-            self.core.serve(wire.AddGeneration(number, name, 1, json.dumps(config)))
+            self.core.add_generation(wire.AddGeneration(number, name, 1, json.dumps(config)))
             if "ensemble_scheduling" not in config:
                 self.serials[name] = serial = F + 1 + len(self.serials)
-                self.stub(serial, number)
+                self.add_stub(serial, number)
 
-    def ask(self, own_id: int, body: wire.RequestBody | None = None, **fields: Any) -> None:
+    def infer_ensemble(
+        self, own_id: int, body: wire.RequestBody | None = None, **fields: Any
+    ) -> None:
         """Of the ensemble e."""
         body = body or wire.RequestBody("", {}, [], [tensor("x")])
         row = request(own_id, self.numbers["e"], **fields)
         self.core.infer(F, [row], [wire.encode_body(body)], self.now)
-        self.take()
+        self.drain_outbox()
 
-    def busy(self) -> set[str]:
+    def busy_models(self) -> set[str]:
         """The models whose stubs have something to execute."""
-        return {name for name, serial in self.serials.items() if self.works.get(serial)}
+        return {name for name, serial in self.serials.items() if self.batched_requests.get(serial)}
 
-    def asked(self, name: str) -> wire.RequestBody:
+    def executing_request(self, name: str) -> wire.RequestBody:
         """What the stub of this model executes."""
-        [work] = self.works[self.serials[name]]
+        [work] = self.batched_requests[self.serials[name]]
         return wire.decode_request(self.bodies[work.peer, work.id])
 
-    def answer(
+    def respond(
         self,
         name: str,
         *tensors: wire.Tensor,
@@ -91,17 +93,17 @@ class Pipeline(World):
         the model is decoupled."""
         body = wire.encode_body(wire.ResponseBody(parameters or {}, list(tensors)))
         is_end = not tensors and "number" in fields
-        self.answer_with(name, b"" if is_end else body, **fields)
+        self.respond_with_body(name, b"" if is_end else body, **fields)
 
-    def answer_with(self, name: str, body: bytes, **fields: Any) -> None:
+    def respond_with_body(self, name: str, body: bytes, **fields: Any) -> None:
         serial = self.serials[name]
-        work = self.works[serial][0]
+        work = self.batched_requests[serial][0]
         outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL)._replace(**fields)
         self._send(serial, work, outcome, body)
 
-    def fail(self, name: str, text: str) -> None:
+    def respond_error(self, name: str, text: str) -> None:
         serial = self.serials[name]
-        work = self.works[serial][0]
+        work = self.batched_requests[serial][0]
         self._send(serial, work, wire.Outcome(work.peer, work.id, 2, text, wire.FINAL), b"")
 
     def _send(
@@ -109,10 +111,10 @@ class Pipeline(World):
     ) -> None:
         executed = []
         if outcome.flags & wire.FINAL:
-            self.works[serial].remove(work)
+            self.batched_requests[serial].remove(work)
             executed = [wire.Executed(work.batch, 1, 2, 3)]
         self.core.results(serial, wire.Results([outcome], executed), [body], self.now)
-        self.take()
+        self.drain_outbox()
 
     def response(self, own_id: int) -> wire.ResponseBody:
         [body] = self.responses(own_id)

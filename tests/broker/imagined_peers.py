@@ -19,24 +19,24 @@ from zmqtriton_frontends.gateway.broker_connection import Outgoing
 from zmqtriton_frontends.gateway.unanswered import Unanswered
 from zmqtriton_stub.broker.unconfirmed_answers import UnconfirmedAnswers
 
-Route = tuple[int, int]
+RequestKey = tuple[int, int]
 Message = tuple[Any, list[bytes]]
 #: Whether a block of a living process is not free.
-Exists = Callable[[wire.Block], bool]
+BlockExists = Callable[[wire.Block], bool]
 
 _BYTES = 100
 
 
-class Process:
+class FakePeer:
     """What all have: memory, a connection in two directions, and what is read of others'."""
 
-    def __init__(self, serial: int, exists: Exists) -> None:
+    def __init__(self, serial: int, exists: BlockExists) -> None:
         self.serial = serial
         self.arena = Arena(serial, first_bytes=4096, step_bytes=4096)
         #: On their way; lost with the broker, or with this process.
-        self.up: deque[Message] = deque()
-        self.down: deque[Message] = deque()
-        self.reading: list[wire.Block] = []
+        self.outgoing: deque[Message] = deque()
+        self.incoming: deque[Message] = deque()
+        self.blocks_in_use: list[wire.Block] = []
         self._exists = exists
 
     def allocate(self) -> wire.Reference:
@@ -48,14 +48,14 @@ class Process:
         assert allocation is not None
         return allocation.reference
 
-    def say(self, message: Any, bodies: list[bytes] | None = None) -> None:
-        self.up.append((message, bodies or []))
+    def send(self, message: Any, bodies: list[bytes] | None = None) -> None:
+        self.outgoing.append((message, bodies or []))
 
-    def take(self) -> None:
+    def receive_next(self) -> None:
         """The next message."""
         raise NotImplementedError
 
-    def hear_of_blocks(self, message: Any) -> None:
+    def handle_block_message(self, message: Any) -> None:
         blocks = [block.block for block in getattr(message, "blocks", [])]
         if type(message) is wire.Lease:
             self.arena.lend(blocks)
@@ -72,21 +72,21 @@ class Process:
         assert all(self._exists(block) for block in blocks), blocks
         return blocks
 
-    def let_go(self) -> None:
-        if self.reading:
-            self.say(wire.Release([self.reading.pop(0)]))
+    def release_next(self) -> None:
+        if self.blocks_in_use:
+            self.send(wire.Release([self.blocks_in_use.pop(0)]))
 
-    def tell_held(self, blocks: list[wire.Block]) -> None:
+    def report_held_blocks(self, blocks: list[wire.Block]) -> None:
         for message in held(blocks):
-            self.say(message)
+            self.send(message)
 
 
 def _references(tensors: list[wire.Tensor]) -> list[wire.Reference]:
     return [t.data for t in tensors if type(t.data) is wire.Reference]
 
 
-class Frontend(Process):
-    def __init__(self, serial: int, exists: Exists) -> None:
+class FakeFrontend(FakePeer):
+    def __init__(self, serial: int, exists: BlockExists) -> None:
         super().__init__(serial, exists)
         self.finals: Counter[int] = Counter()
         self.codes: dict[int, int] = {}
@@ -96,7 +96,7 @@ class Frontend(Process):
         self._outgoing = Outgoing()
         self._blocks: dict[int, list[int]] = {}
 
-    def ask(self, own_id: int, generation: int, *, is_large: bool) -> None:
+    def send_request(self, own_id: int, generation: int, *, is_large: bool) -> None:
         data: Any = self.allocate() if is_large else b""
         if is_large:
             self._blocks[own_id] = [data.block]
@@ -117,20 +117,20 @@ class Frontend(Process):
         if self.is_connected:
             self._unanswered.sent(self._outgoing.requests, self._outgoing.bodies)
             for header, *bodies in self._outgoing.messages():
-                self.say(wire.decode(header), bodies)
+                self.send(wire.decode(header), bodies)
 
-    def take(self) -> None:
-        message, bodies = self.down.popleft()
+    def receive_next(self) -> None:
+        message, bodies = self.incoming.popleft()
         if type(message) is not wire.Replies:
-            self.hear_of_blocks(message)
+            self.handle_block_message(message)
             return
         for row, body in zip(message.replies, bodies, strict=True):
             references = _references(wire.decode_response(body).outputs) if body else []
             if row.id not in self.waiting:
                 # From a broker that has died since, which may have been told of it by now.
-                self.say(wire.Release([block_of(r) for r in references]))
+                self.send(wire.Release([block_of(r) for r in references]))
                 continue
-            self.reading += self.read(references)
+            self.blocks_in_use += self.read(references)
             if row.flags & wire.FINAL:
                 self._end(row)
 
@@ -143,40 +143,40 @@ class Frontend(Process):
 
     def lose_broker(self) -> None:
         self.is_connected = False
-        self.up.clear()
+        self.outgoing.clear()
 
     def connect(self, epoch: int) -> None:
         self.is_connected = True
-        self.down.clear()
-        self.say(wire.Hello(self.serial, TOKEN, epoch))
+        self.incoming.clear()
+        self.send(wire.Hello(self.serial, TOKEN, epoch))
         self.arena.lend(block for blocks in self._blocks.values() for block in blocks)
         self.arena.doubt()
-        self.tell_held(self.reading)
+        self.report_held_blocks(self.blocks_in_use)
         for message, bodies in self._unanswered.again():
-            self.say(message, bodies)
+            self.send(message, bodies)
         self._flush()
 
 
-class Stub(Process):
-    def __init__(self, serial: int, exists: Exists, executed: Counter[Route]) -> None:
+class FakeStub(FakePeer):
+    def __init__(self, serial: int, exists: BlockExists, executed: Counter[RequestKey]) -> None:
         super().__init__(serial, exists)
         self.page = Page()
         self.answered = UnconfirmedAnswers()
         #: What was begun, by number, and what waits behind it.
         self.executing: int = 0
-        self.batches: deque[tuple[int, list[Route]]] = deque()
-        self.begun: list[Route] = []
+        self.batches: deque[tuple[int, list[RequestKey]]] = deque()
+        self.begun: list[RequestKey] = []
         #: Everything without an answer: the blocks of its inputs.
-        self.pending: dict[Route, list[wire.Reference]] = {}
+        self.pending: dict[RequestKey, list[wire.Reference]] = {}
         self.epoch = 0
         #: Of a broker that it has not said hello to yet.
         self.next_epoch = 0
         self._executed = executed
         #: What this broker was told of as read here.
-        self._told: dict[Route, list[wire.Block]] = {}
+        self._reported_blocks: dict[RequestKey, list[wire.Block]] = {}
 
-    def take(self) -> None:
-        message, bodies = self.down.popleft()
+    def receive_next(self) -> None:
+        message, bodies = self.incoming.popleft()
         if type(message) is wire.Execute:
             for work, body in zip(message.requests, bodies, strict=True):
                 route = (work.peer, work.id)
@@ -185,20 +185,20 @@ class Stub(Process):
                 self.batches[-1][1].append(route)
                 self.pending[route] = _references(wire.decode_request(body).inputs)
         elif type(message) is not wire.CancelExecution:
-            self.hear_of_blocks(message)
+            self.handle_block_message(message)
 
-    def begin(self) -> None:
+    def begin_batch(self) -> None:
         if self.executing or not self.batches:
             return
         self.executing, self.begun = self.batches.popleft()
-        self.page.begun = self.executing
+        self.page.last_begun_batch = self.executing
         self._executed.update(self.begun)
 
-    def check(self) -> None:
+    def check_inputs(self) -> None:
         for route in self.begun:
             self.read(self.pending[route])
 
-    def answer(self, choice: str) -> None:
+    def finish_batch(self, choice: str) -> None:
         """Ends what it executes: with nothing, an error, memory of its own or what it was given."""
         if not self.executing:
             return
@@ -222,17 +222,17 @@ class Stub(Process):
             outcomes.append(outcome)
             bodies.append(body)
         executed = wire.Executed(self.executing, 1, 1, 1)
-        self.say(wire.Results(outcomes, [executed]), bodies)
+        self.send(wire.Results(outcomes, [executed]), bodies)
         for route in self.begun:
-            if self._told.get(route):
-                self.say(wire.Release(self._told.pop(route)))
+            if self._reported_blocks.get(route):
+                self.send(wire.Release(self._reported_blocks.pop(route)))
         self.executing, self.begun = 0, []
 
     def connect(self) -> None:
         """Says hello to the next broker."""
         self.epoch, self.next_epoch = self.next_epoch, 0
-        self.up.clear()
-        self.down.clear()
+        self.outgoing.clear()
+        self.incoming.clear()
         for _, routes in self.batches:
             for route in routes:
                 del self.pending[route]
@@ -242,11 +242,13 @@ class Stub(Process):
         self.arena.doubt(told)
         received = [wire.RequestKey(*route) for route in self.pending]
         fields = (received, outcomes, int(bool(self.executing)))
-        self.say(wire.Hello(self.serial, TOKEN, self.epoch, *fields), bodies)
+        self.send(wire.Hello(self.serial, TOKEN, self.epoch, *fields), bodies)
         # Steps of ensembles: the earlier broker kept what they read.
-        self._told = {
+        self._reported_blocks = {
             route: [block_of(r) for r in references]
             for route, references in self.pending.items()
             if not route[0]
         }
-        self.tell_held([block for blocks in self._told.values() for block in blocks])
+        self.report_held_blocks(
+            [block for blocks in self._reported_blocks.values() for block in blocks]
+        )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.broker.world import World, request
-from zmqtriton.broker.sequences.assignment import FILLERS
+from tests.broker.world import BrokerHarness, request
+from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 
 F, S, S2 = 1, 2, 3
@@ -32,16 +32,16 @@ def sequence_config(slots: int = 1, **batching: Any) -> dict[str, Any]:
     }
 
 
-class Sequences(World):
+class SequenceHarness(BrokerHarness):
     """One model, one frontend and some stubs."""
 
     def __init__(self, config: dict[str, Any], *stubs: int, epoch: int = 1) -> None:
         super().__init__()
-        self.core.begin(epoch)
-        self.serve(config=config)
-        self.frontend(F)
+        self.core.configure(epoch)
+        self.add_generation(config=config)
+        self.add_frontend(F)
         for serial in stubs or (S,):
-            self.stub(serial)
+            self.add_stub(serial)
         self.ids = iter(range(1, 1_000_000))
 
     def send(self, sequence: int | str, flags: int = 0, **fields: Any) -> int:
@@ -50,9 +50,12 @@ class Sequences(World):
         self.infer(F, row, body=BODY)
         return own_id
 
-    def given(self, serial: int = S) -> list[int]:
+    def executing_ids(self, serial: int = S) -> list[int]:
         """The requests that a stub has, 0 for those that fill empty slots."""
-        return [work.id if work.id < FILLERS else 0 for work in self.works.get(serial, [])]
+        return [
+            work.id if work.id < FIRST_PADDING_ID else 0
+            for work in self.batched_requests.get(serial, [])
+        ]
 
     def error(self, own_id: int) -> tuple[int, str]:
         [final] = self.finals(F, own_id)

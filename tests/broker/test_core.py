@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.broker.world import TOKEN, Page, World, request
+from tests.broker.world import TOKEN, BrokerHarness, Page, request
 from zmqtriton.broker.requests.limits import MAX_UNANSWERED, MAX_UNANSWERED_BYTES
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -21,59 +21,61 @@ F, S, S2 = 1, 2, 3
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.serve()
-    world.frontend(F)
+def world() -> BrokerHarness:
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
     return world
 
 
-def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: World) -> None:
-    world.stub(S)
+def test_a_request_goes_to_the_idle_stub_and_its_answer_back(world: BrokerHarness) -> None:
+    world.add_stub(S)
 
     world.infer(F, request(7))
-    batch = world.finish(S)
+    batch = world.finish_batch(S)
 
     assert [(F, 7)] == [(w.peer, w.id) for w in batch]
     assert [wire.Reply(7, 0, "", wire.FINAL, 0, S)] == world.finals(F, 7)
 
 
-def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: World) -> None:
+def test_requests_wait_until_a_stub_is_both_connected_and_attached(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
     world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
-    world.take()
-    assert {} == world.works
+    world.drain_outbox()
+    assert {} == world.batched_requests
 
     world.core.connected(wire.Hello(S, TOKEN, 1), [], world.now)
-    world.take()
+    world.drain_outbox()
 
-    assert [1] == [w.id for w in world.works[S]]
-
-
-def test_without_a_batcher_each_request_is_a_batch_of_its_own(world: World) -> None:
-    world.stub(S)
-
-    world.infer(F, request(1), request(2), request(3))
-
-    assert [1] == [w.id for w in world.works[S]]
-    assert [1, 2, 3] == [world.finish(S)[0].id for _ in range(3)]
+    assert [1] == [w.id for w in world.batched_requests[S]]
 
 
-def test_two_stubs_share_the_queue(world: World) -> None:
-    world.stub(S)
-    world.stub(S2)
+def test_without_a_batcher_each_request_is_a_batch_of_its_own(world: BrokerHarness) -> None:
+    world.add_stub(S)
 
     world.infer(F, request(1), request(2), request(3))
 
-    assert {1, 2} == {w.id for works in world.works.values() for w in works}
+    assert [1] == [w.id for w in world.batched_requests[S]]
+    assert [1, 2, 3] == [world.finish_batch(S)[0].id for _ in range(3)]
 
 
-def test_a_busy_stub_that_dies_fails_what_it_executed_and_nothing_else(world: World) -> None:
-    world.stub(S)
+def test_two_stubs_share_the_queue(world: BrokerHarness) -> None:
+    world.add_stub(S)
+    world.add_stub(S2)
+
+    world.infer(F, request(1), request(2), request(3))
+
+    assert {1, 2} == {w.id for works in world.batched_requests.values() for w in works}
+
+
+def test_a_busy_stub_that_dies_fails_what_it_executed_and_nothing_else(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
 
-    world.gone(S)
+    world.kill_peer(S)
 
     text = (
         "Failed to process the request(s) for model instance 'm_2', message: "
@@ -81,46 +83,48 @@ def test_a_busy_stub_that_dies_fails_what_it_executed_and_nothing_else(world: Wo
     )
     assert [wire.Reply(1, Unavailable.number, text, wire.FINAL)] == world.finals(F, 1)
     assert [] == world.finals(F, 2)
-    world.stub(S2)
-    assert [2] == [w.id for w in world.finish(S2)]
+    world.add_stub(S2)
+    assert [2] == [w.id for w in world.finish_batch(S2)]
 
 
-def test_an_idle_stub_that_dies_is_given_nothing(world: World) -> None:
-    world.stub(S)
-    world.stub(S2)
-    world.gone(S2)
+def test_an_idle_stub_that_dies_is_given_nothing(world: BrokerHarness) -> None:
+    world.add_stub(S)
+    world.add_stub(S2)
+    world.kill_peer(S2)
 
     world.infer(F, request(1))
 
-    assert [1] == [w.id for w in world.works[S]]
+    assert [1] == [w.id for w in world.batched_requests[S]]
 
 
 @pytest.mark.row("E67")
-def test_a_cancelled_queued_request_is_answered_and_never_executed(world: World) -> None:
-    world.stub(S)
+def test_a_cancelled_queued_request_is_answered_and_never_executed(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2), request(3))
 
     world.cancel(F, 2)
 
     assert [Cancelled.number] == [r.code for r in world.finals(F, 2)]
-    assert [1, 3] == [world.finish(S)[0].id for _ in range(2)]
+    assert [1, 3] == [world.finish_batch(S)[0].id for _ in range(2)]
 
 
-def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(world: World) -> None:
-    world.stub(S)
+def test_a_cancelled_executing_request_is_told_to_its_stub_and_answered_by_it(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
     world.infer(F, request(1))
 
     world.cancel(F, 1)
     world.cancel(F, 1)
 
-    assert [(S, wire.RequestKey(F, 1))] == world.abandoned
+    assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
     assert [] == world.finals(F, 1)
-    world.finish(S)
+    world.finish_batch(S)
     assert 1 == len(world.finals(F, 1))
 
 
-def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: World) -> None:
-    world.stub(S)
+def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2, deadline_ns=5_000))
     assert 5_000 == world.core.next_timer_ns()
 
@@ -133,69 +137,71 @@ def test_a_deadline_that_passes_in_the_queue_is_an_error_at_once(world: World) -
     assert world.core.next_timer_ns() is None
 
 
-def test_a_deadline_that_passes_in_execution_cancels(world: World) -> None:
-    world.stub(S)
+def test_a_deadline_that_passes_in_execution_cancels(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1, deadline_ns=5_000))
 
     world.tick(10_000)
 
-    assert [(S, wire.RequestKey(F, 1))] == world.abandoned
+    assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
 
 
-def test_a_frontend_that_dies_has_its_requests_cancelled(world: World) -> None:
-    world.stub(S)
+def test_a_frontend_that_dies_has_its_requests_cancelled(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
 
-    world.gone(F)
+    world.kill_peer(F)
 
-    assert [(S, wire.RequestKey(F, 1))] == world.abandoned
-    world.finish(S)
-    assert {} == {k: v for k, v in world.works.items() if v}
+    assert [(S, wire.RequestKey(F, 1))] == world.cancelled_executions
+    world.finish_batch(S)
+    assert {} == {k: v for k, v in world.batched_requests.items() if v}
     assert 0 == world.core.limits.unanswered
 
 
-def test_a_retired_generation_is_drained_when_its_last_answer_is_out(world: World) -> None:
-    world.stub(S)
+def test_a_retired_generation_is_drained_when_its_last_answer_is_out(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
 
     world.core.retire(wire.Retire(1))
-    world.finish(S)
-    assert wire.Drained(1) not in world.told
-    world.finish(S)
+    world.finish_batch(S)
+    assert wire.Drained(1) not in world.supervisor_messages
+    world.finish_batch(S)
 
-    assert wire.Drained(1) == world.told[-1]
+    assert wire.Drained(1) == world.supervisor_messages[-1]
 
 
-def test_a_stub_proves_itself_once(world: World) -> None:
-    world.stub(S)
+def test_a_stub_proves_itself_once(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
 
-    world.finish(S)
-    world.finish(S)
+    world.finish_batch(S)
+    world.finish_batch(S)
 
-    assert [wire.FirstExecutionDone(S)] == world.told
+    assert [wire.FirstExecutionDone(S)] == world.supervisor_messages
 
 
-def test_a_generation_without_requests_drains_at_once(world: World) -> None:
+def test_a_generation_without_requests_drains_at_once(world: BrokerHarness) -> None:
     world.core.retire(wire.Retire(1))
-    world.take()
+    world.drain_outbox()
 
-    assert [wire.Drained(1)] == world.told
+    assert [wire.Drained(1)] == world.supervisor_messages
 
 
-def test_a_straggler_for_a_drained_generation_goes_to_its_successor(world: World) -> None:
-    world.serve(generation=2)
-    world.stub(S, generation=2)
+def test_a_straggler_for_a_drained_generation_goes_to_its_successor(world: BrokerHarness) -> None:
+    world.add_generation(generation=2)
+    world.add_stub(S, generation=2)
     world.core.retire(wire.Retire(1))
     world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
     world.infer(F, request(1, generation=1))
 
-    assert [1] == [w.id for w in world.finish(S)]
+    assert [1] == [w.id for w in world.finish_batch(S)]
 
 
-def test_a_straggler_is_refused_where_the_successor_has_another_interface(world: World) -> None:
-    world.serve(generation=2, config={"name": "m", "max_batch_size": 8})
+def test_a_straggler_is_refused_where_the_successor_has_another_interface(
+    world: BrokerHarness,
+) -> None:
+    world.add_generation(generation=2, config={"name": "m", "max_batch_size": 8})
     world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
     world.infer(F, request(1, generation=1))
@@ -203,57 +209,59 @@ def test_a_straggler_is_refused_where_the_successor_has_another_interface(world:
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
 
 
-def test_removing_a_generation_answers_what_is_left_of_it(world: World) -> None:
-    world.stub(S)
+def test_removing_a_generation_answers_what_is_left_of_it(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
 
     world.core.remove(wire.RemoveGeneration(1, "gave up"), world.now)
-    world.take()
+    world.drain_outbox()
 
     assert ["gave up", "gave up"] == [world.finals(F, i)[0].text for i in (1, 2)]
     assert 0 == world.core.limits.unanswered
 
 
 def test_an_execution_beyond_its_bound_is_told_and_the_stub_gets_nothing_more() -> None:
-    world = World()
+    world = BrokerHarness()
     parameters = {"MAX_execution_seconds": {"string_value": "0.5"}}
-    world.serve(config={"name": "m", "parameters": parameters})
-    world.frontend(F)
-    world.stub(S)
+    world.add_generation(config={"name": "m", "parameters": parameters})
+    world.add_frontend(F)
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
 
     world.tick(500_000_000)
 
-    assert [S] == [m.serial for m in world.told if type(m) is wire.ExecutionOverdue]
-    world.finish(S)  # it returned after all, before the kill
-    assert not world.works[S]
+    assert [S] == [m.serial for m in world.supervisor_messages if type(m) is wire.ExecutionOverdue]
+    world.finish_batch(S)  # it returned after all, before the kill
+    assert not world.batched_requests[S]
     assert 1 == len(world.finals(F, 1))
 
 
-def test_an_answer_may_come_after_execute_has_returned(world: World) -> None:
-    world.stub(S)
+def test_an_answer_may_come_after_execute_has_returned(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1), request(2))
-    batch = world.works[S].pop(0).batch
+    batch = world.batched_requests[S].pop(0).batch
 
     world.core.results(S, wire.Results([], [wire.Executed(batch, 1, 1, 1)]), [], world.now)
-    world.take()
-    assert [2] == [w.id for w in world.works[S]], "the stub is free"
+    world.drain_outbox()
+    assert [2] == [w.id for w in world.batched_requests[S]], "the stub is free"
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
     world.core.results(S, late, [b""], world.now)
-    world.take()
+    world.drain_outbox()
 
     assert 1 == len(world.finals(F, 1))
 
 
-def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(world: World) -> None:
-    world.stub(S)
+def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
     world.infer(F, request(1))
-    batch = world.works[S][0].batch
+    batch = world.batched_requests[S][0].batch
     outcomes = [wire.Outcome(F, i, 0, "", wire.FINAL) for i in (2, 1, 1)]
     executed = [wire.Executed(99, 0, 0, 0), wire.Executed(batch, 0, 0, 0)]
 
     world.core.results(S, wire.Results(outcomes, executed), [b""] * 3, world.now)
-    world.take()
+    world.drain_outbox()
 
     assert 3 == world.core.traffic.malformed
     assert 1 == len(world.finals(F, 1))
@@ -263,14 +271,14 @@ def test_results_that_were_not_asked_for_are_counted_and_the_others_pass(world: 
         world.core.results(S, wire.Results(outcomes, []), [], world.now)
 
 
-def test_a_token_opens_only_its_own_door(world: World) -> None:
+def test_a_token_opens_only_its_own_door(world: BrokerHarness) -> None:
     with pytest.raises(ProtocolError, match="not expected"):
-        world.core.recognise(wire.Hello(F, b"x" * 16, 1))
+        world.core.authenticate(wire.Hello(F, b"x" * 16, 1))
     with pytest.raises(ProtocolError, match="not expected"):
-        world.core.recognise(wire.Hello(99, TOKEN, 1))
+        world.core.authenticate(wire.Hello(99, TOKEN, 1))
 
 
-def test_beyond_the_bound_requests_are_refused(world: World) -> None:
+def test_beyond_the_bound_requests_are_refused(world: BrokerHarness) -> None:
     world.core.limits.unanswered = MAX_UNANSWERED
 
     world.infer(F, request(1))
@@ -278,8 +286,8 @@ def test_beyond_the_bound_requests_are_refused(world: World) -> None:
     assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 1)]
 
 
-def test_requests_may_have_so_many_bytes_together(world: World) -> None:
-    world.stub(S)
+def test_requests_may_have_so_many_bytes_together(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1))
     (asked,) = world.core.peers[F].requests.values()
     assert asked.size == world.core.limits.unanswered_bytes > 0
@@ -288,21 +296,21 @@ def test_requests_may_have_so_many_bytes_together(world: World) -> None:
     world.infer(F, request(2))
 
     assert ["Exceeds maximum queue size"] == [r.text for r in world.finals(F, 2)]
-    world.finish(S)
+    world.finish_batch(S)
     assert MAX_UNANSWERED_BYTES == world.core.limits.unanswered_bytes
 
 
-def test_statistics_count_requests_elements_and_executions(world: World) -> None:
-    world.stub(S)
+def test_statistics_count_requests_elements_and_executions(world: BrokerHarness) -> None:
+    world.add_stub(S)
     world.infer(F, request(1, batch_size=4), request(2))
     world.now += 10
-    world.finish(S)
-    world.finish(S, code=InternalError.number)
+    world.finish_batch(S)
+    world.finish_batch(S, code=InternalError.number)
 
     world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0)
-    world.take()
+    world.drain_outbox()
 
-    (entry,) = json.loads(world.told[-1].result)["model_stats"]
+    (entry,) = json.loads(world.supervisor_messages[-1].result)["model_stats"]
     assert (4, 2) == (entry["inference_count"], entry["execution_count"])
     assert 1 == entry["inference_stats"]["success"]["count"]
     assert 1 == entry["inference_stats"]["fail"]["count"]
@@ -310,80 +318,86 @@ def test_statistics_count_requests_elements_and_executions(world: World) -> None
     assert [1, 4] == [b["batch_size"] for b in entry["batch_stats"]]
 
 
-def test_statistics_of_an_unknown_model_are_an_error(world: World) -> None:
+def test_statistics_of_an_unknown_model_are_an_error(world: BrokerHarness) -> None:
     world.core.ask_statistics(F, wire.AskStatistics(5, "x", -1), 0)
-    world.take()
+    world.drain_outbox()
 
-    assert InvalidArgument.number == world.told[-1].code
+    assert InvalidArgument.number == world.supervisor_messages[-1].code
 
 
-def _quick(world: World) -> Page:
+def _quick(world: BrokerHarness) -> Page:
     """A stub whose executions are short and which tells what it has begun."""
     page = Page()
-    world.stub(S, page=page)
+    world.add_stub(S, page=page)
     world.infer(F, request(1))
-    world.finish(S)
+    world.finish_batch(S)
     return page
 
 
-def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: World) -> None:
+def test_a_stub_with_short_executions_is_sent_the_next_ones_ahead(world: BrokerHarness) -> None:
     _quick(world)
 
     world.infer(F, *(request(i) for i in range(2, 40)))
 
-    assert list(range(2, 18)) == [w.id for w in world.works[S]]
-    assert 16 == len({w.batch for w in world.works[S]}), "each in an execution of its own"
-    world.finish(S)
-    assert 18 == world.works[S][-1].id
+    assert list(range(2, 18)) == [w.id for w in world.batched_requests[S]]
+    assert 16 == len({w.batch for w in world.batched_requests[S]}), (
+        "each in an execution of its own"
+    )
+    world.finish_batch(S)
+    assert 18 == world.batched_requests[S][-1].id
 
 
-def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: World) -> None:
+def test_one_whose_executions_take_a_millisecond_is_sent_one_of_them(world: BrokerHarness) -> None:
     _quick(world)
     generation = world.core.generations[1]
     while generation._mean_ns < 1_200_000:
-        generation.took(2_000_000)
+        generation.record_execution(2_000_000)
 
     world.infer(F, request(2), request(3), request(4))
 
-    assert [2, 3] == [w.id for w in world.works[S]]
+    assert [2, 3] == [w.id for w in world.batched_requests[S]]
 
 
-def test_one_with_longer_executions_is_not(world: World) -> None:
+def test_one_with_longer_executions_is_not(world: BrokerHarness) -> None:
     _quick(world)
-    world.core.generations[1].took(10**9)
+    world.core.generations[1].record_execution(10**9)
 
     world.infer(F, request(2), request(3))
 
-    assert [2] == [w.id for w in world.works[S]]
+    assert [2] == [w.id for w in world.batched_requests[S]]
 
 
-def test_what_a_dead_stub_had_not_begun_goes_to_the_next_in_order(world: World) -> None:
+def test_what_a_dead_stub_had_not_begun_goes_to_the_next_in_order(world: BrokerHarness) -> None:
     page = _quick(world)
     world.infer(F, *(request(i) for i in range(2, 7)))
-    page.begun = world.works[S][1].batch
-    world.finish(S)
+    page.last_begun_batch = world.batched_requests[S][1].batch
+    world.finish_batch(S)
 
-    world.gone(S)
+    world.kill_peer(S)
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 3)]
-    world.stub(S2)
-    assert [4, 5, 6] == [world.finish(S2)[0].id for _ in range(3)]
+    world.add_stub(S2)
+    assert [4, 5, 6] == [world.finish_batch(S2)[0].id for _ in range(3)]
 
 
-def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(world: World) -> None:
+def test_what_was_cancelled_while_it_was_sent_ahead_dies_with_its_stub(
+    world: BrokerHarness,
+) -> None:
     page = _quick(world)
     world.infer(F, request(2), request(3))
-    page.begun = world.works[S][0].batch
+    page.last_begun_batch = world.batched_requests[S][0].batch
 
     world.cancel(F, 3)
-    assert [(S, wire.RequestKey(F, 3))] == world.abandoned
-    world.gone(S)
+    assert [(S, wire.RequestKey(F, 3))] == world.cancelled_executions
+    world.kill_peer(S)
 
     assert [Cancelled.number] == [r.code for r in world.finals(F, 3)]
     assert 0 == world.core.limits.unanswered
 
 
-def test_what_was_sent_ahead_is_counted_as_waiting_until_nobody_wants_it(world: World) -> None:
+def test_what_was_sent_ahead_is_counted_as_waiting_until_nobody_wants_it(
+    world: BrokerHarness,
+) -> None:
     _quick(world)
     generation = world.core.generations[1]
 
@@ -392,24 +406,24 @@ def test_what_was_sent_ahead_is_counted_as_waiting_until_nobody_wants_it(world: 
 
     world.cancel(F, 3, 21)
     assert 17 == generation.waiting
-    world.finish(S)
+    world.finish_batch(S)
     assert 17 == generation.waiting, "the one that was cancelled has begun"
 
 
-def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: World) -> None:
+def test_nothing_is_sent_ahead_where_another_stub_could_be_free_first(world: BrokerHarness) -> None:
     _quick(world)
-    world.stub(S2)
+    world.add_stub(S2)
 
     world.infer(F, *(request(i) for i in range(2, 6)))
 
-    assert 2 == sum(map(len, world.works.values()))
+    assert 2 == sum(map(len, world.batched_requests.values()))
 
 
 def test_the_end_of_a_stream_tells_how_many_responses_went_another_way() -> None:
-    world = World()
-    world.serve(config={"name": "m", "model_transaction_policy": {"decoupled": True}})
-    world.frontend(F)
-    world.stub(S)
+    world = BrokerHarness()
+    world.add_generation(config={"name": "m", "model_transaction_policy": {"decoupled": True}})
+    world.add_frontend(F)
+    world.add_stub(S)
     world.infer(F, request(1))
 
     for number, flags, body in ((0, 0, b"first"), (9, wire.FINAL, b"last")):

@@ -63,9 +63,9 @@ def test_a_release_waits_for_something_else_that_goes_to_the_owner(world: World)
     world.outbox.releases[OWNER] = [BLOCK]
 
     assert [] == world.flush()
-    world.outbox.works[OTHER] = [WORK]
+    world.outbox.batched_requests[OTHER] = [WORK]
     assert [(OTHER, "Execute")] == world.flush()
-    world.outbox.works[OWNER] = [WORK]
+    world.outbox.batched_requests[OWNER] = [WORK]
 
     assert [(OWNER, "Release"), (OWNER, "Execute")] == world.flush()
     assert 0 == world.sending.release_at_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.timers import Timers
 from zmqtriton_floor.wire import Request
@@ -10,8 +10,8 @@ from zmqtriton_floor.wire import Request
 _GENERATION = Generation(1, "m", 1, "{}")
 
 
-def _request(number: int) -> Inflight:
-    return Inflight(1, Request(number, 1, "", -1, 0, 0, 0, 0, 0, 0, 0), b"", _GENERATION, 0)
+def _request(number: int) -> InflightRequest:
+    return InflightRequest(1, Request(number, 1, "", -1, 0, 0, 0, 0, 0, 0, 0), b"", _GENERATION, 0)
 
 
 def test_timers_come_due_in_the_order_of_their_times() -> None:
@@ -20,7 +20,7 @@ def test_timers_come_due_in_the_order_of_their_times() -> None:
     timers.start(20, request=late)
     timers.start(10, request=soon)
 
-    assert 10 == timers.next_ns()
+    assert 10 == timers.next_due_ns()
     assert timers.pop_due(9) is None
     due = [timers.pop_due(20), timers.pop_due(20), timers.pop_due(20)]
     assert [soon, late] == [timer.request for timer in due if timer]
@@ -33,7 +33,7 @@ def test_what_is_answered_never_comes_due() -> None:
 
     request.answer()
 
-    assert timers.next_ns() is None
+    assert timers.next_due_ns() is None
     assert timers.pop_due(99) is None
 
 

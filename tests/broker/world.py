@@ -20,10 +20,10 @@ def request(own_id: int, generation: int = 1, **fields: Any) -> wire.Request:
 class Page:
     """What a stub has begun, written by the test."""
 
-    begun = 0
+    last_begun_batch = 0
 
 
-class World:
+class BrokerHarness:
     """What the supervisor, frontends and stubs would say, and what they were told."""
 
     def __init__(self) -> None:
@@ -31,46 +31,48 @@ class World:
         self.now = 1_000
         #: Every reply that went out: (peer, id) -> replies in order.
         self.replies: dict[tuple[int, int], list[wire.Reply]] = {}
-        self.works: dict[int, list[wire.BatchedRequest]] = {}
-        self.abandoned: list[tuple[int, wire.RequestKey]] = []
-        self.told: list[Any] = []
+        self.batched_requests: dict[int, list[wire.BatchedRequest]] = {}
+        self.cancelled_executions: list[tuple[int, wire.RequestKey]] = []
+        self.supervisor_messages: list[Any] = []
         #: Of the works and of the replies, by route.
         self.bodies: dict[tuple[int, int], bytes] = {}
         self.reply_bodies: dict[tuple[int, int], list[bytes]] = {}
         #: What owners of memory were told, and how far the readers of streams have come.
-        self.released: dict[int, list[wire.Block]] = {}
-        self.granted: dict[int, list[int]] = {}
-        self.lent: dict[int, list[wire.Block]] = {}
-        self.settled: list[int] = []
+        self.released_blocks: dict[int, list[wire.Block]] = {}
+        self.acknowledged_responses: dict[int, list[int]] = {}
+        self.leased_blocks: dict[int, list[wire.Block]] = {}
+        self.leases_reported: list[int] = []
 
-    def serve(self, generation: int = 1, version: int = 1, config: dict | None = None) -> None:
+    def add_generation(
+        self, generation: int = 1, version: int = 1, config: dict | None = None
+    ) -> None:
         document = json.dumps(config or {"name": "m"})
-        self.core.serve(wire.AddGeneration(generation, "m", version, document))
+        self.core.add_generation(wire.AddGeneration(generation, "m", version, document))
 
-    def frontend(self, serial: int) -> None:
+    def add_frontend(self, serial: int) -> None:
         self.core.expect(wire.ExpectPeer(serial, TOKEN, "http", "http", 0))
-        self.core.recognise(wire.Hello(serial, TOKEN, 1))
+        self.core.authenticate(wire.Hello(serial, TOKEN, 1))
 
-    def stub(
+    def add_stub(
         self, serial: int, generation: int = 1, page: Page | None = None, demand: str = ""
     ) -> None:
         self.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
-        self.core.recognise(wire.Hello(serial, TOKEN, 1))
+        self.core.authenticate(wire.Hello(serial, TOKEN, 1))
         self.core.connected(wire.Hello(serial, TOKEN, 1), [], self.now)
         self.core.attach(
             wire.AttachInstance(generation, serial, f"m_{serial}", demand), self.now, page
         )
-        self.take()
+        self.drain_outbox()
 
     def infer(self, peer: int, *rows: wire.Request, body: bytes = b"body") -> None:
         self.core.infer(peer, list(rows), [body] * len(rows), self.now)
-        self.take()
+        self.drain_outbox()
 
     def cancel(self, peer: int, *ids: int) -> None:
         self.core.cancel(peer, list(ids), self.now)
-        self.take()
+        self.drain_outbox()
 
-    def finish(
+    def finish_batch(
         self,
         serial: int,
         *,
@@ -79,49 +81,51 @@ class World:
         answer: tuple[bytes, list[wire.Block]] = (b"", []),
     ) -> list[wire.BatchedRequest]:
         """The stub answers all of its oldest batch."""
-        works = self.works.get(serial, [])
+        works = self.batched_requests.get(serial, [])
         number = works[0].batch
         batch = [w for w in works if w.batch == number]
-        self.works[serial] = [w for w in works if w.batch != number]
+        self.batched_requests[serial] = [w for w in works if w.batch != number]
         body, blocks = answer
         outcomes = [wire.Outcome(w.peer, w.id, code, "", wire.FINAL, 0, blocks) for w in batch]
         executed = [wire.Executed(number, 1, 2, 3)] if returned else []
         message = wire.Results(outcomes, executed)
         self.core.results(serial, message, [body] * len(outcomes), self.now)
-        self.take()
+        self.drain_outbox()
         return batch
 
-    def gone(self, serial: int, reason: str = "killed by SIGKILL") -> None:
+    def kill_peer(self, serial: int, reason: str = "killed by SIGKILL") -> None:
         self.core.remove_peer(wire.PeerDied(serial, reason), self.now)
-        self.works.pop(serial, None)
-        self.take()
+        self.batched_requests.pop(serial, None)
+        self.drain_outbox()
 
     def tick(self, by: int) -> None:
         self.now += by
         self.core.tick(self.now)
-        self.take()
+        self.drain_outbox()
 
-    def take(self) -> None:
+    def drain_outbox(self) -> None:
         """Empties the outbox as the service would."""
         outbox = self.core.outbox
-        for serial, rows in outbox.works.items():
-            self.works.setdefault(serial, []).extend(work for work, _ in rows)
+        for serial, rows in outbox.batched_requests.items():
+            self.batched_requests.setdefault(serial, []).extend(work for work, _ in rows)
             self.bodies.update(((work.peer, work.id), body) for work, body in rows)
-        for serial, routes in outbox.abandons.items():
-            self.abandoned.extend((serial, route) for route in routes)
+        for serial, routes in outbox.cancellations.items():
+            self.cancelled_executions.extend((serial, route) for route in routes)
         for peer, answers in outbox.replies.items():
             for reply, body in answers:
                 self.replies.setdefault((peer, reply.id), []).append(reply)
                 self.reply_bodies.setdefault((peer, reply.id), []).append(body)
         for owner, blocks in outbox.releases.items():
-            self.released.setdefault(owner, []).extend(blocks)
+            self.released_blocks.setdefault(owner, []).extend(blocks)
         for owner, blocks in outbox.leases.items():
-            self.lent.setdefault(owner, []).extend(blocks)
-        self.settled += outbox.settled
-        for serial, grants in outbox.grants.items():
-            self.granted.setdefault(serial, []).extend(grant.responses for grant in grants)
-        self.told.extend(outbox.supervisor)
-        self.told.extend(answer for _, answer in outbox.asides)
+            self.leased_blocks.setdefault(owner, []).extend(blocks)
+        self.leases_reported += outbox.reported_owners
+        for serial, grants in outbox.stream_acks.items():
+            self.acknowledged_responses.setdefault(serial, []).extend(
+                grant.responses for grant in grants
+            )
+        self.supervisor_messages.extend(outbox.supervisor)
+        self.supervisor_messages.extend(answer for _, answer in outbox.asides)
         outbox.__init__()  # type: ignore[misc]
 
     def finals(self, peer: int, own_id: int) -> list[wire.Reply]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.checking.models import Rules, check_model
+from zmqtriton.checking.models import CheckOptions, check_model
 
 GOOD = """backend: "python"
 input [ { name: "A" data_type: TYPE_FP32 dims: [ 1 ] } ]
@@ -22,8 +22,8 @@ def write(root: Path, name: str, config: str, model: str = "") -> Path:
     return root / name
 
 
-def told(directory: Path, rules: Rules | None = None) -> list[tuple[int, str, str]]:
-    return [(p.line, p.text, p.meant) for p in check_model(directory, rules).problems]
+def told(directory: Path, rules: CheckOptions | None = None) -> list[tuple[int, str, str]]:
+    return [(p.line, p.text, p.suggestion) for p in check_model(directory, rules).problems]
 
 
 def test_a_good_model_has_no_problem(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_unknown_names_do_not_hide_what_else_is_wrong(tmp_path: Path) -> None:
 
     found = check_model(model).problems
 
-    assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.meant) for p in found]
+    assert [(4, "max_batch_size"), (5, ""), (6, "")] == [(p.line, p.suggestion) for p in found]
     assert all(p.path == str(model / "config.pbtxt") for p in found)
 
 
@@ -95,7 +95,7 @@ def test_a_model_that_completes_its_configuration_may_leave_it_open(tmp_path: Pa
 
     assert [] == told(opened)
     assert 2 == len(told(closed))
-    assert 2 == len(told(opened, Rules(auto_complete=False)))
+    assert 2 == len(told(opened, CheckOptions(auto_complete=False)))
 
 
 def test_files_and_versions_are_looked_for(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_values_and_names_of_parameters_are_looked_at(tmp_path: Path) -> None:
         (6, "max_load_seconds is 'soon', which is no number of seconds"),
     ] == [(p.line, p.text) for p in findings.problems]
     assert [(4, "FORCE_CPU_ONLY_INPUT_TENSORS"), (7, "EXECUTION_ENV_PATH")] == [
-        (p.line, p.meant) for p in findings.warnings
+        (p.line, p.suggestion) for p in findings.warnings
     ]
 
 

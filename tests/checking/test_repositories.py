@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.checking.test_models import GOOD, write
-from zmqtriton.checking.models import Rules
-from zmqtriton.checking.repositories import Report, check
+from zmqtriton.checking.models import CheckOptions
+from zmqtriton.checking.repositories import Report, check_repositories
 
 MODEL = "class TritonPythonModel:\n    def execute(self, requests): ...\n"
 ENSEMBLE = """platform: "ensemble"
@@ -28,7 +28,7 @@ def ensemble(member: str, datatype: str = "FP32", version: int = -1) -> str:
 
 
 def checked(*directories: Path, wanted: tuple[str, ...] = ()) -> Report:
-    return check(directories, Rules(), wanted)
+    return check_repositories(directories, CheckOptions(), wanted)
 
 
 def test_an_ensemble_is_compared_with_what_it_calls(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_an_ensemble_is_compared_with_what_it_calls(tmp_path: Path) -> None:
     assert ["good", "late", "lost", "member", "unfit"] == list(found)
     assert [] == found["good"].problems
     (lost,) = found["lost"].problems
-    assert (6, "member") == (lost.line, lost.meant)
+    assert (6, "member") == (lost.line, lost.suggestion)
     (unfit,) = found["unfit"].problems
     assert 8 == unfit.line
     assert "inconsistent data type" in unfit.text
@@ -84,7 +84,7 @@ def test_names_of_models_that_are_asked_or_loaded_must_exist(tmp_path: Path) -> 
     report = checked(tmp_path, wanted=("n", "encoder"))
 
     (warning,) = report.models["m"].warnings
-    assert (4, "decoder") == (warning.line, warning.meant)
+    assert (4, "decoder") == (warning.line, warning.suggestion)
     (problem,) = report.problems
     assert "failed to poll model 'n': model not found in any model repository." == problem.text
 

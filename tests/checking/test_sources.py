@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.checking.sources import look_into
+from zmqtriton.checking.sources import check_sources
 from zmqtriton.checking.syntax import findings
 
 CLASS = "class TritonPythonModel:\n"
@@ -107,7 +107,7 @@ def test_files_that_are_too_much_do_not_keep_others_from_being_read(tmp_path: Pa
         file.truncate(1 << 30)
     paths[4:4] = [tmp_path / "pipe", tmp_path / "huge", tmp_path / "gone"]
 
-    found = look_into(paths)
+    found = check_sources(paths)
 
     assert paths == list(found)
     assert all(found[path] for path in paths)

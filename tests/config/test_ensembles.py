@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.ensembles import check_circle, member_names, step_problems
-from zmqtriton.config.errors import ConfigError, refuse
+from zmqtriton.config.ensembles import check_cycle, member_names, step_problems
+from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.pbtxt import parse_text
 
 
@@ -30,7 +30,7 @@ def ensemble(*steps: str, inputs: str = "x", outputs: str = "y", more: str = "")
 
 def problem(config: Any) -> str:
     with pytest.raises(ConfigError) as error:
-        refuse(step_problems(config))
+        raise_first(step_problems(config))
     return error.value.text
 
 
@@ -42,8 +42,8 @@ def test_a_chain_with_branches_is_sound_in_any_order_of_its_steps() -> None:
         step("right", {"I": "x"}, {"O": "q"}),
     ]
 
-    refuse(step_problems(ensemble(*steps)))
-    refuse(step_problems(ensemble(*reversed(steps))))
+    raise_first(step_problems(ensemble(*steps)))
+    raise_first(step_problems(ensemble(*reversed(steps))))
 
     assert ["join", "left", "right"] == member_names(ensemble(*steps))
 
@@ -123,7 +123,7 @@ def test_a_long_chain_written_backwards_is_checked_at_once() -> None:
     config = ensemble(*reversed(steps))
 
     began = time.process_time()
-    refuse(step_problems(config))
+    raise_first(step_problems(config))
 
     assert time.process_time() - began < 2.0
 
@@ -145,7 +145,7 @@ def test_ensembles_that_call_each_other_are_refused() -> None:
     )
 
     with pytest.raises(ConfigError) as error:
-        check_circle("e", {"e": member_names(first), "f": member_names(second)})
+        check_cycle("e", {"e": member_names(first), "f": member_names(second)})
 
     assert "circular dependency between ensembles: e -> ... -> f -> e" == error.value.text
 
@@ -154,6 +154,6 @@ def test_an_ensemble_that_calls_another_is_no_circle() -> None:
     first = ensemble(step("f", {"I": "x"}, {"O": "y"}))
     second = parse_text('name: "f" ensemble_scheduling { step { model_name: "m" } }')
 
-    check_circle("e", {"e": member_names(first), "f": member_names(second)})
+    check_cycle("e", {"e": member_names(first), "f": member_names(second)})
 
     assert ["f"] == member_names(first)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.instances import apply_group_defaults, check_groups, instance_names
+from zmqtriton.config.instances import apply_group_defaults, check_groups, instance_specs
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton_floor.errors import ZmqTritonError
 
@@ -16,7 +16,7 @@ def names(text: str, gpus: Sequence[int] = ()) -> list[tuple[str, str, int]]:
     config = parse_text('name: "m" backend: "python" ' + text)
     apply_group_defaults(config, gpus)
     check_groups(config, gpus)
-    return [(i.name, i.kind, i.device_id) for i in instance_names(config)]
+    return [(i.name, i.kind, i.device_id) for i in instance_specs(config)]
 
 
 @pytest.mark.row("E05")
@@ -50,7 +50,7 @@ def test_the_count_is_per_gpu() -> None:
 
     config = parse_text('name: "m" ' + text)
     apply_group_defaults(config, (0, 1))
-    instances = instance_names(config)
+    instances = instance_specs(config)
 
     assert [("m_0_0", 0), ("m_0_0", 1), ("m_0_1", 0), ("m_0_1", 1)] == [
         (i.name, i.device_id) for i in instances
@@ -67,7 +67,7 @@ def test_onnx_runs_two_instances_on_the_cpu_and_python_one() -> None:
     onnx = parse_text('name: "o" backend: "onnxruntime"')
     apply_group_defaults(onnx)
 
-    assert ["o_0", "o_1"] == [i.name for i in instance_names(onnx)]
+    assert ["o_0", "o_1"] == [i.name for i in instance_specs(onnx)]
     assert ["m_0"] == [name for name, _, _ in names("")]
 
 
@@ -76,7 +76,7 @@ def test_passive_groups_and_host_policies_reach_the_instance() -> None:
     config = parse_text('name: "m" instance_group { passive: true host_policy: "numa_1" }')
     apply_group_defaults(config)
 
-    (instance,) = instance_names(config)
+    (instance,) = instance_specs(config)
 
     assert instance.passive
     assert "numa_1" == instance.host_policy
@@ -87,7 +87,7 @@ def test_an_ensemble_has_no_instances() -> None:
     apply_group_defaults(config, (0,))
     check_groups(config, (0,))
 
-    assert [] == instance_names(config)
+    assert [] == instance_specs(config)
 
 
 def problem(text: str, gpus: Sequence[int]) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.config.document import metadata, protocol_datatype, to_dict, to_json, to_text
+from zmqtriton.config.document import model_metadata, protocol_datatype, to_dict, to_json, to_text
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.config.files import check_paths
-from zmqtriton.config.instances import instance_names
+from zmqtriton.config.instances import instance_specs
 from zmqtriton.config.model_config import Host, load_config, merge_completion
 from zmqtriton.config.pbtxt import parse_text
 
@@ -190,7 +190,7 @@ def test_a_models_own_completion_takes_over_what_it_may_decide(tmp_path: Path) -
     assert ["B"] == [tensor.name for tensor in after.output]
     assert [4] == list(after.dynamic_batching.preferred_batch_size)
     assert after.model_transaction_policy.decoupled
-    assert ["m_0_0", "m_0_1"] == [instance.name for instance in instance_names(after)]
+    assert ["m_0_0", "m_0_1"] == [instance.name for instance in instance_specs(after)]
     assert 0 == before.max_batch_size
 
 
@@ -234,9 +234,9 @@ def test_gpus_are_used_if_the_host_has_them_and_nothing_else_was_said(tmp_path: 
     on_cpu = finished(model)
     on_gpus = finished(model, host=Host(gpus=(0, 1)))
 
-    assert [("m_0", "CPU", 0)] == [(i.name, i.kind, i.device_id) for i in instance_names(on_cpu)]
+    assert [("m_0", "CPU", 0)] == [(i.name, i.kind, i.device_id) for i in instance_specs(on_cpu)]
     assert [("m_0", "GPU", 0), ("m_0", "GPU", 1)] == [
-        (i.name, i.kind, i.device_id) for i in instance_names(on_gpus)
+        (i.name, i.kind, i.device_id) for i in instance_specs(on_gpus)
     ]
 
 
@@ -294,8 +294,8 @@ def test_metadata_has_protocol_names_and_a_batch_dimension_if_the_model_batches(
         input { name: "A" data_type: TYPE_STRING dims: 3 }
         output { name: "B" data_type: TYPE_BF16 dims: [ -1, 2 ] }"""
 
-    batching = metadata(parse_text(text % 8), [10, 2])
-    single = metadata(parse_text(text % 0), [1])
+    batching = model_metadata(parse_text(text % 8), [10, 2])
+    single = model_metadata(parse_text(text % 0), [1])
 
     assert {
         "name": "m",
@@ -310,7 +310,7 @@ def test_metadata_has_protocol_names_and_a_batch_dimension_if_the_model_batches(
 def test_the_platform_of_the_metadata_is_the_configured_one_if_there_is_one() -> None:
     config = parse_text('name: "e" platform: "ensemble"')
 
-    assert "ensemble" == metadata(config, [1])["platform"]
+    assert "ensemble" == model_metadata(config, [1])["platform"]
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zmqtriton.config.errors import ConfigError, Field, Problem
-from zmqtriton.config.names import unknown_names
-from zmqtriton.config.positions import Positions, locate, located
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem
+from zmqtriton.config.names import unknown_name_problems
+from zmqtriton.config.positions import PositionIndex, locate, locate_error
 
 TEXT = """# of a model
 name: "m"
@@ -45,9 +45,9 @@ parameters [ { key: "a" value { string_value: "x # no comment" } } ]
     ],
 )
 def test_a_field_stands_where_it_is_written_or_where_it_would_belong(
-    field: Field, expected: tuple[int, int] | None
+    field: FieldPath, expected: tuple[int, int] | None
 ) -> None:
-    place = Positions(TEXT).find(field)
+    place = PositionIndex(TEXT).find(field)
 
     assert expected == (place and place[:2])
 
@@ -55,14 +55,14 @@ def test_a_field_stands_where_it_is_written_or_where_it_would_belong(
 def test_every_unknown_name_is_found_with_what_was_meant() -> None:
     text = 'nam: "m"\ninput { data_type: TYPE_F32 dim: [ 1 ] x { y: 1 } }\nmax_batch_size: 1\n'
 
-    found = list(unknown_names(Positions(text), "c"))
+    found = list(unknown_name_problems(PositionIndex(text), "c"))
 
     assert [
         ("nam", 1, 1, "name"),
         ("TYPE_F32", 2, 20, "TYPE_FP32"),
         ("dim", 2, 29, "dims"),
         ("x", 2, 40, ""),
-    ] == [(_last_name(p), p.line, p.column, p.meant) for p in found]
+    ] == [(_last_name(p), p.line, p.column, p.suggestion) for p in found]
 
 
 def _last_name(problem: Problem) -> str:
@@ -74,7 +74,7 @@ def test_a_reason_begins_with_tritons_words(tmp_path: Path) -> None:
     path.write_text(TEXT)
     problem = Problem("model input 'B' is wrong for m", ("input", 1, "dims"), "A")
 
-    error = located(ConfigError(problem), path)
+    error = locate_error(ConfigError(problem), path)
 
     expected = f"model input 'B' is wrong for m (at {path}:6) Did you mean 'A'?"
     assert expected == error.text
@@ -99,6 +99,6 @@ def test_what_stands_nowhere_in_the_file_names_the_file_alone(tmp_path: Path) ->
 @settings(max_examples=200)
 @given(st.text(alphabet="{}[]<>:\"'\\,-.#\n abinputdims09;", max_size=80))
 def test_any_text_has_positions(text: str) -> None:
-    positions = Positions(text)
+    positions = PositionIndex(text)
 
-    assert all(1 <= named.place.line <= text.count("\n") + 1 for named in positions.named)
+    assert all(1 <= named.position.line <= text.count("\n") + 1 for named in positions.fields)

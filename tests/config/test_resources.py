@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from zmqtriton.config.document import to_json
-from zmqtriton.config.instances import instance_names
+from zmqtriton.config.instances import instance_specs
 from zmqtriton.config.pbtxt import parse_text
-from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, Supply
+from zmqtriton.config.resources import NO_DEVICE, ResourceNeed, ResourcePool
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -20,8 +20,8 @@ def _needs(priority: int = 1, **counts: int) -> ResourceNeed:
     return ResourceNeed(needs, priority)
 
 
-def _supply(*given: tuple[str, int, int]) -> Supply:
-    return Supply({"rate_limit": "execution_count", "rate_limit_resource": given})
+def _supply(*given: tuple[str, int, int]) -> ResourcePool:
+    return ResourcePool({"rate_limit": "execution_count", "rate_limit_resource": given})
 
 
 def _demands(groups: str) -> list[str]:
@@ -29,7 +29,7 @@ def _demands(groups: str) -> list[str]:
     for group in config.instance_group:
         group.name, group.count = "m", max(1, group.count)
     assert to_json(config)
-    return [instance.demand for instance in instance_names(config)]
+    return [instance.resource_needs for instance in instance_specs(config)]
 
 
 def test_instances_need_what_their_group_says() -> None:
@@ -47,7 +47,7 @@ def test_on_gpus_each_has_resources_of_its_own() -> None:
 
     demands = _demands(f"instance_group [ {{ {group} }} ]")
 
-    assert [{("R", 0): 1}, {("R", 1): 1}] == [ResourceNeed.from_json(d).needs for d in demands]
+    assert [{("R", 0): 1}, {("R", 1): 1}] == [ResourceNeed.from_json(d).amounts for d in demands]
 
 
 def test_groups_without_a_limiter_need_nothing_and_priority_0_is_1() -> None:
@@ -79,7 +79,7 @@ def test_there_is_as_much_as_the_greediest_needs_unless_it_is_said() -> None:
 )
 def test_what_could_never_execute_is_refused(given: tuple[str, int, int], limit: int) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        _supply(given).check([_needs(R=1), _needs(R=5)])
+        _supply(given).check_satisfiable([_needs(R=1), _needs(R=5)])
 
     assert (
         f'Resource count for "R" is limited to {limit} which will prevent scheduling of one or '
@@ -90,7 +90,7 @@ def test_what_could_never_execute_is_refused(given: tuple[str, int, int], limit:
 @pytest.mark.row("E38")
 def test_a_name_is_either_global_or_of_devices() -> None:
     with pytest.raises(InvalidArgument) as refused:
-        _supply().check([_needs(R=1), _needs(all_R=1)])
+        _supply().check_satisfiable([_needs(R=1), _needs(all_R=1)])
 
     assert (
         'Resource "R" is present as both global and device-specific resource in the model '

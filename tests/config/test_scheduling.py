@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.config.errors import ConfigError, refuse
+from zmqtriton.config.errors import ConfigError, raise_first
 from zmqtriton.config.pbtxt import parse_text
 from zmqtriton.config.scheduling import (
     dynamic_batching_problems,
@@ -61,7 +61,7 @@ def test_wrong_dynamic_batching_is_refused(batching: str, expected: str) -> None
     config = parse_text(f'name: "m" max_batch_size: 4 dynamic_batching {{ {batching} }}')
 
     with pytest.raises(ConfigError) as error:
-        refuse(dynamic_batching_problems(config))
+        raise_first(dynamic_batching_problems(config))
 
     assert expected == error.value.text
 
@@ -124,7 +124,7 @@ def test_wrong_sequence_batching_is_refused(batching: str, expected: str) -> Non
     config = parse_text(f'name: "m" max_batch_size: 4 sequence_batching {{ {batching} }}')
 
     with pytest.raises(ConfigError) as error:
-        refuse(sequence_batching_problems(config))
+        raise_first(sequence_batching_problems(config))
 
     assert expected == error.value.text
 
@@ -132,7 +132,7 @@ def test_wrong_sequence_batching_is_refused(batching: str, expected: str) -> Non
 def test_a_model_without_batching_has_nothing_to_check() -> None:
     config = parse_text('name: "m"')
 
-    refuse(dynamic_batching_problems(config))
-    refuse(sequence_batching_problems(config))
+    raise_first(dynamic_batching_problems(config))
+    raise_first(sequence_batching_problems(config))
 
     assert config.WhichOneof("scheduling_choice") is None

@@ -23,7 +23,7 @@ import tritonclient.grpc as grpc_client
 
 from tests.conformance.record import Triton
 from tests.conformance.repositories import MODELS
-from tests.support.collector import Collector, Found
+from tests.support.collector import Collector, ReceivedSpan
 from tests.support.waiting import eventually
 
 RECORDED = Path(__file__).resolve().parent / "recorded_spans.json"
@@ -104,23 +104,23 @@ def _inputs(model: str) -> list[grpc_client.InferInput]:
 def trees(collector: Collector) -> dict[str, Any]:
     """What was received of each case, without times and ids; what comes below is in order of
     names, since a model may be asked before, while and after others are."""
-    return {case: _tree(collector, collector.of_request(case)[0], None) for case in CASES}
+    return {case: _tree(collector, collector.request_spans(case)[0], None) for case in CASES}
 
 
-def _tree(collector: Collector, span: Found, above: Found | None) -> dict[str, Any]:
+def _tree(collector: Collector, span: ReceivedSpan, above: ReceivedSpan | None) -> dict[str, Any]:
     attributes = dict(span.attributes)
     if attributes:
         number = above.attributes.get("triton.trace_id", 0) if above is not None else 0
         attributes["triton.trace_parent_id"] -= number
         del attributes["triton.trace_id"]
-    below = [_tree(collector, each, span) for each in collector.below(span)]
+    below = [_tree(collector, each, span) for each in collector.children_of(span)]
     return {
         "name": span.name,
         "kind": span.kind,
-        "below the client's": span.parent == _PARENT,
-        "state": span.state,
+        "below the client's": span.parent_id == _PARENT,
+        "state": span.trace_state,
         "attributes": attributes,
-        "events": sorted(set(span.marks)),
+        "events": sorted(set(span.event_names)),
         "spans": sorted(below, key=lambda each: str(each["name"])),
     }
 

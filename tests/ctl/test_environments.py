@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.ctl.test_ctl import FakeServer, run, server, temporary
-from zmqtriton.environments.cache import BUILT, Cache
+from zmqtriton.environments.cache import BUILT, EnvironmentCache
 
 __all__ = ["server", "temporary"]
 
@@ -60,8 +60,10 @@ def test_without_a_server_a_name_is_nothing(tmp_path: Path, temporary: Path) -> 
 
 
 def test_what_there_is_can_be_listed_and_removed(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path / "cache"))
-    tree = cache.make(BUILT, "x", "/m/requirements.txt", lambda tree: None, lambda _, text: None)
+    cache = EnvironmentCache(str(tmp_path / "cache"))
+    tree = cache.get_or_create(
+        BUILT, "x", "/m/requirements.txt", lambda tree: None, lambda _, text: None
+    )
 
     status, listed, _ = env(tmp_path, "list")
     removed = env(tmp_path, "clean")

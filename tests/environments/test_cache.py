@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.environments.cache import BUILT, Cache, Progress, default_root, hold
+from zmqtriton.environments.cache import (
+    BUILT,
+    EnvironmentCache,
+    Progress,
+    default_root,
+    lock_in_use,
+)
 from zmqtriton_floor.errors import InternalError
 
 
@@ -24,10 +30,12 @@ def write(text: str):  # type: ignore[no-untyped-def]
 
 
 def test_an_entry_is_made_once(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path))
+    cache = EnvironmentCache(str(tmp_path))
 
-    first = cache.make(BUILT, "x", "source", write("first"), silent)
-    second = Cache(str(tmp_path)).make(BUILT, "x", "source", write("second"), silent)
+    first = cache.get_or_create(BUILT, "x", "source", write("first"), silent)
+    second = EnvironmentCache(str(tmp_path)).get_or_create(
+        BUILT, "x", "source", write("second"), silent
+    )
 
     assert first == second
     assert "first" == (second / "file").read_text()
@@ -35,21 +43,24 @@ def test_an_entry_is_made_once(tmp_path: Path) -> None:
 
 
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path))
+    cache = EnvironmentCache(str(tmp_path))
 
     def fail(tree: Path) -> None:
         (tree / "half").touch()
         raise InternalError("no")
 
     with pytest.raises(InternalError):
-        cache.make(BUILT, "x", "source", fail, silent)
+        cache.get_or_create(BUILT, "x", "source", fail, silent)
 
     assert not (tmp_path / BUILT / "x").exists()
-    assert "whole" == (cache.make(BUILT, "x", "", write("whole"), silent) / "file").read_text()
+    assert (
+        "whole"
+        == (cache.get_or_create(BUILT, "x", "", write("whole"), silent) / "file").read_text()
+    )
 
 
 def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path))
+    cache = EnvironmentCache(str(tmp_path))
     said: list[str] = []
     has_begun, may_end = threading.Event(), threading.Event()
 
@@ -58,7 +69,7 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         may_end.wait(30)
         (tree / "file").write_text("first")
 
-    first = threading.Thread(target=cache.make, args=(BUILT, "x", "", slowly, silent))
+    first = threading.Thread(target=cache.get_or_create, args=(BUILT, "x", "", slowly, silent))
     first.start()
     has_begun.wait(30)
 
@@ -66,7 +77,7 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
         said.append(text)
         may_end.set()
 
-    tree = cache.make(BUILT, "x", "", write("second"), report)
+    tree = cache.get_or_create(BUILT, "x", "", write("second"), report)
     first.join(30)
 
     assert ["waiting for another process that makes the same environment"] == said
@@ -74,14 +85,14 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
 
 
 def test_what_a_dead_maker_left_is_swept_and_what_is_being_made_is_not(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path))
-    kept = cache.make(BUILT, "kept", "", write(""), silent)
+    cache = EnvironmentCache(str(tmp_path))
+    kept = cache.get_or_create(BUILT, "kept", "", write(""), silent)
     for name in ("dead", "living"):
         (tmp_path / BUILT / name / "tree").mkdir(parents=True)
 
     with open(tmp_path / BUILT / "living.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        count = cache.sweep()
+        count = cache.remove_incomplete()
 
     assert 1 == count
     assert kept.exists()
@@ -93,33 +104,33 @@ def test_a_maker_that_is_killed_holds_nobody_up(tmp_path: Path) -> None:
     code = (
         "import os, sys; from zmqtriton.environments.cache import *\n"
         "def fill(tree): (tree / 'half').touch(); os._exit(9)\n"
-        "Cache(sys.argv[1]).make(BUILT, 'x', '', fill, print)"
+        "EnvironmentCache(sys.argv[1]).get_or_create(BUILT, 'x', '', fill, print)"
     )
     killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
 
-    tree = Cache(str(tmp_path)).make(BUILT, "x", "", write("whole"), silent)
+    tree = EnvironmentCache(str(tmp_path)).get_or_create(BUILT, "x", "", write("whole"), silent)
 
     assert 9 == killed.returncode
     assert ["file"] == [path.name for path in tree.iterdir()]
 
 
 def test_nothing_is_cleaned_while_a_server_uses_it(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path))
-    tree = cache.make(BUILT, "x", "", write(""), silent)
-    held = hold(str(tmp_path))
+    cache = EnvironmentCache(str(tmp_path))
+    tree = cache.get_or_create(BUILT, "x", "", write(""), silent)
+    held = lock_in_use(str(tmp_path))
     assert held is not None
 
     with pytest.raises(InternalError, match="a running server uses the environments"):
-        cache.clean()
+        cache.remove_all()
     assert tree.exists()
     os.close(held)
 
-    assert 1 == cache.clean()
+    assert 1 == cache.remove_all()
     assert [] == cache.entries()
 
 
 def test_a_content_has_one_digest_wherever_it_lies(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path / "cache"))
+    cache = EnvironmentCache(str(tmp_path / "cache"))
     digests = []
     for name, content in (("a", b"same"), ("b", b"same"), ("c", b"other")):
         path = tmp_path / name
@@ -127,7 +138,7 @@ def test_a_content_has_one_digest_wherever_it_lies(tmp_path: Path) -> None:
         os.utime(path, (1, 1))
         for _ in range(2):
             with path.open("rb") as file:
-                digests.append(cache.digest_of(file, str(path), silent))
+                digests.append(cache.file_digest(file, str(path), silent))
                 assert 0 == file.tell()
 
     assert digests[0:2] == digests[2:4]
@@ -138,12 +149,12 @@ def test_a_content_has_one_digest_wherever_it_lies(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_just_written_is_read_again(tmp_path: Path) -> None:
-    cache, path = Cache(str(tmp_path / "cache")), tmp_path / "a"
+    cache, path = EnvironmentCache(str(tmp_path / "cache")), tmp_path / "a"
     digests = []
     for content in (b"one", b"two"):
         path.write_bytes(content)
         with path.open("rb") as file:
-            digests.append(cache.digest_of(file, str(path), silent))
+            digests.append(cache.file_digest(file, str(path), silent))
 
     assert digests[0] != digests[1]
 
@@ -152,8 +163,8 @@ def test_where_nothing_can_be_kept_is_said_with_what_to_do(tmp_path: Path) -> No
     (tmp_path / "file").touch()
 
     with pytest.raises(InternalError, match=r"cannot be kept in .*--environment-directory"):
-        Cache(str(tmp_path / "file" / "cache"))
-    assert hold(str(tmp_path / "file" / "cache")) is None
+        EnvironmentCache(str(tmp_path / "file" / "cache"))
+    assert lock_in_use(str(tmp_path / "file" / "cache")) is None
 
 
 def test_the_place_is_systemds_then_the_desktops_then_the_homes(
@@ -176,11 +187,11 @@ def test_the_place_is_systemds_then_the_desktops_then_the_homes(
 
 
 def test_what_takes_long_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Progress, "EVERY_S", 0.0)
+    monkeypatch.setattr(Progress, "INTERVAL_S", 0.0)
     said: list[str] = []
     progress = Progress("Reading x", 200, lambda level, text: said.append(text))
 
-    progress.reached(50)
-    progress.reached(200)
+    progress.update(50)
+    progress.update(200)
 
     assert ["Reading x: 25 %", "Reading x: 100 %"] == said

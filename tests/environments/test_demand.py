@@ -12,12 +12,12 @@ import pytest
 import zmqtriton_protos
 from zmqtriton.environments import ahead
 from zmqtriton.environments.demand import (
-    SERVERS_OWN,
+    SERVER_ENVIRONMENT,
     Environment,
     EnvironmentSpec,
-    applied,
-    find_demand,
-    variables,
+    process_variables,
+    resolve_environment,
+    variable_overrides,
 )
 from zmqtriton_floor.errors import InternalError, NotFound, Unsupported, ZmqTritonError
 
@@ -28,7 +28,7 @@ def asked(
     config: Any = zmqtriton_protos.ModelConfig()
     for name, value in parameters.items():
         config.parameters[name].string_value = value
-    return find_demand(config, model, may_build=may_build)
+    return resolve_environment(config, model, may_build=may_build)
 
 
 def environment(root: Path) -> Path:
@@ -41,11 +41,11 @@ def environment(root: Path) -> Path:
 def test_a_model_that_asks_for_nothing_has_the_servers_own(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").touch()
 
-    assert asked(tmp_path) == SERVERS_OWN
-    assert asked(tmp_path, PYTHON_EXECUTABLE=sys.executable) == SERVERS_OWN
-    assert asked(tmp_path, PYTHON_REQUIREMENTS="no", may_build=True) == SERVERS_OWN
-    assert SERVERS_OWN.is_servers_own
-    assert not Environment(sys.executable, support="/support").is_servers_own
+    assert asked(tmp_path) == SERVER_ENVIRONMENT
+    assert asked(tmp_path, PYTHON_EXECUTABLE=sys.executable) == SERVER_ENVIRONMENT
+    assert asked(tmp_path, PYTHON_REQUIREMENTS="no", may_build=True) == SERVER_ENVIRONMENT
+    assert SERVER_ENVIRONMENT.is_server_environment
+    assert not Environment(sys.executable, support_directory="/support").is_server_environment
 
 
 @pytest.mark.row("B10")
@@ -156,7 +156,7 @@ INHERITED = {
 def test_an_environment_is_active_as_its_script_would_make_it(tmp_path: Path) -> None:
     root = environment(tmp_path / "env")
 
-    found = applied(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
+    found = process_variables(Environment(str(root / "bin" / "python"), str(root)), INHERITED)
 
     assert {
         "PATH": f"{root}/bin:/bin",
@@ -171,7 +171,7 @@ def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
     root = environment(tmp_path / "env")
     (root / "conda-meta").mkdir()
 
-    found = applied(Environment("python", str(root)), {"CONDA_PREFIX": "/base"})
+    found = process_variables(Environment("python", str(root)), {"CONDA_PREFIX": "/base"})
 
     assert str(root) == found["CONDA_PREFIX"]
     assert "env" == found["CONDA_DEFAULT_ENV"]
@@ -181,10 +181,10 @@ def test_of_conda_the_prefix_is_named(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_is_not_in_the_environment_of_the_server() -> None:
-    found = applied(Environment("/usr/bin/python3"), INHERITED)
+    found = process_variables(Environment("/usr/bin/python3"), INHERITED)
 
     assert {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} == set(found)
-    assert {} == variables(SERVERS_OWN, INHERITED)
+    assert {} == variable_overrides(SERVER_ENVIRONMENT, INHERITED)
 
 
 # ------------------------------------------------------------ without a server
@@ -201,13 +201,15 @@ def test_the_models_of_a_repository_are_read(tmp_path: Path) -> None:
         (tmp_path / name / "1" / "model.py").touch()
         (tmp_path / name / "config.pbtxt").write_text(config)
 
-    found = {entry.model: entry.demand for entry in ahead.read(tmp_path, may_build=False)}
-    alone = list(ahead.read(tmp_path / "wanting", may_build=False))
+    found = {
+        entry.model: entry.result for entry in ahead.read_environments(tmp_path, may_build=False)
+    }
+    alone = list(ahead.read_environments(tmp_path / "wanting", may_build=False))
 
-    assert SERVERS_OWN == found["plain"]
+    assert SERVER_ENVIRONMENT == found["plain"]
     assert EnvironmentSpec("interpreter", python="python3.9") == found["wanting"]
     assert isinstance(found["broken"], ZmqTritonError)
     assert [("wanting", found["wanting"])] == alone
     with pytest.raises(NotFound):
-        list(ahead.read(tmp_path / "nothing", may_build=False))
+        list(ahead.read_environments(tmp_path / "nothing", may_build=False))
     assert os.path.isdir(tmp_path / "plain")

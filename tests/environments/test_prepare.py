@@ -14,8 +14,8 @@ import pytest
 import zmqtriton_stub.probe
 from tests.environments.test_unpack import Member, file, link, pack
 from zmqtriton.environments import interpreters, programs, support
-from zmqtriton.environments.build import build
-from zmqtriton.environments.cache import Cache
+from zmqtriton.environments.build import build_environment
+from zmqtriton.environments.cache import EnvironmentCache
 from zmqtriton.environments.demand import (
     ARCHIVE,
     INTERPRETER,
@@ -23,7 +23,7 @@ from zmqtriton.environments.demand import (
     Environment,
     EnvironmentSpec,
 )
-from zmqtriton.environments.prepare import prepare
+from zmqtriton.environments.prepare import prepare_environment
 from zmqtriton_floor.errors import InternalError
 
 pytestmark = pytest.mark.system
@@ -75,12 +75,15 @@ def conda() -> list[Member]:
 
 @pytest.mark.row("B12")
 def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -> None:
-    cache, said = Cache(str(tmp_path / "cache")), Said()
+    cache, said = EnvironmentCache(str(tmp_path / "cache")), Said()
     one = pack(tmp_path / "one.tar.gz", conda())
     two = tmp_path / "two.tar.gz"
     two.write_bytes(one.read_bytes())
 
-    found = [prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, said) for path in (one, two, one)]
+    found = [
+        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, said)
+        for path in (one, two, one)
+    ]
 
     root = Path(found[0].root)
     assert [found[0]] * 3 == found
@@ -93,11 +96,11 @@ def test_an_archive_of_conda_pack_is_unpacked_and_adapted_once(tmp_path: Path) -
 
 @pytest.mark.row("B12")
 def test_an_archive_that_is_refused_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
-    cache = Cache(str(tmp_path / "cache"))
+    cache = EnvironmentCache(str(tmp_path / "cache"))
     path = pack(tmp_path / "env.tar.gz", [*conda(), file("../../x", b"evil")])
 
     with pytest.raises(InternalError, match=r"'\.\./\.\./x' leads outside"):
-        prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
+        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
 
     assert [] == cache.entries()
     assert [] == [p for p in (cache.root / "archives").iterdir() if p.is_dir()]
@@ -109,19 +112,21 @@ def test_a_conda_unpack_that_fails_is_the_reason(tmp_path: Path) -> None:
     members = [member for member in conda() if member[0].name not in others]
     members.append(file("bin/conda-unpack", b"raise SystemExit('no prefix')", mode=0o755))
     path = pack(tmp_path / "env.tar.gz", members)
-    cache = Cache(str(tmp_path / "cache"))
+    cache = EnvironmentCache(str(tmp_path / "cache"))
 
     with pytest.raises(InternalError, match="bin/conda-unpack failed: no prefix"):
-        prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
+        prepare_environment(EnvironmentSpec(ARCHIVE, str(path)), cache, Said())
     assert [] == cache.entries()
 
 
 def test_scripts_that_conda_would_run_are_named_in_a_warning(tmp_path: Path) -> None:
     path = pack(tmp_path / "env.tar.gz", [*conda(), file("etc/conda/activate.d/gdal.sh")])
     levels: list[tuple[str, str]] = []
-    cache = Cache(str(tmp_path / "cache"))
+    cache = EnvironmentCache(str(tmp_path / "cache"))
 
-    prepare(EnvironmentSpec(ARCHIVE, str(path)), cache, lambda *said: levels.append(said))
+    prepare_environment(
+        EnvironmentSpec(ARCHIVE, str(path)), cache, lambda *said: levels.append(said)
+    )
 
     (warning,) = [text for level, text in levels if level == "W"]
     assert "etc/conda/activate.d" in warning
@@ -134,7 +139,9 @@ def test_an_archive_without_an_environment_is_said_in_tritons_words(tmp_path: Pa
     path = pack(tmp_path / "env.tar.gz", [file("README")])
 
     with pytest.raises(InternalError, match=r"bin/activate does not exist\. The Python environm"):
-        prepare(EnvironmentSpec(ARCHIVE, str(path)), Cache(str(tmp_path / "cache")), Said())
+        prepare_environment(
+            EnvironmentSpec(ARCHIVE, str(path)), EnvironmentCache(str(tmp_path / "cache")), Said()
+        )
 
 
 # ---------------------------------------------------------------- interpreters
@@ -162,7 +169,7 @@ def test_an_interpreter_that_is_of_no_use_says_why(tmp_path: Path, text: str, wh
     python = script(tmp_path / "python", text)
 
     with pytest.raises(InternalError) as refused:
-        interpreters.ask(Environment(python))
+        interpreters.probe(Environment(python))
 
     assert why in refused.value.text
 
@@ -171,12 +178,12 @@ def test_an_interpreter_tells_what_it_is(tmp_path: Path) -> None:
     # What startup files print is no answer.
     noisy = script(tmp_path / "python", fake_python("echo zmqtriton; echo -n '{}'").decode())
 
-    found = interpreters.ask(Environment(noisy))
+    found = interpreters.probe(Environment(noisy))
 
     assert sys.version_info[:3] == found.version
     assert os.path.realpath(sys.executable) == found.executable
-    assert () == found.lacks
-    assert zmqtriton_stub.probe.MARK == interpreters._MARK
+    assert () == found.missing_modules
+    assert zmqtriton_stub.probe.MARK == interpreters._OUTPUT_MARK
 
 
 def test_a_name_is_looked_up_and_its_version_is_checked(
@@ -191,17 +198,17 @@ def test_a_name_is_looked_up_and_its_version_is_checked(
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
-    assert f"{tmp_path}/real/{version}" == interpreters.find(version)
+    assert f"{tmp_path}/real/{version}" == interpreters.find_interpreter(version)
     with pytest.raises(InternalError, match=r"'python3\.99': there is no such interpreter"):
-        interpreters.find("python3.99")
+        interpreters.find_interpreter("python3.99")
 
 
 # -------------------------------------------------------- what stubs need
 
 
 def lacking(abi: str = "") -> interpreters.Interpreter:
-    own = interpreters.servers_own()
-    return own._replace(python="/model/python", lacks=("msgpack",), abi=abi or own.abi)
+    own = interpreters.server_interpreter()
+    return own._replace(path="/model/python", missing_modules=("msgpack",), abi=abi or own.abi)
 
 
 @pytest.mark.row("B13")
@@ -209,28 +216,28 @@ def test_a_python_like_the_servers_gets_copies_of_what_it_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(programs, "find_uv", lambda: None)
-    cache = Cache(str(tmp_path))
+    cache = EnvironmentCache(str(tmp_path))
 
-    found = Path(support.supply(lacking(), cache, Said()))
+    found = Path(support.prepare_support_directory(lacking(), cache, Said()))
 
     assert {"zmq", "msgpack", "numpy"} <= {path.name for path in found.iterdir()}
     assert not any("zmqtriton" in path.name or "falcon" in path.name for path in found.iterdir())
-    assert str(found) == support.supply(lacking(), cache, Said())
+    assert str(found) == support.prepare_support_directory(lacking(), cache, Said())
 
 
 @pytest.mark.row("B13")
 def test_what_cannot_be_supplied_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Cache(str(tmp_path))
+    cache = EnvironmentCache(str(tmp_path))
     monkeypatch.setattr(programs, "find_uv", lambda: None)
 
     with pytest.raises(InternalError) as without_uv:
-        support.supply(lacking(abi="cpython-399-other"), cache, Said())
+        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Said())
     fails = script(tmp_path / "uv", "#!/bin/sh\necho no route to host; exit 2\n")
     monkeypatch.setattr(programs, "find_uv", lambda: fails)
     with pytest.raises(InternalError) as without_network:
-        support.supply(lacking(abi="cpython-399-other"), cache, Said())
+        support.prepare_support_directory(lacking(abi="cpython-399-other"), cache, Said())
 
     sentence = (
         "The Python environment of /model/python lacks the module 'msgpack', which every model "
@@ -244,7 +251,9 @@ def test_what_cannot_be_supplied_is_refused_in_a_sentence(
 
 
 def test_what_is_not_missing_is_not_supplied(tmp_path: Path) -> None:
-    found = prepare(EnvironmentSpec(INTERPRETER), Cache(str(tmp_path)), Said())
+    found = prepare_environment(
+        EnvironmentSpec(INTERPRETER), EnvironmentCache(str(tmp_path)), Said()
+    )
 
     assert Environment(sys.executable) == found
 
@@ -283,16 +292,20 @@ def installed(root: str) -> list[str]:
 def test_requirements_are_built_once_for_their_content(
     tmp_path: Path, requirements: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache, said, base = Cache(str(tmp_path / "cache")), Said(), interpreters.servers_own()
-    first = build(str(requirements), base, cache, said)
+    cache, said, base = (
+        EnvironmentCache(str(tmp_path / "cache")),
+        Said(),
+        interpreters.server_interpreter(),
+    )
+    first = build_environment(str(requirements), base, cache, said)
     assert any("Building an environment for" in text for text in said)
     assert any("greeting==1.0" in text for text in said)
     monkeypatch.setattr(programs, "find_uv", lambda: None)
 
-    again = build(str(requirements), base, cache, said)
+    again = build_environment(str(requirements), base, cache, said)
     (tmp_path / "bounds.txt").write_text("greeting>=2\n")
     with pytest.raises(InternalError) as refused:
-        build(str(requirements), base, cache, said)
+        build_environment(str(requirements), base, cache, said)
 
     assert first == again
     assert ["greeting-1.0.dist-info"] == installed(first)
@@ -303,11 +316,11 @@ def test_requirements_are_built_once_for_their_content(
 
 
 def test_what_they_include_counts_too(tmp_path: Path, requirements: Path) -> None:
-    cache, base = Cache(str(tmp_path / "cache")), interpreters.servers_own()
-    first = build(str(requirements), base, cache, Said())
+    cache, base = EnvironmentCache(str(tmp_path / "cache")), interpreters.server_interpreter()
+    first = build_environment(str(requirements), base, cache, Said())
     (tmp_path / "bounds.txt").write_text("greeting>=2\n")
 
-    second = build(str(requirements), base, cache, Said())
+    second = build_environment(str(requirements), base, cache, Said())
 
     assert ["greeting-2.0.dist-info"] == installed(second)
     assert first != second
@@ -316,11 +329,11 @@ def test_what_they_include_counts_too(tmp_path: Path, requirements: Path) -> Non
 def test_an_environment_whose_interpreter_is_gone_is_built_anew(
     tmp_path: Path, requirements: Path
 ) -> None:
-    cache, base = Cache(str(tmp_path / "cache")), interpreters.servers_own()
-    root = Path(build(str(requirements), base, cache, Said()))
+    cache, base = EnvironmentCache(str(tmp_path / "cache")), interpreters.server_interpreter()
+    root = Path(build_environment(str(requirements), base, cache, Said()))
     (root / "bin" / "python").unlink()
 
-    assert str(root) == build(str(requirements), base, cache, Said())
+    assert str(root) == build_environment(str(requirements), base, cache, Said())
     assert (root / "bin" / "python").exists()
 
 
@@ -332,10 +345,10 @@ def test_a_pyproject_is_built_as_it_says(tmp_path: Path) -> None:
     )
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
-    found = prepare(demand, Cache(str(tmp_path / "cache")), Said())
+    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Said())
 
     assert ["greeting-1.0.dist-info"] == installed(found.root)
-    assert found.support
+    assert found.support_directory
 
 
 def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
@@ -348,7 +361,7 @@ def test_a_lock_beside_a_pyproject_is_kept_to(tmp_path: Path) -> None:
     wheel(tmp_path / "wheels", "2.0")
     demand = EnvironmentSpec(REQUIREMENTS, str(tmp_path / "pyproject.toml"))
 
-    found = prepare(demand, Cache(str(tmp_path / "cache")), Said())
+    found = prepare_environment(demand, EnvironmentCache(str(tmp_path / "cache")), Said())
 
     assert ["greeting-1.0.dist-info"] == installed(found.root)
 
@@ -358,19 +371,31 @@ def test_uvs_last_lines_are_the_reason(tmp_path: Path) -> None:
     path.write_text("--no-index\nnobody-has-this\n")
 
     with pytest.raises(InternalError) as refused:
-        build(str(path), interpreters.servers_own(), Cache(str(tmp_path / "cache")), Said())
+        build_environment(
+            str(path),
+            interpreters.server_interpreter(),
+            EnvironmentCache(str(tmp_path / "cache")),
+            Said(),
+        )
 
     assert refused.value.text.startswith(f"Building an environment for {path} failed: ")
     assert "nobody-has-this was not found" in " ".join(refused.value.text.split())
 
 
 def test_a_real_virtual_environment_survives_packing(tmp_path: Path, requirements: Path) -> None:
-    root = build(str(requirements), interpreters.servers_own(), Cache(str(tmp_path / "a")), Said())
+    root = build_environment(
+        str(requirements),
+        interpreters.server_interpreter(),
+        EnvironmentCache(str(tmp_path / "a")),
+        Said(),
+    )
     with tarfile.open(tmp_path / "env.tgz", "w:gz") as archive:
         archive.add(root, "env")
 
-    found = prepare(
-        EnvironmentSpec(ARCHIVE, str(tmp_path / "env.tgz")), Cache(str(tmp_path / "b")), Said()
+    found = prepare_environment(
+        EnvironmentSpec(ARCHIVE, str(tmp_path / "env.tgz")),
+        EnvironmentCache(str(tmp_path / "b")),
+        Said(),
     )
 
     assert found.root.endswith("/env")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.environments.unpack import Bounds, root_of, unpack
+from zmqtriton.environments.unpack import ArchiveLimits, environment_root, unpack
 from zmqtriton_floor.errors import InternalError
 
 Member = tuple[tarfile.TarInfo, bytes]
@@ -46,14 +46,14 @@ def pack(path: Path, members: Sequence[Member]) -> Path:
     return path
 
 
-def take(path: Path, target: Path, bounds: Bounds | None = None) -> Path:
+def take(path: Path, target: Path, bounds: ArchiveLimits | None = None) -> Path:
     target.mkdir()
     with path.open("rb") as archive:
-        unpack(str(path), archive, target, lambda level, text: None, bounds or Bounds())
+        unpack(str(path), archive, target, lambda level, text: None, bounds or ArchiveLimits())
     return target
 
 
-def unpacked(tmp_path: Path, *members: Member, bounds: Bounds | None = None) -> Path:
+def unpacked(tmp_path: Path, *members: Member, bounds: ArchiveLimits | None = None) -> Path:
     return take(pack(tmp_path / "env.tar.gz", members), tmp_path / "target", bounds)
 
 
@@ -185,12 +185,14 @@ def test_of_modes_only_execution_is_kept_and_times_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bounds", "why"),
     [
-        (Bounds(members=2), "is one member too many"),
-        (Bounds(bytes=10), "is more than there may be"),
-        (Bounds(ratio=1, always_bytes=100), "is more than there may be"),
+        (ArchiveLimits(max_members=2), "is one member too many"),
+        (ArchiveLimits(max_bytes=10), "is more than there may be"),
+        (ArchiveLimits(max_ratio=1, always_allowed_bytes=100), "is more than there may be"),
     ],
 )
-def test_an_archive_that_is_too_large_is_refused(tmp_path: Path, bounds: Bounds, why: str) -> None:
+def test_an_archive_that_is_too_large_is_refused(
+    tmp_path: Path, bounds: ArchiveLimits, why: str
+) -> None:
     members = [file(f"f{i}", bytes(100_000)) for i in range(3)]
 
     with pytest.raises(InternalError, match=why):
@@ -215,7 +217,7 @@ def test_a_sparse_member_counts_as_what_it_becomes(tmp_path: Path) -> None:
 def test_a_header_that_asks_for_gigabytes_does_not_get_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zmqtriton.environments.unpack._MORE_MEMORY", 64 << 20)
+    monkeypatch.setattr("zmqtriton.environments.unpack._EXTRA_MEMORY_BYTES", 64 << 20)
     name = tarfile.TarInfo("././@LongLink")
     name.type, name.size = tarfile.GNUTYPE_LONGNAME, 64 << 30
     path = tmp_path / "env.tar"
@@ -263,4 +265,8 @@ def test_the_directory_that_was_packed_with_it_is_seen_through(tmp_path: Path) -
     flat = take(pack(tmp_path / "2.tar", [ACTIVATE]), tmp_path / "flat")
     other = take(pack(tmp_path / "3.tar", [file("env/x")]), tmp_path / "other")
 
-    assert [nested / "env", flat, other] == [root_of(nested), root_of(flat), root_of(other)]
+    assert [nested / "env", flat, other] == [
+        environment_root(nested),
+        environment_root(flat),
+        environment_root(other),
+    ]

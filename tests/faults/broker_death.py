@@ -57,7 +57,7 @@ def _first_after(loads: Sequence[Load], ns: int) -> Outcome | None:
     return min(news, key=lambda o: o.ended_ns) if news else None
 
 
-def die(server: Server, loads: Sequence[Load], number: int = signal.SIGKILL) -> Death:
+def kill_and_measure(server: Server, loads: Sequence[Load], number: int = signal.SIGKILL) -> Death:
     """One round, under loads that go on."""
     [broker] = server.pids()["broker"]
     before_ns = time.monotonic_ns()
@@ -81,7 +81,7 @@ def die(server: Server, loads: Sequence[Load], number: int = signal.SIGKILL) -> 
     return Death((first.ended_ns - killed_ns) / 1e6, unready_ms, ready_ms)
 
 
-def check_once(server: Server, answers: list[Outcome]) -> list[Outcome]:
+def check_executed_once(server: Server, answers: list[Outcome]) -> list[Outcome]:
     """Nothing was executed twice, and every request has one answer; those that failed."""
     executed = executions(server.journal)
     assert {own_id: n for own_id, n in executed.items() if n > 1} == {}
@@ -94,9 +94,9 @@ def check_once(server: Server, answers: list[Outcome]) -> list[Outcome]:
 
 def check(server: Server, answers: list[Outcome], stubs: list[int], kills: int) -> int:
     """The stubs are the same, and only what they executed may have failed; how many."""
-    assert sorted(server.stubs("journal")) == sorted(stubs)
+    assert sorted(server.stub_pids("journal")) == sorted(stubs)
     assert {record.pid for record in read_journal(server.journal)} <= set(stubs)
-    wrong = check_once(server, answers)
+    wrong = check_executed_once(server, answers)
     executed = executions(server.journal)
     assert [o for o in wrong if o.id not in executed] == []
     assert len(wrong) <= kills * INSTANCES

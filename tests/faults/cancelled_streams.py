@@ -27,7 +27,7 @@ _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 _MOST_S = 0.2
 
 
-def tokens(count: int) -> bytes:
+def token_request(count: int) -> bytes:
     """A request for a stream."""
     tensor = {"name": "COUNT", "datatype": "INT32", "shape": [1]}
     asked = message("inference.ModelInferRequest")(
@@ -42,12 +42,12 @@ def cancel(address: str, times: int, most_s: float, seed: int = 1) -> None:
     with grpc.insecure_channel(address) as channel:
         ask = channel.stream_stream(_STREAM)
         for _ in range(times):
-            answers = ask(iter([tokens(50)] * dice.randint(1, 5)), timeout=60)
+            answers = ask(iter([token_request(50)] * dice.randint(1, 5)), timeout=60)
             time.sleep(dice.random() * most_s)
             answers.cancel()
 
 
-def unanswered(server: Server) -> int:
+def unanswered_requests(server: Server) -> int:
     """Requests that the server has not answered."""
     with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
         lines = answer.read().decode().splitlines()
@@ -65,7 +65,7 @@ def main() -> int:
     ):
         pids = server.pids()
         cancel(server.grpc_address, times, _MOST_S)
-        eventually(lambda: unanswered(server) == 0, 60, "nothing is unanswered")
+        eventually(lambda: unanswered_requests(server) == 0, 60, "nothing is unanswered")
         assert pids == server.pids()
         assert 200 == server.status("/v2/models/tokens/ready")
     print(f"{times} streams were cancelled, and nothing of them is left")

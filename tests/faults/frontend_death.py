@@ -19,13 +19,13 @@ from tests.support.waiting import eventually
 EXECUTION_MS = 20
 
 
-def http_process(server: Server) -> int:
+def http_worker_pid(server: Server) -> int:
     """The one that serves."""
     [pid] = [pid for pid in server.pids()["http"] if not _is_child(server, pid)]
     return pid
 
 
-def arbiter(server: Server) -> int:
+def http_arbiter_pid(server: Server) -> int:
     """The one that the supervisor has started, and that started the other."""
     [pid] = [pid for pid in server.pids()["http"] if _is_child(server, pid)]
     return pid
@@ -36,12 +36,14 @@ def _is_child(server: Server, pid: int) -> bool:
     return psutil.Process(pid).ppid() == server.process.pid
 
 
-def grpc_process(server: Server) -> int:
+def grpc_pid(server: Server) -> int:
     [pid] = server.pids()["grpc"]
     return pid
 
 
-def die_http(server: Server, load: Load, choose: Callable[[Server], int] = http_process) -> float:
+def kill_http_and_measure(
+    server: Server, load: Load, choose: Callable[[Server], int] = http_worker_pid
+) -> float:
     """One round, under load; milliseconds until the next answer."""
     pid = choose(server)
     before_ns = time.monotonic_ns()
@@ -65,10 +67,10 @@ def check(server: Server, outcomes: list[Outcome], most: int) -> None:
     assert {own_id: n for own_id, n in executions(server.journal).items() if n > 1} == {}
 
 
-def die_grpc(server: Server) -> float:
+def kill_grpc_and_measure(server: Server) -> float:
     """One round; milliseconds until a new connection is answered."""
     eventually(lambda: _is_live(server), 30, "gRPC answers")
-    pid = grpc_process(server)
+    pid = grpc_pid(server)
     killed_ns = time.monotonic_ns()
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), 30, "its end")

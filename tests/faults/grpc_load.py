@@ -107,7 +107,7 @@ async def _follow_many(server: Server, streams: int, responses: int) -> float:
     return seconds
 
 
-def follow_many(server: Server, streams: int = STREAMS, responses: int = RESPONSES) -> float:
+def run_streams(server: Server, streams: int = STREAMS, responses: int = RESPONSES) -> float:
     """Streams at once, each of them complete; the seconds that it took."""
     return asyncio.run(_follow_many(server, streams, responses))
 
@@ -155,7 +155,7 @@ async def _cancel_many(server: Server, cancels: int, seed: int) -> Counter[str]:
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _ServerResources:
     """What a server has while it does nothing."""
 
     pids: dict[str, list[int]]
@@ -163,12 +163,12 @@ class _Kept:
     segments: int
 
 
-def _kept(server: Server) -> _Kept:
+def _server_resources(server: Server) -> _ServerResources:
     pids = server.pids()
     held = {
         role: sum(psutil.Process(pid).num_fds() for pid in found) for role, found in pids.items()
     }
-    return _Kept(pids, held, _metrics(server)["zmqtriton_shared_memory_bytes"])
+    return _ServerResources(pids, held, _metrics(server)["zmqtriton_shared_memory_bytes"])
 
 
 def _metrics(server: Server) -> Counter[str]:
@@ -190,8 +190,8 @@ def cancel_many(server: Server, cancels: int = CANCELS, seed: int = 1) -> Counte
     # Connections between processes that are made once and stay.
     asyncio.run(_cancel_many(server, _AT_ONCE, seed))
     eventually(lambda: _is_idle(server), _REST_S, "idle before")
-    eventually(lambda: _kept(server).segments == 0, _REST_S, "segments gone before")
-    before = _kept(server)
+    eventually(lambda: _server_resources(server).segments == 0, _REST_S, "segments gone before")
+    before = _server_resources(server)
 
     ends = asyncio.run(_cancel_many(server, cancels, seed + 1))
 
@@ -203,7 +203,7 @@ def cancel_many(server: Server, cancels: int = CANCELS, seed: int = 1) -> Counte
 
     def is_as_before() -> bool:
         nonlocal now
-        now = _kept(server)
+        now = _server_resources(server)
         # This very look has a connection to metrics, which may not be closed there yet.
         has_more = any(
             now.descriptors[r] > held for r, held in before.descriptors.items() if r != "metrics"
@@ -230,7 +230,7 @@ async def _follow_beside(server: Server, readers: int, responses: int) -> tuple[
     return alone, beside
 
 
-def follow_beside_one_that_stops(
+def run_streams_beside_stalled(
     server: Server, readers: int = READERS, responses: int = RESPONSES
 ) -> tuple[float, float]:
     """The others end while one does not read; the seconds they took without it, and with it."""

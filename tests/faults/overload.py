@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     has_retry_after: bool
 
 
-def add(server: Server, name: str, instances: int) -> None:
+def add_slow_model(server: Server, name: str, instances: int) -> None:
     """A model that sleeps as long as each request says."""
     path = server.add_model("journal", name) / "config.pbtxt"
     group = f"count: {instances} kind"
@@ -61,7 +61,7 @@ class Clients:
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self.answers: list[Answer] = []
 
-    async def ask(self) -> Answer:
+    async def request(self) -> Answer:
         if self._idle:
             reader, writer = self._idle.pop()
         else:
@@ -76,14 +76,14 @@ class Clients:
         self._idle.append((reader, writer))
         return answer
 
-    async def keep_asking(self, clients: int, seconds: float) -> float:
+    async def run_closed_loop(self, clients: int, seconds: float) -> float:
         """A closed loop; answers of 200 a second."""
         end_s = time.monotonic() + seconds
 
         async def one() -> int:
             count = 0
             while time.monotonic() < end_s:
-                count += (await self.ask()).status == 200
+                count += (await self.request()).status == 200
             return count
 
         return sum(await asyncio.gather(*(one() for _ in range(clients)))) / seconds
@@ -97,7 +97,7 @@ class Clients:
         while (passed_s := time.monotonic() - started_s) < seconds:
             while sent < rate * passed_s and len(under_way) < _MOST_UNDER_WAY:
                 sent += 1
-                task = asyncio.create_task(self.ask())
+                task = asyncio.create_task(self.request())
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
             await asyncio.sleep(_STEP_S)
@@ -105,10 +105,10 @@ class Clients:
         assert sent == len(self.answers), "some have failed"
         return self.answers
 
-    async def recover(self, usual_s: float) -> float:
+    async def seconds_to_recover(self, usual_s: float) -> float:
         """Seconds until a request takes no more than twice as long as usual."""
         started_s = time.monotonic()
-        while (await self.ask()).seconds > 2 * usual_s + 0.02:
+        while (await self.request()).seconds > 2 * usual_s + 0.02:
             assert time.monotonic() < started_s + 60, "it does not recover"
         return time.monotonic() - started_s
 
@@ -118,7 +118,7 @@ class Clients:
 
 
 @contextmanager
-def clients(server: Server, model: str, milliseconds: int) -> Iterator[Clients]:
+def open_clients(server: Server, model: str, milliseconds: int) -> Iterator[Clients]:
     found = Clients(server, model, milliseconds)
     try:
         yield found
@@ -131,11 +131,11 @@ def _quantile(values: list[float], share: float) -> float:
 
 
 async def _measure(server: Server, model: str, ms: int, instances: int, seconds: float) -> None:
-    with clients(server, model, ms) as asking:
-        capacity = await asking.keep_asking(instances + 2, min(5.0, seconds))
-        usual_s = (await asking.ask()).seconds
+    with open_clients(server, model, ms) as asking:
+        capacity = await asking.run_closed_loop(instances + 2, min(5.0, seconds))
+        usual_s = (await asking.request()).seconds
         answers = await asking.flood(10 * capacity, seconds)
-        within_s = await asking.recover(usual_s)
+        within_s = await asking.seconds_to_recover(usual_s)
     good = [a for a in answers if a.status == 200]
     refused = [a.seconds * 1e3 for a in answers if a.status == 503]
     others = len(answers) - len(good) - len(refused)
@@ -156,7 +156,7 @@ def run(seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s")
         for name in _MODELS:
-            add(server, name, 2)
+            add_slow_model(server, name, 2)
         with server:
             for name, ms in _MODELS.items():
                 asyncio.run(_measure(server, name, ms, 2, seconds))

@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.faults.stamps import MODEL, Asking, control, index, source, write_stamp
+from tests.faults.stamps import (
+    MODEL,
+    SteadyLoad,
+    control_model,
+    index_entry,
+    model_file,
+    write_stamp,
+)
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -26,24 +33,24 @@ PAUSE_S = 0.2
 LASTING = ("supervisor", "fork-server", "broker", "http", "grpc", "metrics")
 
 
-class Reloads(NamedTuple):
+class ReloadStats(NamedTuple):
     """How long each took, and what was asked meanwhile."""
 
     seconds: list[float]
-    asked: int
-    failed: int
+    request_count: int
+    failed_count: int
     #: Asked after a load had been answered, and answered by what was before it.
-    late: int
+    stale_count: int
 
 
-def reload_often(server: Server, times: int, pause_s: float = 0.0) -> Reloads:
+def reload_often(server: Server, times: int, pause_s: float = 0.0) -> ReloadStats:
     """Writes another stamp and loads, so often, under a steady load."""
     seconds, since = [], []
-    with Asking(server.http_port, per_second=PER_SECOND) as asking:
+    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for stamp in range(1, times + 1):
             write_stamp(server, stamp)
             began_s = time.monotonic()
-            assert (200, "") == control(server, "load")
+            assert (200, "") == control_model(server, "load")
             since.append(time.monotonic_ns())
             seconds.append(time.monotonic() - began_s)
             time.sleep(pause_s)
@@ -51,7 +58,7 @@ def reload_often(server: Server, times: int, pause_s: float = 0.0) -> Reloads:
     for answer in asking.answers:
         least = sum(ns < answer.sent_ns for ns in since)
         late += bool(answer.stamps) and answer.stamps[0] < least
-    return Reloads(seconds, len(asking.answers), len(asking.failed()), late)
+    return ReloadStats(seconds, len(asking.answers), len(asking.failed()), late)
 
 
 # ------------------------------------------------------------- loads and unloads
@@ -65,7 +72,7 @@ class Sample(NamedTuple):
     pss_kib: int
 
 
-def sample(server: Server) -> dict[str, Sample]:
+def sample_resources(server: Server) -> dict[str, Sample]:
     found = {}
     for role, pids in server.pids().items():
         if role in LASTING:
@@ -87,22 +94,22 @@ def load_and_unload(server: Server, times: int) -> list[float]:
     seconds = []
     for _ in range(times):
         began_s = time.monotonic()
-        assert (200, "") == control(server, "load")
+        assert (200, "") == control_model(server, "load")
         seconds.append(time.monotonic() - began_s)
-        assert (200, "") == control(server, "unload")
-    eventually(lambda: not server.stubs(MODEL), 30, "every stub has ended")
+        assert (200, "") == control_model(server, "unload")
+    eventually(lambda: not server.stub_pids(MODEL), 30, "every stub has ended")
     return seconds
 
 
 # ------------------------------------------------------------- what is broken
 
 
-class Break(NamedTuple):
+class Breakage(NamedTuple):
     """How a model is broken, and what the reason must say."""
 
     name: str
-    do: Callable[[Path], None]
-    says: tuple[str, ...]
+    apply: Callable[[Path], None]
+    reason_texts: tuple[str, ...]
 
 
 def _code(text: str) -> Callable[[Path], None]:
@@ -145,28 +152,30 @@ _WRONG_OUTPUT = """class TritonPythonModel:
     def execute(self, requests): return []
 """
 
-BREAKS: tuple[Break, ...] = (
-    Break("syntax error", _code("import os\ndef f(:\n"), ("SyntaxError", "line 2")),
-    Break(
+BREAKAGES: tuple[Breakage, ...] = (
+    Breakage("syntax error", _code("import os\ndef f(:\n"), ("SyntaxError", "line 2")),
+    Breakage(
         "import error",
         _code("import os\nimport nothing_of_this_name\n"),
         ("No module named 'nothing_of_this_name'", "model.py(2)"),
     ),
-    Break("configuration", _config("max_batch_size: many"), ("config.pbtxt", "many")),
-    Break("raises", _initialize("raise ValueError('no weights')"), ("no weights", "model.py(5)")),
-    Break(
+    Breakage("configuration", _config("max_batch_size: many"), ("config.pbtxt", "many")),
+    Breakage(
+        "raises", _initialize("raise ValueError('no weights')"), ("no weights", "model.py(5)")
+    ),
+    Breakage(
         "no environment",
         _config('parameters { key: "EXECUTION_ENV_PATH" value { string_value: "/not/here" } }'),
         ("/not/here",),
     ),
-    Break("no class", _code("class Model: pass\n"), ("TritonPythonModel",)),
-    Break("sys.exit", _initialize("sys.exit(3)"), ("SystemExit",)),
-    Break("kill -9", _initialize("os.kill(os.getpid(), signal.SIGKILL)"), ("SIGKILL",)),
-    Break("segfault", _initialize("ctypes.string_at(0)"), ("SIGSEGV", "model.py(5)")),
-    Break("wrong output", _code(_WRONG_OUTPUT), ("TYPE_NONE",)),
-    Break("completion raises", _code(_COMPLETION), ("cannot complete it", "model.py(4)")),
-    Break("no memory", _initialize("bytearray(1 << 60)"), ("MemoryError", "model.py(5)")),
-    Break("no file", lambda model: (model / "1" / "model.py").unlink(), ("model.py",)),
+    Breakage("no class", _code("class Model: pass\n"), ("TritonPythonModel",)),
+    Breakage("sys.exit", _initialize("sys.exit(3)"), ("SystemExit",)),
+    Breakage("kill -9", _initialize("os.kill(os.getpid(), signal.SIGKILL)"), ("SIGKILL",)),
+    Breakage("segfault", _initialize("ctypes.string_at(0)"), ("SIGSEGV", "model.py(5)")),
+    Breakage("wrong output", _code(_WRONG_OUTPUT), ("TYPE_NONE",)),
+    Breakage("completion raises", _code(_COMPLETION), ("cannot complete it", "model.py(4)")),
+    Breakage("no memory", _initialize("bytearray(1 << 60)"), ("MemoryError", "model.py(5)")),
+    Breakage("no file", lambda model: (model / "1" / "model.py").unlink(), ("model.py",)),
 )
 _HANGS = _initialize("time.sleep(3600)")
 
@@ -177,38 +186,40 @@ def _hang(model: Path) -> None:
     _config(bound)(model)
 
 
-BREAKS += (Break("hangs", _hang, ("max_load_seconds (0.5)", "model.py(5): initialize")),)
+BREAKAGES += (Breakage("hangs", _hang, ("max_load_seconds (0.5)", "model.py(5): initialize")),)
 
 
-class Broken(NamedTuple):
+class FailedReload(NamedTuple):
     name: str
     seconds: float
     reason: str
 
 
-def reload_broken(server: Server, breaks: Sequence[Break] = BREAKS) -> tuple[list[Broken], int]:
+def reload_broken(
+    server: Server, breaks: Sequence[Breakage] = BREAKAGES
+) -> tuple[list[FailedReload], int]:
     """What was said of each, and how many requests were asked; all were answered."""
     model = server.repository / MODEL
-    sound = {path: path.read_text() for path in (model / "config.pbtxt", source(server))}
-    pids = server.stubs(MODEL)
+    sound = {path: path.read_text() for path in (model / "config.pbtxt", model_file(server))}
+    pids = server.stub_pids(MODEL)
     told = []
-    with Asking(server.http_port, per_second=PER_SECOND) as asking:
+    with SteadyLoad(server.http_port, per_second=PER_SECOND) as asking:
         for broken in breaks:
-            broken.do(model)
+            broken.apply(model)
             began_s = time.monotonic()
-            status, reason = control(server, "load")
-            told.append(Broken(broken.name, time.monotonic() - began_s, reason))
-            entry = index(server)
+            status, reason = control_model(server, "load")
+            told.append(FailedReload(broken.name, time.monotonic() - began_s, reason))
+            entry = index_entry(server)
             for path, text in sound.items():
                 path.write_text(text)
             assert status != 200, broken.name
-            missing = [words for words in broken.says if words not in reason]
+            missing = [words for words in broken.reason_texts if words not in reason]
             assert not missing, f"{broken.name}: {missing} in {reason}"
             assert "READY" == entry["state"]
-            assert all(words in entry["reason"] for words in broken.says), entry
+            assert all(words in entry["reason"] for words in broken.reason_texts), entry
     assert not asking.failed(), asking.failed()[:3]
     # What the last one had started may still be on its way out.
-    eventually(lambda: pids == server.stubs(MODEL), 30, f"the same stubs, {pids}")
+    eventually(lambda: pids == server.stub_pids(MODEL), 30, f"the same stubs, {pids}")
     return told, len(asking.answers)
 
 
@@ -241,7 +252,7 @@ def import_slowly(server: Server, seconds: float, instances: int) -> tuple[float
     group = f"instance_group [ {{ count: {instances} kind: KIND_CPU }} ]"
     (folder / "config.pbtxt").write_text(f'backend: "python"\n{group}\n')
     began_s = time.monotonic()
-    assert (200, "") == control(server, "load", "slow")
+    assert (200, "") == control_model(server, "load", "slow")
     took_s = time.monotonic() - began_s
     return took_s, len(told.read_text().split())
 
@@ -260,22 +271,25 @@ def _show_reloads(server: Server, times: int) -> None:
     done = reload_often(server, times, PAUSE_S)
     median, most = statistics.median(done.seconds), max(done.seconds)
     print(f"{times} reloads: median {median:.3f} s, max {most:.3f} s", flush=True)
-    print(f"{done.asked} requests, {done.failed} failed, {done.late} answered by what was before")
+    print(
+        f"{done.request_count} requests, {done.failed_count} failed, "
+        f"{done.stale_count} answered by an earlier generation"
+    )
 
 
 def _show_imports(server: Server, seconds: float) -> None:
     for instances in (1, 4):
         took_s, times = import_slowly(server, seconds, instances)
         print(f"imports of {seconds:g} s, {instances} instances: {took_s:.2f} s, {times} imports")
-    control(server, "unload", "slow")
+    control_model(server, "unload", "slow")
 
 
 def _show_loads(server: Server, times: int) -> None:
-    control(server, "unload")
+    control_model(server, "unload")
     load_and_unload(server, 50)
-    before = sample(server)
+    before = sample_resources(server)
     seconds = load_and_unload(server, times)
-    after = sample(server)
+    after = sample_resources(server)
     tenth = max(1, times // 10)
     first, last = statistics.mean(seconds[:tenth]), statistics.mean(seconds[-tenth:])
     print(f"{times} loads and unloads: {first:.3f} s each at first, {last:.3f} at last")

@@ -52,7 +52,7 @@ def _stub_deaths(rounds: int, clients: int, pause_s: float, name: str) -> None:
                 kills = 0
                 while len(deaths) < rounds:
                     kills += 1
-                    death = stub_death.die(server, load)
+                    death = stub_death.kill_and_measure(server, load)
                     if death is not None:
                         deaths.append(death)
                     # Below the rate at which an instance counts as a crash loop.
@@ -66,7 +66,7 @@ def _supervisor_deaths(rounds: int) -> None:
     gone, again = [], []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
-            death = supervisor_death.die(Path(folder))
+            death = supervisor_death.kill_and_measure(Path(folder))
             gone.append(death.gone_ms)
             again.append(death.ready_ms)
     _print("supervisor killed under load: everything gone after", gone, 2000)
@@ -78,11 +78,11 @@ def _broker_deaths(rounds: int) -> None:
         server = Server(Path(folder) / "s", models=["journal"])
         broker_death.use_instances(server)
         with server:
-            stubs = server.stubs("journal")
+            stubs = server.stub_pids("journal")
             deaths: list[broker_death.Death] = []
             with broker_death.mixed_load(server) as loads:
                 for _ in range(rounds):
-                    deaths.append(broker_death.die(server, loads))
+                    deaths.append(broker_death.kill_and_measure(server, loads))
                     # One that dies sooner has not worked, and is not started at once.
                     time.sleep(1.5)
             answers = broker_death.outcomes(loads)
@@ -95,8 +95,8 @@ def _broker_deaths(rounds: int) -> None:
 
 def _frontend_deaths(rounds: int) -> None:
     kinds = (
-        ("http process", frontend_death.http_process, 1000),
-        ("http arbiter", frontend_death.arbiter, 3000),
+        ("http process", frontend_death.http_worker_pid, 1000),
+        ("http arbiter", frontend_death.http_arbiter_pid, 3000),
     )
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "s", models=["journal"])
@@ -105,13 +105,13 @@ def _frontend_deaths(rounds: int) -> None:
                 with Load(server.http_port, clients=4, milliseconds=20) as load:
                     back = []
                     for _ in range(rounds):
-                        back.append(frontend_death.die_http(server, load, choose))
+                        back.append(frontend_death.kill_http_and_measure(server, load, choose))
                         time.sleep(1.5)
                 frontend_death.check(server, load.outcomes, len(load.outcomes))
                 _print(f"{name} killed: answering again after", back, bound)
             back = []
             for _ in range(rounds):
-                back.append(frontend_death.die_grpc(server))
+                back.append(frontend_death.kill_grpc_and_measure(server))
                 time.sleep(1.5)
             _print("grpc process killed: answering again after", back, 1000)
 
@@ -119,9 +119,9 @@ def _frontend_deaths(rounds: int) -> None:
 def _grpc_load() -> None:
     models = grpc_load.MODELS
     with tempfile.TemporaryDirectory() as folder, Server(Path(folder) / "s", models) as server:
-        seconds = grpc_load.follow_many(server)
+        seconds = grpc_load.run_streams(server)
         print(f"{grpc_load.STREAMS} streams of {grpc_load.RESPONSES}: {seconds:.1f} s")
-        alone, beside = grpc_load.follow_beside_one_that_stops(server)
+        alone, beside = grpc_load.run_streams_beside_stalled(server)
         print(f"{grpc_load.READERS} streams, one not read: {beside:.1f} s, else {alone:.1f} s")
         ends = grpc_load.cancel_many(server)
         print(f"calls cancelled at any instant, nothing left: {dict(ends)}", flush=True)
@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
     mark = leaks.mark_session()
-    before = leaks.belongings(mark)
+    before = leaks.take_snapshot(mark)
     half_s = stub_death.EXECUTION_MS / 1000
     _stub_deaths(rounds, 1, half_s, "half load")
     _stub_deaths(rounds, 8, 0.0, "full load")
@@ -141,7 +141,7 @@ def main() -> int:
     _supervisor_deaths(rounds)
     _grpc_load()
     overload.run(60.0)
-    left = leaks.leaks(before, mark)
+    left = leaks.find_leaks(before, mark)
     print("left behind:", left or "nothing")
     return 1 if left else 0
 

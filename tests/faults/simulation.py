@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from unittest import mock
 
-from tests.broker.simulation.days import Day
+from tests.broker.simulation.days import RandomRun
 from tests.broker.simulation.test_simulation_epochs import Epochs, settle
 from zmqtriton_stub.broker import unconfirmed_answers
 
@@ -22,9 +22,9 @@ STEPS = 150
 
 
 def _day(seed: int) -> None:
-    day = Day(seed)
+    day = RandomRun(seed)
     day.run(STEPS)
-    day.end()
+    day.run_to_end()
 
 
 def _epochs(seed: int) -> None:
@@ -38,7 +38,7 @@ def _epochs(seed: int) -> None:
         settle(epochs)
 
 
-def _broken(live: Callable[[int], None], seed: int) -> bool:
+def _has_failed(live: Callable[[int], None], seed: int) -> bool:
     try:
         live(seed)
     except (AssertionError, LookupError, TypeError, ValueError, AttributeError):
@@ -56,8 +56,8 @@ def main() -> int:
     begun = time.monotonic()
     broken = 0
     for seed in range(options.first, options.first + options.runs):
-        broken += _broken(_day, seed)
-        broken += not seed % 10 and _broken(_epochs, seed)
+        broken += _has_failed(_day, seed)
+        broken += not seed % 10 and _has_failed(_epochs, seed)
     took = time.monotonic() - begun
     print(f"{options.runs} seeds in {took:.0f} s: {broken} broke a promise")
     return 1 if broken else 0

@@ -26,7 +26,7 @@ _BYTE_EVERY_S = 5.0
 _WITHIN_S = 30.0
 
 
-def asked_ms(server: Server, seconds: float) -> list[float]:
+def response_times_ms(server: Server, seconds: float) -> list[float]:
     """How long each of many questions took, sorted."""
     times = []
     end = time.monotonic() + seconds
@@ -38,7 +38,7 @@ def asked_ms(server: Server, seconds: float) -> list[float]:
     return sorted(times)
 
 
-class Slow:
+class SlowClients:
     """The connections, and what became of them."""
 
     def __init__(self, port: int, count: int) -> None:
@@ -54,7 +54,7 @@ class Slow:
     def open(self) -> list[socket.socket]:
         return [key.fileobj for key in self._selector.get_map().values()]  # type: ignore[misc]
 
-    def go_on(self) -> None:
+    def step(self) -> None:
         """Takes what has come, and sends a byte where it is time."""
         for key, _ in self._selector.select(0):
             connection: socket.socket = key.fileobj  # type: ignore[assignment]
@@ -81,15 +81,15 @@ def main() -> int:
     leaks.mark_session()
     folder = tempfile.TemporaryDirectory()
     with folder, Server(Path(folder.name) / "s", ["identity_fp32"]) as server:
-        alone = asked_ms(server, 3)
+        alone = response_times_ms(server, 3)
         connecting = time.monotonic()
-        slow = Slow(server.http_port, count)
+        slow = SlowClients(server.http_port, count)
         began = time.monotonic()
         print(f"{count} connected within {began - connecting:.1f} s", flush=True)
         beside: list[float] = []
         while slow.open and time.monotonic() - began < _WITHIN_S:
-            slow.go_on()
-            beside += asked_ms(server, 0.2)
+            slow.step()
+            beside += response_times_ms(server, 0.2)
         took = time.monotonic() - began
         left = len(slow.open)
         slow.close()

@@ -36,7 +36,7 @@ class Answer(NamedTuple):
     text: str
 
 
-class Asking:
+class SteadyLoad:
     """So many requests a second from several connections, until the block ends."""
 
     def __init__(self, port: int, *, per_second: int, clients: int = 8) -> None:
@@ -49,7 +49,7 @@ class Asking:
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(clients)]
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> SteadyLoad:
         self._began_s = time.monotonic()
         for thread in self._threads:
             thread.start()
@@ -86,16 +86,16 @@ class Asking:
         connection.close()
 
 
-def source(server: Server) -> Path:
+def model_file(server: Server) -> Path:
     return server.repository / MODEL / "1" / "model.py"
 
 
 def write_stamp(server: Server, stamp: int) -> None:
-    path = source(server)
+    path = model_file(server)
     path.write_text(re.sub(r"(?m)^STAMP = .*$", f"STAMP = {stamp}", path.read_text()))
 
 
-def control(server: Server, what: str, model: str = MODEL) -> tuple[int, str]:
+def control_model(server: Server, what: str, model: str = MODEL) -> tuple[int, str]:
     """Asks to load or unload; the status and the text of an error, or ""."""
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=120)
     try:
@@ -107,7 +107,7 @@ def control(server: Server, what: str, model: str = MODEL) -> tuple[int, str]:
         connection.close()
 
 
-def index(server: Server, model: str = MODEL) -> dict[str, str]:
+def index_entry(server: Server, model: str = MODEL) -> dict[str, str]:
     """The first entry of a model."""
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     try:

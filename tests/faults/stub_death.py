@@ -48,7 +48,7 @@ def kill_in_execution(server: Server) -> tuple[Record, int] | None:
     return (last, killed_ns) if last.event == "start" else None
 
 
-def die(server: Server, load: Load) -> Death | None:
+def kill_and_measure(server: Server, load: Load) -> Death | None:
     """One round, under a load that goes on. None: the kill met no execution."""
     hit = kill_in_execution(server)
     if hit is None:

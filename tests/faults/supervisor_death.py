@@ -33,9 +33,9 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def die(folder: Path) -> Death:
+def kill_and_measure(folder: Path) -> Death:
     """One round, with a server of its own."""
-    mark = os.environ[leaks.VARIABLE]
+    mark = os.environ[leaks.MARK_VARIABLE]
     before = leaks.marked_processes(mark)
     runtime = folder / "run"
     server = Server(

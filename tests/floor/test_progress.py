@@ -13,7 +13,7 @@ def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
     with tempfile.TemporaryFile() as page:
         page.truncate(SIZE)
         ours = Progress(page.fileno())
-        assert 0 == ours.begun
+        assert 0 == ours.last_begun_batch
 
         pid = os.fork()
         if pid == 0:
@@ -23,5 +23,5 @@ def test_what_a_killed_process_wrote_last_is_read_by_the_other() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(pid, 0)
 
-        assert 2**40 == ours.begun
+        assert 2**40 == ours.last_begun_batch
         ours.close()

@@ -9,7 +9,7 @@ import pytest
 from tests.options.test_parser import refused
 from zmqtriton.main import main
 from zmqtriton.options import HelpRequested, parse
-from zmqtriton.options.table import BY_NAME
+from zmqtriton.options.table import OPTIONS_BY_NAME
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def text() -> str:
 
 @pytest.mark.row("--help")
 def test_help_shows_each_group_option_and_default(text: str) -> None:
-    assert [] == [name for name in BY_NAME if f"\n  --{name}" not in text]
+    assert [] == [name for name in OPTIONS_BY_NAME if f"\n  --{name}" not in text]
     assert "\nModel Repository:\n" in text
     assert "Port to listen on. Default is 8000." in text
     assert "{" not in text

@@ -10,13 +10,13 @@ from zmqtriton.options import (
     HelpRequested,
     OptionError,
     Options,
-    Resource,
+    RateLimitResource,
     Restriction,
     Setting,
     TraceOptions,
     parse,
 )
-from zmqtriton.options.table import BY_NAME
+from zmqtriton.options.table import OPTIONS_BY_NAME
 
 #: As `tritonserver --help` of 2.51 lists them, and what newer ones added.
 TRITON_OPTIONS = """
@@ -56,7 +56,7 @@ def refused(*words: str) -> str:
 
 
 def test_every_option_of_triton_is_known() -> None:
-    assert [] == [name for name in TRITON_OPTIONS if name not in BY_NAME]
+    assert [] == [name for name in TRITON_OPTIONS if name not in OPTIONS_BY_NAME]
 
 
 def test_every_row_of_the_table_ends_in_a_field_or_a_decision() -> None:
@@ -67,7 +67,7 @@ def test_every_row_of_the_table_ends_in_a_field_or_a_decision() -> None:
         "trace_deprecated",
     }
 
-    targets = {option.target for option in BY_NAME.values()}
+    targets = {option.field_name for option in OPTIONS_BY_NAME.values()}
 
     assert decided == targets - {field.name for field in fields(Options)}
     assert {"trace", "warnings"} == {field.name for field in fields(Options)} - targets
@@ -472,7 +472,10 @@ def test_values_with_parts_are_kept_by_their_parts() -> None:
         "--metrics-interval-ms=1.5",
     )
 
-    assert (Resource("R1", 10, -1), Resource("R2", 4, 1)) == options.rate_limit_resource
+    assert (
+        RateLimitResource("R1", 10, -1),
+        RateLimitResource("R2", 4, 1),
+    ) == options.rate_limit_resource
     assert ((0, 1024),) == options.cuda_memory_pool_byte_size
     assert ((1, 0.8),) == options.model_load_gpu_limit
     assert (Setting("gpu_0", "numa-node", "0"),) == options.host_policy
@@ -566,7 +569,7 @@ def test_a_restricted_category_belongs_to_one_group() -> None:
 
 @pytest.mark.row("--grpc-restricted-protocol")
 def test_grpc_restrictions_ask_for_a_prefixed_header() -> None:
-    read = BY_NAME["grpc-restricted-protocol"].read
+    read = OPTIONS_BY_NAME["grpc-restricted-protocol"].parse_value
 
     assert Restriction(("health", "inference"), "triton-grpc-protocol-admin", "k=1") == read(
         "health,inference:admin=k=1"

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from tests.options.test_parser import parsed, refused
-from zmqtriton.options import Resource, Setting
-from zmqtriton.options.kinds import Sense
-from zmqtriton.options.table import BY_NAME
+from zmqtriton.options import RateLimitResource, Setting
+from zmqtriton.options.kinds import OptionSupport
+from zmqtriton.options.table import OPTIONS_BY_NAME
 
 
 def test_whatever_is_not_honoured_has_a_reason() -> None:
     assert [] == [
-        name for name, one in BY_NAME.items() if bool(one.why) == (one.sense is Sense.HONOURED)
+        name
+        for name, one in OPTIONS_BY_NAME.items()
+        if bool(one.reason) == (one.support is OptionSupport.SUPPORTED)
     ]
 
 
@@ -105,7 +107,7 @@ def test_what_is_not_ours_to_tune_is_said_with_the_reason(word: str, why: str) -
         ),
         pytest.param(
             "--rate-limit-resource=r:2:0",
-            (Resource("r", 2, 0),),
+            (RateLimitResource("r", 2, 0),),
             marks=pytest.mark.row("--rate-limit-resource"),
         ),
     ],

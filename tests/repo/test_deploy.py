@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, missing
+from tests.conftest import ROOT, skip_missing
 from zmqtriton.options import Options
 
 DEPLOY = ROOT / "deploy"
@@ -37,7 +37,7 @@ def seconds(key: str) -> float:
 def analyze() -> str:
     tool = shutil.which("systemd-analyze")
     if tool is None:
-        missing("systemd-analyze")
+        skip_missing("systemd-analyze")
     assert tool is not None
     return tool
 
@@ -51,7 +51,7 @@ def test_haproxy_accepts_its_configuration(tmp_path: Path, has_sequences: bool) 
     (tmp_path / "haproxy.cfg").write_text(text)
     tool = shutil.which("haproxy") or "/usr/sbin/haproxy"
     if not Path(tool).exists():
-        missing("haproxy")
+        skip_missing("haproxy")
 
     done = subprocess.run(
         [tool, "-c", "-f", tmp_path / "haproxy.cfg"], capture_output=True, text=True

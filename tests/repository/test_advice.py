@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.repository.test_scan import make_model
-from zmqtriton.repository.scan import advice, scan_model
+from zmqtriton.repository.scan import repository_hint, scan_model
 from zmqtriton_floor.errors import InternalError
 
 
@@ -20,31 +20,31 @@ def test_a_model_is_no_repository(tmp_path: Path, file: str) -> None:
     assert (
         f"'{tmp_path}/m' looks like a model, not like a directory of models; "
         f"did you mean --model-repository={tmp_path}?"
-    ) == advice(tmp_path / "m")
+    ) == repository_hint(tmp_path / "m")
 
 
 def test_a_directory_without_models_is_named(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "README.md").touch()
 
-    assert f"there is no model in '{tmp_path}'" == advice(tmp_path)
+    assert f"there is no model in '{tmp_path}'" == repository_hint(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["m", "7"])
 def test_a_repository_needs_no_advice(tmp_path: Path, name: str) -> None:
     make_model(tmp_path, name)
 
-    assert "" == advice(tmp_path)
+    assert "" == repository_hint(tmp_path)
 
 
 def test_what_is_not_there_is_somebody_elses_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError):
-        advice(tmp_path / "gone")
+        repository_hint(tmp_path / "gone")
 
 
 def test_a_tilde_that_no_shell_has_seen_is_told() -> None:
     with pytest.raises(InternalError, match="~/models: No such file or directory; no shell has"):
-        advice(Path("~/models"))
+        repository_hint(Path("~/models"))
 
 
 def test_a_model_file_outside_of_a_version_is_told(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from zmqtriton.repository.agents import agent_problems
 
 def told(agent: str, more: str = "") -> list[tuple[str, str]]:
     config = parse_text(f'name: "m" model_repository_agents {{ agents {{ {agent} }} }} {more}')
-    return [(problem.text, problem.meant) for problem in agent_problems(config, "/agents")]
+    return [(problem.text, problem.suggestion) for problem in agent_problems(config, "/agents")]
 
 
 @pytest.mark.row("E49")

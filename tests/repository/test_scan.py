@@ -15,8 +15,8 @@ from zmqtriton.repository.scan import (
     ScannedModel,
     choose_versions,
     find_config,
-    scan,
     scan_model,
+    scan_repositories,
 )
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
@@ -41,7 +41,7 @@ def test_every_directory_is_a_model_and_hidden_ones_and_files_are_not(tmp_path: 
     (tmp_path / "..data").mkdir()
     (tmp_path / "README").touch()
 
-    models = scan([tmp_path])
+    models = scan_repositories([tmp_path])
 
     assert ["a", "b"] == list(models)
     assert ((), None) == (models["a"].versions, models["a"].config_path)
@@ -52,7 +52,7 @@ def test_every_directory_is_a_model_and_hidden_ones_and_files_are_not(tmp_path: 
 
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match=r"^failed to open directory .*gone: No such file"):
-        scan([tmp_path / "gone"])
+        scan_repositories([tmp_path / "gone"])
 
 
 @pytest.mark.row("F05")
@@ -95,7 +95,7 @@ def test_a_model_directory_may_itself_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "repository").mkdir()
     (tmp_path / "repository" / "n").symlink_to(elsewhere)
 
-    assert (1,) == scan([tmp_path / "repository"])["n"].versions
+    assert (1,) == scan_repositories([tmp_path / "repository"])["n"].versions
 
 
 def test_a_model_that_cannot_be_read_does_not_hide_the_others(
@@ -111,7 +111,7 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    models = scan([tmp_path])
+    models = scan_repositories([tmp_path])
 
     assert f"failed to open directory {closed}: Permission denied" == models["closed"].problem
     assert ("", (1,)) == (models["open"].problem, models["open"].versions)
@@ -123,7 +123,7 @@ def test_a_name_in_two_repositories_is_one_model_with_a_problem(tmp_path: Path) 
     make_model(second, "m")
     make_model(second, "n")
 
-    models = scan([first, second])
+    models = scan_repositories([first, second])
 
     assert ["m", "n"] == list(models)
     assert ("failed to poll model 'm': not unique across all model repositories") == models[
@@ -136,7 +136,7 @@ def test_a_name_in_two_repositories_is_one_model_with_a_problem(tmp_path: Path) 
 def test_the_same_repository_given_twice_is_no_conflict(tmp_path: Path) -> None:
     make_model(tmp_path, "m")
 
-    assert "" == scan([tmp_path, tmp_path])["m"].problem
+    assert "" == scan_repositories([tmp_path, tmp_path])["m"].problem
 
 
 @pytest.mark.row("E08")
@@ -252,7 +252,7 @@ def test_the_inside_of_an_environment_is_not_walked(tmp_path: Path) -> None:
 
 def test_the_contents_of_a_version_are_its_own_and_what_all_share(tmp_path: Path) -> None:
     def contents() -> dict[int, str]:
-        return dict(scan_model(tmp_path / "m", tmp_path).contents)
+        return dict(scan_model(tmp_path / "m", tmp_path).version_fingerprints)
 
     for version in ("1", "2"):
         (tmp_path / "m" / version).mkdir(parents=True)
@@ -301,4 +301,4 @@ def test_a_directory_whose_name_is_no_text_is_left_out(tmp_path: Path) -> None:
     for name in (b"good", b"b\xff"):
         (tmp_path / os.fsdecode(name)).mkdir()
 
-    assert ["good"] == list(scan([tmp_path]))
+    assert ["good"] == list(scan_repositories([tmp_path]))

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.simulation.load import MS, Arrival, Clients, Cost, Pattern, fit, from_lines
-from zmqtriton.simulation.run import Outcome, Run
+from zmqtriton.simulation.load import MS, Arrival, Clients, Cost, Pattern, fit_cost, from_lines
+from zmqtriton.simulation.run import SimulationResult, SimulationRun
 
 
 def run(
     config: dict[str, Any], cost: Cost, arrivals: list[Arrival] | Clients, instances: int = 1
-) -> Outcome:
+) -> SimulationResult:
     names = [f"m_{number}" for number in range(instances)]
-    imagined = Run(json.dumps({"name": "m", **config}), names, cost, seed=1)
+    imagined = SimulationRun(json.dumps({"name": "m", **config}), names, cost, seed=1)
     if isinstance(arrivals, Clients):
-        return imagined.closed(arrivals)
+        return imagined.run_closed_loop(arrivals)
     return imagined.open(arrivals)
 
 
@@ -125,18 +125,18 @@ def test_the_same_seed_is_the_same_run() -> None:
 def test_what_was_measured_is_a_base_and_a_part_for_each_inference() -> None:
     measured = [(size, count, count * (5 + 2 * size) * MS) for size, count in ((1, 7), (4, 2))]
 
-    cost = fit(measured)
+    cost = fit_cost(measured)
 
     assert (cost.base_ms, cost.each_ms) == pytest.approx((5, 2))
 
 
 def test_one_size_alone_is_all_base() -> None:
-    assert Cost(base_ms=3, each_ms=0) == fit([(8, 10, 30 * MS)])
+    assert Cost(base_ms=3, each_ms=0) == fit_cost([(8, 10, 30 * MS)])
 
 
 def test_nothing_can_be_learned_from_nothing() -> None:
     with pytest.raises(ValueError, match="nothing was executed"):
-        fit([])
+        fit_cost([])
 
 
 def test_recorded_arrivals_may_name_their_batch_sizes() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.stub.fakes import FakeLink
-from tests.stub.supervisor import Supervisor
+from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_stub import instance
 
 Write = Callable[..., Path]
@@ -45,9 +45,9 @@ def nothing_imported() -> Iterator[None]:
 
 
 @pytest.fixture
-def world() -> Iterator[Supervisor]:
+def world() -> Iterator[FakeSupervisor]:
     """Of a stub with large tensors."""
-    world = Supervisor()
+    world = FakeSupervisor()
 
     yield world
 
@@ -55,7 +55,7 @@ def world() -> Iterator[Supervisor]:
 
 
 @pytest.fixture
-def link(world: Supervisor) -> FakeLink:
+def link(world: FakeSupervisor) -> FakeLink:
     """Of that stub, for what models answer."""
     link = FakeLink()
     link.instance.memory = world.memory

@@ -20,15 +20,15 @@ class FakeLink:
     """Keeps what is sent; what would arrive is put into `on_turn`."""
 
     def __init__(self, is_decoupled: bool = False) -> None:
-        self.told: list[Any] = []
-        self.instance = Instance(LOAD, self.told.append)
+        self.sent_to_supervisor: list[Any] = []
+        self.instance = Instance(LOAD, self.sent_to_supervisor.append)
         self.instance.is_decoupled = is_decoupled
         self.pending: dict[tuple[int, int], Pending] = {}
         self.answered = UnconfirmedAnswers()
         self.tallies = ResponseCounter()
         self.is_closed = False
         self.messages: list[tuple[Any, list[bytes]]] = []
-        self.on_turn: list[Any] = []
+        self.turn_actions: list[Any] = []
 
     def send(self, message: list[bytes]) -> None:
         self.messages.append((wire.decode(message[0]), message[1:]))
@@ -43,8 +43,8 @@ class FakeLink:
         """Nobody asks for them."""
 
     def turn(self, *, takes: bool = True) -> None:
-        while self.on_turn:
-            self.on_turn.pop(0)()
+        while self.turn_actions:
+            self.turn_actions.pop(0)()
 
     def wait(self, timeout_ms: int) -> None:
         """Nothing arrives by itself."""
@@ -53,7 +53,7 @@ class FakeLink:
         """All that were sent so far."""
         return [outcome for message, _ in self.messages for outcome in message.outcomes]
 
-    def give(self, body: wire.RequestBody, own_id: int = 5) -> Pending:
+    def add_request(self, body: wire.RequestBody, own_id: int = 5) -> Pending:
         """A request that has arrived."""
         work = wire.BatchedRequest(1, 3, own_id, 0, 0, 0, 0)
         link: Any = self

@@ -15,10 +15,10 @@ from pathlib import Path
 
 VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 _PACKAGES = ("pyzmq", "msgpack", "numpy")
-_ASK = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
+_VERSION_PROGRAM = "import sys; print('%d.%d' % sys.version_info[:2], sys.implementation.name)"
 
 
-def find(version: str) -> str | None:
+def find_python(version: str) -> str | None:
     """An interpreter of this version that runs; shims that only complain are passed over."""
     name = f"python{version}"
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
@@ -29,22 +29,24 @@ def find(version: str) -> str | None:
         *glob.glob(os.path.expanduser(f"~/.local/share/uv/python/cpython-{version}.*/bin/python")),
     ]
     for candidate in candidates:
-        if candidate is not None and _answers(candidate, version):
+        if candidate is not None and _runs_version(candidate, version):
             return candidate
     return None
 
 
-def _answers(python: str, version: str) -> bool:
-    answer = subprocess.run([python, "-c", _ASK], capture_output=True, text=True, check=False)
+def _runs_version(python: str, version: str) -> bool:
+    answer = subprocess.run(
+        [python, "-c", _VERSION_PROGRAM], capture_output=True, text=True, check=False
+    )
     return answer.stdout.split() == [version, "cpython"]
 
 
-def environment(version: str) -> str | None:
+def environment_python(version: str) -> str | None:
     """The interpreter of an environment with what stubs need; None where there is no such Python.
 
     Raises CalledProcessError where the packages cannot be had.
     """
-    base = find(version)
+    base = find_python(version)
     if base is None:
         return None
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -53,13 +55,13 @@ def environment(version: str) -> str | None:
     python = str(home / "venv" / "bin" / "python")
     with open(home / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (home / "ready").exists() or not _answers(python, version):
-            _make(base, home / "venv", python)
+        if not (home / "ready").exists() or not _runs_version(python, version):
+            _create_venv(base, home / "venv", python)
             (home / "ready").touch()
     return python
 
 
-def _make(base: str, venv: Path, python: str) -> None:
+def _create_venv(base: str, venv: Path, python: str) -> None:
     shutil.rmtree(venv, ignore_errors=True)
     uv = shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
     if uv is not None:

@@ -19,7 +19,7 @@ from zmqtriton_floor.lifeline import Lifeline, pair
 MAIN = Path(__file__).resolve().parents[2] / "stub" / "zmqtriton_stub" / "__main__.py"
 _TOKEN = b"0123456789abcdef"
 #: A machine under load starts an interpreter in seconds.
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 class RunningStub:
@@ -27,9 +27,9 @@ class RunningStub:
 
     def __init__(self, directory: Path, python: str = sys.executable, epoch: int = 1) -> None:
         self.directory = directory
-        self.told: list[Any] = []
+        self.received_messages: list[Any] = []
         #: The bodies of the last hello.
-        self.answered: list[bytes] = []
+        self.hello_bodies: list[bytes] = []
         self._epoch = epoch
         self._ids = itertools.count(1)
         self._identity = b""
@@ -66,72 +66,76 @@ class RunningStub:
 
     # ------------------------------------------------------------ supervisor
 
-    def tell(self, message: Any) -> None:
+    def send_message(self, message: Any) -> None:
         self.lifeline.send(message)
 
-    def hear(self, kind: type[Any]) -> Any:
+    def receive_message(self, kind: type[Any]) -> Any:
         """The next message of this kind on the lifeline; others are kept in `told`."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
-            for message in self.told:
+            for message in self.received_messages:
                 if type(message) is kind:
-                    self.told.remove(message)
+                    self.received_messages.remove(message)
                     return message
             assert self.lifeline.wait(deadline - time.monotonic()), f"no {kind.__name__}"
-            self.told += [message for message, _ in self.lifeline.receive()]
-            if self.lifeline.ended and not any(type(m) is kind for m in self.told):
-                raise AssertionError(f"the stub ended without {kind.__name__}: {self.told}")
+            self.received_messages += [message for message, _ in self.lifeline.receive()]
+            if self.lifeline.ended and not any(type(m) is kind for m in self.received_messages):
+                raise AssertionError(
+                    f"the stub ended without {kind.__name__}: {self.received_messages}"
+                )
 
     def take_bootstrap(self) -> None:
-        self.tell(wire.Bootstrap(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
+        self.send_message(wire.Bootstrap(7, _TOKEN, "stub", str(self.directory), self._epoch, "{}"))
 
     def load(self, model: Path, config: dict[str, Any], auto_complete: int = 0) -> dict[str, Any]:
         """Up to Completed; the configuration that it says."""
         self.take_bootstrap()
         path = str(model / "1" / "model.py")
         text = json.dumps(config)
-        self.tell(wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete))
-        completed: dict[str, Any] = json.loads(self.hear(wire.ConfigCompleted).config)
+        self.send_message(
+            wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, text, auto_complete)
+        )
+        completed: dict[str, Any] = json.loads(self.receive_message(wire.ConfigCompleted).config)
         return completed
 
     def start(self, model: Path, config: dict[str, Any] | None = None) -> None:
         """Up to Loaded."""
         completed = self.load(model, config or {"name": "m"})
-        self.tell(wire.Initialize(json.dumps(completed)))
-        self.welcome()
-        self.hear(wire.ModelLoaded)
+        self.send_message(wire.Initialize(json.dumps(completed)))
+        self.welcome_stub()
+        self.receive_message(wire.ModelLoaded)
 
     def finish(self) -> int:
         """The exit status."""
-        self.tell(wire.Finalize())
-        return self.process.wait(_PATIENCE_S)
+        self.send_message(wire.Finalize())
+        return self.process.wait(_TIMEOUT_S)
 
     # ---------------------------------------------------------------- broker
 
-    def lose(self) -> None:
+    def close_broker(self) -> None:
         """The broker is dead, and nobody tells."""
         self._router.close()
 
-    def move(self, epoch: int) -> None:
+    def move_broker(self, epoch: int) -> None:
         """Closes this broker's socket, opens the next one's, and tells of it."""
         self._router.close()
         self._router = self._open(epoch)
         self._epoch = epoch
-        self.tell(wire.NewEpoch(epoch))
+        self.send_message(wire.NewEpoch(epoch))
 
-    def welcome(self) -> wire.Hello:
+    def welcome_stub(self) -> wire.Hello:
         """Awaits a Hello and answers it."""
-        header, *self.answered = self._receive()
+        header, *self.hello_bodies = self._receive()
         hello: wire.Hello = wire.decode(header)
         assert (hello.serial, hello.token, hello.epoch) == (7, _TOKEN, self._epoch)
-        assert len(self.answered) == len(hello.unconfirmed)
+        assert len(self.hello_bodies) == len(hello.unconfirmed)
         [held] = [wire.decode(frame) for frame in self._receive()]
         assert type(held) is wire.HeldBlocks
-        self.held = held.blocks
+        self.held_blocks = held.blocks
         self._send([wire.encode(wire.Welcome(self._epoch))])
         return hello
 
-    def send(self, *batches: list[wire.RequestBody], batch: int = 1) -> list[int]:
+    def send_batches(self, *batches: list[wire.RequestBody], batch: int = 1) -> list[int]:
         """Sends one Execute; the ids of its requests."""
         works, bodies = [], []
         for number, requests in enumerate(batches, batch):
@@ -141,10 +145,10 @@ class RunningStub:
         self._send([wire.encode(wire.Execute(works)), *bodies])
         return [work.id for work in works]
 
-    def abandon(self, own_id: int) -> None:
+    def cancel_execution(self, own_id: int) -> None:
         self._send([wire.encode(wire.CancelExecution([wire.RequestKey(3, own_id)]))])
 
-    def grant(self, own_id: int, responses: int) -> None:
+    def acknowledge_responses(self, own_id: int, responses: int) -> None:
         self._send([wire.encode(wire.StreamAcks([wire.StreamAck(3, own_id, responses)]))])
 
     def send_garbage(self) -> None:
@@ -154,7 +158,7 @@ class RunningStub:
     def has_results(self) -> bool:
         return bool(self._router.poll(0))
 
-    def results(self) -> tuple[wire.Results, list[bytes]]:
+    def receive_results(self) -> tuple[wire.Results, list[bytes]]:
         """The next Results and its bodies."""
         header, *bodies = self._receive()
         results: wire.Results = wire.decode(header)
@@ -163,8 +167,8 @@ class RunningStub:
 
     def infer(self, *tensors: wire.Tensor) -> wire.ResponseBody | wire.Outcome:
         """What one request with these inputs gets: a body, or an outcome with an error."""
-        self.send([wire.RequestBody("", {}, [], list(tensors))])
-        results, bodies = self.results()
+        self.send_batches([wire.RequestBody("", {}, [], list(tensors))])
+        results, bodies = self.receive_results()
         [outcome] = results.outcomes
         return outcome if outcome.code else wire.decode_response(bodies[0])
 
@@ -175,6 +179,6 @@ class RunningStub:
         self._router.send([self._identity, *frames])
 
     def _receive(self) -> list[bytes]:
-        assert self._router.poll(int(_PATIENCE_S * 1000)), "nothing from the stub"
+        assert self._router.poll(int(_TIMEOUT_S * 1000)), "nothing from the stub"
         self._identity, *frames = self._router.receive()
         return frames

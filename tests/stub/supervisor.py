@@ -17,7 +17,7 @@ from zmqtriton_stub.memory.tensor_memory import Memory
 BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, json.dumps({}))
 
 
-class Supervisor:
+class FakeSupervisor:
     """Answers what it is asked, in a thread of its own; owns a frontend's arena."""
 
     def __init__(self) -> None:
@@ -27,43 +27,43 @@ class Supervisor:
         self.released: list[wire.Block] = []
         self.memory.release = lambda message: self.released.extend(message.blocks)
         self.refusal = ""
-        self.dropped: list[int] = []
+        self.freed_segments: list[int] = []
         #: What is in the way before each answer.
-        self.interruption: Any = None
+        self.message_before_answer: Any = None
         #: What others see of the stub's arena.
-        self.seen = Mappings(is_private=False)
+        self.mappings = Mappings(is_private=False)
         self.frontend = Arena(3)
         self._segments: dict[int, int] = {}
         #: The stub's own.
-        self.own: dict[int, int] = {}
-        self.line = Lifeline(ours)
+        self.stub_segments: dict[int, int] = {}
+        self.lifeline = Lifeline(ours)
         self._thread = threading.Thread(target=self._answer_all)
         self._thread.start()
 
     def _answer_all(self) -> None:
-        while not self.line.ended:
-            self.line.wait()
-            for message, _ in self.line.receive():
-                if self.interruption is not None:
-                    self.line.send(self.interruption)
+        while not self.lifeline.ended:
+            self.lifeline.wait()
+            for message, _ in self.lifeline.receive():
+                if self.message_before_answer is not None:
+                    self.lifeline.send(self.message_before_answer)
                 self._answer(message)
 
     def _answer(self, message: Any) -> None:
         if isinstance(message, wire.CreateSegment) and self.refusal:
-            self.line.send(wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal))
+            self.lifeline.send(wire.SegmentCreated(*message[:2], Unavailable.number, self.refusal))
         elif isinstance(message, wire.CreateSegment):
             descriptor = _memfd(message.size)
-            self.own[message.segment] = os.dup(descriptor)
-            self.seen.add(9, message.segment, os.dup(descriptor))
-            self.line.send(wire.SegmentCreated(*message[:2], 0, ""), descriptor)
+            self.stub_segments[message.segment] = os.dup(descriptor)
+            self.mappings.add(9, message.segment, os.dup(descriptor))
+            self.lifeline.send(wire.SegmentCreated(*message[:2], 0, ""), descriptor)
             os.close(descriptor)
         elif isinstance(message, wire.OpenSegment):
             known = self._segments.get(message.segment)
             size = 0 if known is None else os.fstat(known).st_size
             given = [] if known is None else [known]
-            self.line.send(wire.SegmentOpened(*message, size), *given)
+            self.lifeline.send(wire.SegmentOpened(*message, size), *given)
         elif isinstance(message, wire.FreeSegment):
-            self.dropped.append(message.segment)
+            self.freed_segments.append(message.segment)
 
     def write(self, data: bytes) -> wire.Reference:
         """A tensor of a frontend's."""
@@ -78,17 +78,17 @@ class Supervisor:
         return found.reference
 
     def read(self, reference: wire.Reference) -> bytes:
-        [array] = self.seen.open([reference])
+        [array] = self.mappings.open([reference])
         data: bytes = array.tobytes()
         return data
 
     def close(self) -> None:
         self.memory._lifeline.close()
         self._thread.join()
-        self.line.close()
+        self.lifeline.close()
         self.memory.mappings.close()
-        self.seen.close()
-        for descriptor in {*self._segments.values(), *self.own.values()}:
+        self.mappings.close()
+        for descriptor in {*self._segments.values(), *self.stub_segments.values()}:
             os.close(descriptor)
 
 

@@ -24,7 +24,7 @@ _OLD, _NEW = ("3.8", "3.9"), ("3.12", "3.13")
 def _reason(version: str) -> str:
     """Why there is no such environment; empty if there is one."""
     try:
-        if interpreters.environment(version):
+        if interpreters.environment_python(version):
             return ""
     except subprocess.CalledProcessError as error:
         return f"no packages for CPython {version}: {error}"
@@ -37,7 +37,7 @@ def python(request: pytest.FixtureRequest) -> str:
     reason = _reason(request.param)
     if reason:
         pytest.skip(reason)
-    return str(interpreters.environment(request.param))
+    return str(interpreters.environment_python(request.param))
 
 
 @pytest.mark.skipif(not os.environ.get("ZT_CI"), reason="asked for by ZT_CI only")
@@ -78,7 +78,7 @@ def test_a_model_is_served_from_load_to_finish(
     model = write_model(code)
     with RunningStub(tmp_path, python) as stub:
         stub.start(model)
-        assert f"python-{stub.hear(wire.LogLine).text}/" in python
+        assert f"python-{stub.receive_message(wire.LogLine).text}/" in python
 
         response = stub.infer(fp32("IN", numbers.tobytes(), [3]))
         failed = stub.infer(fp32("OTHER"))
@@ -108,10 +108,10 @@ def test_threads_and_async_models_work(python: str, tmp_path: Path, write_model:
     with RunningStub(tmp_path, python) as stub:
         stub.start(write_model(code))
 
-        stub.send([body(), body()])
+        stub.send_batches([body(), body()])
         answered: list[int] = []
         while len(answered) < 2:
-            answered += [outcome.id for outcome in stub.results()[0].outcomes]
+            answered += [outcome.id for outcome in stub.receive_results()[0].outcomes]
 
         assert sorted(answered) == [1, 2]
         assert stub.finish() == 0

@@ -57,8 +57,8 @@ def test_the_batches_of_one_message_are_executed_one_by_one(
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(_ECHO))
 
-        stub.send([body(fp32("A")), body(fp32("B"))], [body(fp32("C"))], batch=5)
-        first, second = stub.results(), stub.results()
+        stub.send_batches([body(fp32("A")), body(fp32("B"))], [body(fp32("C"))], batch=5)
+        first, second = stub.receive_results(), stub.receive_results()
 
         assert [len(bodies) for _, bodies in (first, second)] == [2, 1]
         assert [results.executed[0].batch for results, _ in (first, second)] == [5, 6]
@@ -77,8 +77,8 @@ def test_durations_are_those_of_the_model(tmp_path: Path, write_model: Write) ->
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code))
 
-        stub.send([body()])
-        results, _ = stub.results()
+        stub.send_batches([body()])
+        results, _ = stub.receive_results()
 
         [executed] = results.executed
         assert executed.infer_ns >= 20_000_000
@@ -108,7 +108,7 @@ def test_an_exception_fails_its_batch_and_the_process_goes_on(
             f"At:\n  {model}/1/model.py(6): execute\n"
         )
         assert failed.text == text
-        said = stub.hear(wire.LogLine)
+        said = stub.receive_message(wire.LogLine)
         assert (said.level, said.text) == ("E", text)
         assert _answer(stub) == [fp32("X")]
 
@@ -131,10 +131,12 @@ def test_a_model_that_fails_to_load_says_why_and_ends(
     with RunningStub(tmp_path) as stub:
         stub.take_bootstrap()
         path = f"{model}/1/model.py"
-        stub.tell(wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0))
-        stub.tell(wire.Initialize('{"name": "m"}'))
+        stub.send_message(
+            wire.LoadModel("m_0_0", "m", 1, "CPU", 0, str(model), path, '{"name": "m"}', 0)
+        )
+        stub.send_message(wire.Initialize('{"name": "m"}'))
 
-        failed = stub.hear(wire.LoadFailed)
+        failed = stub.receive_message(wire.LoadFailed)
 
         assert failed.text == text.replace("{}", path)
         assert stub.process.wait(30) == 1
@@ -179,7 +181,7 @@ def test_finalize_runs_at_the_end_and_its_exception_is_swallowed(
 
         assert stub.process.stdout is not None
         assert stub.process.stdout.read() == b"finalized\n"
-        said = stub.hear(wire.LogLine)
+        said = stub.receive_message(wire.LogLine)
         assert (said.level, said.text.split("\n")[0]) == ("I", "ValueError: late")
 
 
@@ -195,8 +197,8 @@ def test_log_lines_carry_the_model_s_file_and_line(tmp_path: Path, write_model: 
     with RunningStub(tmp_path) as stub:
         stub.start(model)
 
-        assert stub.hear(wire.LogLine) == wire.LogLine("W", "model.py", 5, "careful")
-        assert stub.hear(wire.LogLine) == wire.LogLine("E", "model.py", 7, f"{model}/1")
+        assert stub.receive_message(wire.LogLine) == wire.LogLine("W", "model.py", 5, "careful")
+        assert stub.receive_message(wire.LogLine) == wire.LogLine("E", "model.py", 7, f"{model}/1")
 
 
 def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model: Write) -> None:
@@ -210,7 +212,7 @@ def test_what_was_printed_before_a_crash_is_not_lost(tmp_path: Path, write_model
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code))
 
-        stub.send([body()])
+        stub.send_batches([body()])
 
         assert stub.process.stdout is not None
         assert stub.process.stdout.read() == b"last words\n"
@@ -233,7 +235,7 @@ def test_sys_exit_in_execute_ends_the_process_despite_its_threads(
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code))
 
-        stub.send([body()])
+        stub.send_batches([body()])
 
         assert stub.process.wait(30) == status
 
@@ -302,9 +304,9 @@ def test_a_thread_of_the_model_answers_while_the_main_thread_waits(
         answered: set[int] = set()
         executed: set[int] = set()
         for turn in range(200):
-            stub.send([body(fp32("X"))] * 4, batch=turn)
+            stub.send_batches([body(fp32("X"))] * 4, batch=turn)
         while len(answered) < 800 or len(executed) < 200:
-            results, _ = stub.results()
+            results, _ = stub.receive_results()
             answered |= {outcome.id for outcome in results.outcomes if not outcome.code}
             executed |= {row.batch for row in results.executed}
 
@@ -325,11 +327,11 @@ def test_cancellation_reaches_a_model_that_is_executing(tmp_path: Path, write_mo
     """
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code))
-        first, _ = stub.send([body(), body()])
-        stub.hear(wire.LogLine)
+        first, _ = stub.send_batches([body(), body()])
+        stub.receive_message(wire.LogLine)
 
-        stub.abandon(first)
-        _, bodies = stub.results()
+        stub.cancel_execution(first)
+        _, bodies = stub.receive_results()
 
         assert [wire.decode_response(b).parameters["seen"] for b in bodies] == [True, False]
 
@@ -350,14 +352,14 @@ def test_what_is_cancelled_before_it_begins_is_not_executed(
     go = tmp_path / "go"
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code % go))
-        [first] = stub.send([wire.RequestBody("", {}, [], [fp32("WAITS")])])
-        assert "begun" == stub.hear(wire.LogLine).text
+        [first] = stub.send_batches([wire.RequestBody("", {}, [], [fp32("WAITS")])])
+        assert "begun" == stub.receive_message(wire.LogLine).text
 
-        [second] = stub.send([body()], batch=2)
-        stub.abandon(second)
+        [second] = stub.send_batches([body()], batch=2)
+        stub.cancel_execution(second)
         go.touch()
 
-        outcomes = [outcome for _ in range(2) for outcome in stub.results()[0].outcomes]
+        outcomes = [outcome for _ in range(2) for outcome in stub.receive_results()[0].outcomes]
         assert [(first, 0), (second, Cancelled.number)] == [(o.id, o.code) for o in outcomes]
 
 
@@ -377,8 +379,8 @@ def test_after_the_broker_s_death_it_says_hello_to_the_next_one(
         stub.start(write_model(_ECHO))
         assert _answer(stub) == [fp32("X")]
 
-        stub.move(epoch=2)
-        hello = stub.welcome()
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
 
         assert hello.epoch == 2
         assert _answer(stub) == [fp32("X")]
@@ -388,9 +390,9 @@ def test_it_answers_a_sync(tmp_path: Path, write_model: Write) -> None:
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(_ECHO))
 
-        stub.tell(wire.Sync(12))
+        stub.send_message(wire.Sync(12))
 
-        assert stub.hear(wire.Synced).number == 12
+        assert stub.receive_message(wire.Synced).number == 12
 
 
 def test_the_server_s_packages_and_files_are_not_on_the_model_s_path(
@@ -461,8 +463,8 @@ def test_the_supervisor_s_death_ends_a_stub_that_is_executing(
         try:
             stub = RunningStub(tmp_path)
             stub.start(write_model(code))
-            stub.send([body()])
-            stub.hear(wire.LogLine)
+            stub.send_batches([body()])
+            stub.receive_message(wire.LogLine)
             os.write(writer, str(stub.process.pid).encode())
         finally:
             os._exit(0)

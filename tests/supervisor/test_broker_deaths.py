@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, World, blueprint
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 KILLED = "killed by SIGKILL"
@@ -14,26 +14,28 @@ FRONTENDS = ("http", "grpc", "metrics")
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(blueprint("m"), blueprint("other"), control_mode="explicit").start()
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(
+        make_blueprint("m"), make_blueprint("other"), control_mode="explicit"
+    ).start()
     for model in ("m", "other"):
         assert world.call("load", {"model": model}).result is None
-    world.branch()
+    world.fork_http_worker()
     return world
 
 
-def said_to(world: World, serial: int) -> list[Any]:
+def said_to(world: SupervisorHarness, serial: int) -> list[Any]:
     return [message for to, message in world.sent if to == serial]
 
 
-def kill_broker(world: World) -> int:
+def kill_broker(world: SupervisorHarness) -> int:
     """The serial of the one that takes its place."""
-    world.die(world.serial("broker"), KILLED).tick()
+    world.kill_process(world.serial("broker"), KILLED).tick()
     return world.serial("broker")
 
 
 def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether_it_listens(
-    world: World,
+    world: SupervisorHarness,
 ) -> None:
     old = world.serial("broker")
     told = [
@@ -55,38 +57,38 @@ def test_the_next_broker_is_told_all_that_still_holds_before_it_is_asked_whether
 
 
 def test_everybody_who_speaks_with_the_broker_hears_of_the_next_one_when_it_listens(
-    world: World,
+    world: SupervisorHarness,
 ) -> None:
     world.silent = set(range(1000))
     dead = world.serial("broker")
 
-    world.die(dead, KILLED).tick()
-    early = {role: world.to(role, wire.NewEpoch) for role in ("stub", *FRONTENDS)}
+    world.kill_process(dead, KILLED).tick()
+    early = {role: world.messages_to(role, wire.NewEpoch) for role in ("stub", *FRONTENDS)}
     world.receive(world.serial("broker"), wire.Synced(0))
 
     assert early.pop("stub") == []
     assert early == {role: [wire.NewEpoch(0)] for role in FRONTENDS}
-    assert world.to("stub", wire.NewEpoch) == [wire.NewEpoch(2)] * 2
+    assert world.messages_to("stub", wire.NewEpoch) == [wire.NewEpoch(2)] * 2
     for role in FRONTENDS:
-        assert world.to(role, wire.NewEpoch) == [wire.NewEpoch(0), wire.NewEpoch(2)]
-    assert world.to("http-arbiter", wire.NewEpoch) == []
+        assert world.messages_to(role, wire.NewEpoch) == [wire.NewEpoch(0), wire.NewEpoch(2)]
+    assert world.messages_to("http-arbiter", wire.NewEpoch) == []
 
 
-def test_the_models_and_their_stubs_stay(world: World) -> None:
+def test_the_models_and_their_stubs_stay(world: SupervisorHarness) -> None:
     stubs, generation = world.living("stub"), world.generation("m").number
 
     kill_broker(world)
 
     assert world.living("stub") == stubs
     assert world.generation("m").number == generation
-    assert world.news("m").ready_instances == 1
+    assert world.latest_version_info("m").ready_instances == 1
     assert world.status is None
-    assert world.logged(f"has died: {KILLED}")
+    assert world.has_logged(f"has died: {KILLED}")
 
 
 def test_a_load_under_way_goes_on_with_the_next_broker() -> None:
-    world = World(blueprint("m"), control_mode="explicit").start()
-    world.stubs["m"] = HANGS
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
     call = world.call("load", {"model": "m"})
     stub = world.serial("m_0_0")
 
@@ -101,11 +103,11 @@ def test_a_load_under_way_goes_on_with_the_next_broker() -> None:
         < kinds.index(wire.AddGeneration)
         < kinds.index(wire.AttachInstance)
     )
-    assert [wire.NewEpoch(2)] == world.to("stub", wire.NewEpoch)
+    assert [wire.NewEpoch(2)] == world.messages_to("stub", wire.NewEpoch)
 
 
-def test_a_load_waits_until_the_next_broker_knows_of_it(world: World) -> None:
-    world.models["late"] = blueprint("late")
+def test_a_load_waits_until_the_next_broker_knows_of_it(world: SupervisorHarness) -> None:
+    world.models["late"] = make_blueprint("late")
     broker = world.serial("broker")
     world.silent = {broker}
     call = world.call("load", {"model": "late"})
@@ -120,13 +122,15 @@ def test_a_load_waits_until_the_next_broker_knows_of_it(world: World) -> None:
     assert messages.index(served) < messages.index(wire.Sync(number))
 
 
-def test_a_load_that_ends_while_there_is_no_broker_is_told_to_the_next(world: World) -> None:
-    world.models["late"] = blueprint("late")
-    world.stubs["late"] = HANGS
+def test_a_load_that_ends_while_there_is_no_broker_is_told_to_the_next(
+    world: SupervisorHarness,
+) -> None:
+    world.models["late"] = make_blueprint("late")
+    world.stub_behaviours["late"] = HANGS
     call = world.call("load", {"model": "late"})
     stub = world.serial("late_0_0")
     world.receive(stub, wire.ConfigCompleted("{}"))
-    world.die(world.serial("broker"), KILLED)
+    world.kill_process(world.serial("broker"), KILLED)
 
     world.receive(stub, wire.ModelLoaded())
     assert call.answer is None
@@ -142,8 +146,10 @@ def test_a_load_that_ends_while_there_is_no_broker_is_told_to_the_next(world: Wo
     ]
 
 
-def test_an_unload_while_there_is_no_broker_is_answered_by_the_next(world: World) -> None:
-    world.die(world.serial("broker"), KILLED)
+def test_an_unload_while_there_is_no_broker_is_answered_by_the_next(
+    world: SupervisorHarness,
+) -> None:
+    world.kill_process(world.serial("broker"), KILLED)
 
     call = world.call("unload", {"model": "m"})
     assert call.answer is None
@@ -152,10 +158,12 @@ def test_an_unload_while_there_is_no_broker_is_answered_by_the_next(world: World
     assert call.result is None
 
 
-def test_who_is_started_while_there_is_no_broker_is_born_when_there_is(world: World) -> None:
-    world.die(world.serial("broker"), KILLED)
+def test_who_is_started_while_there_is_no_broker_is_born_when_there_is(
+    world: SupervisorHarness,
+) -> None:
+    world.kill_process(world.serial("broker"), KILLED)
 
-    serial = world.branch()
+    serial = world.fork_http_worker()
     assert said_to(world, serial) == []
     world.tick()
 
@@ -165,12 +173,12 @@ def test_who_is_started_while_there_is_no_broker_is_born_when_there_is(world: Wo
 
 
 def test_a_stub_that_dies_while_there_is_no_broker_is_told_as_dead_to_the_next(
-    world: World,
+    world: SupervisorHarness,
 ) -> None:
     generation, dead = world.generation("m").number, world.serial("m_0_0")
-    world.die(world.serial("broker"), KILLED)
+    world.kill_process(world.serial("broker"), KILLED)
 
-    world.die(dead, "killed by SIGSEGV").tick()
+    world.kill_process(dead, "killed by SIGSEGV").tick()
 
     told = said_to(world, world.serial("broker"))
     messages = [m for m in told if getattr(m, "serial", 0) == dead]
@@ -187,11 +195,11 @@ def test_a_stub_that_dies_while_there_is_no_broker_is_told_as_dead_to_the_next(
     ids=["seen just before", "seen long before", "never seen"],
 )
 def test_a_death_that_the_old_broker_may_not_have_passed_on_is_told_again(
-    world: World, has_seen: bool, later_s: float, is_told: bool
+    world: SupervisorHarness, has_seen: bool, later_s: float, is_told: bool
 ) -> None:
     broker, dead = world.serial("broker"), world.serial("m_0_0")
     world.silent = set() if has_seen else {broker}
-    world.die(dead)
+    world.kill_process(dead)
 
     world.advance(later_s)
     new = kill_broker(world)
@@ -199,9 +207,9 @@ def test_a_death_that_the_old_broker_may_not_have_passed_on_is_told_again(
     assert (wire.PeerDied(dead, KILLED) in said_to(world, new)) is is_told
 
 
-def test_a_dead_frontend_is_not_told_to_the_next_broker(world: World) -> None:
+def test_a_dead_frontend_is_not_told_to_the_next_broker(world: SupervisorHarness) -> None:
     dead = world.serial("grpc")
-    world.die(dead)
+    world.kill_process(dead)
 
     new = kill_broker(world)
 
@@ -209,7 +217,7 @@ def test_a_dead_frontend_is_not_told_to_the_next_broker(world: World) -> None:
 
 
 def test_a_retired_generation_is_retired_again_when_its_requests_have_been_sent_again(
-    world: World,
+    world: SupervisorHarness,
 ) -> None:
     generation = world.generation("m").number
     world.is_busy = True
@@ -224,10 +232,12 @@ def test_a_retired_generation_is_retired_again_when_its_requests_have_been_sent_
     assert said_to(world, new)[-1] == wire.Retire(generation)
 
 
-def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(world: World) -> None:
+def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(
+    world: SupervisorHarness,
+) -> None:
     generation = world.generation("m").number
     world.call("unload", {"model": "m"})
-    world.settle()
+    world.run_until_idle()
     world.advance(2.0)
 
     new = kill_broker(world)
@@ -238,28 +248,30 @@ def test_what_was_unloaded_is_told_to_the_next_broker_with_its_end(world: World)
     assert of_it[-1] is wire.RemoveGeneration
 
 
-def test_a_frozen_broker_is_killed_and_replaced(world: World) -> None:
+def test_a_frozen_broker_is_killed_and_replaced(world: SupervisorHarness) -> None:
     frozen = world.serial("broker")
 
     world.core.process_frozen(frozen)
-    world.settle().tick()
+    world.run_until_idle().tick()
 
     assert world.serial("broker") != frozen
     assert world.status is None
 
 
-def test_a_broker_that_dies_again_and_again_ends_the_server(world: World) -> None:
+def test_a_broker_that_dies_again_and_again_ends_the_server(world: SupervisorHarness) -> None:
     for _ in range(6):
         assert world.status is None
-        world.die(world.serial("broker"))
+        world.kill_process(world.serial("broker"))
         while not world.living("broker") and world.status is None:
             world.advance(0.1)
 
     assert world.status == 1
-    assert world.logged("no broker lives for long")
+    assert world.has_logged("no broker lives for long")
 
 
-def test_a_broker_that_works_for_a_while_each_time_never_ends_the_server(world: World) -> None:
+def test_a_broker_that_works_for_a_while_each_time_never_ends_the_server(
+    world: SupervisorHarness,
+) -> None:
     for _ in range(20):
         world.advance(2.0)
         kill_broker(world)
@@ -268,14 +280,14 @@ def test_a_broker_that_works_for_a_while_each_time_never_ends_the_server(world: 
 
 
 def test_a_server_that_is_stopping_needs_its_broker_until_the_models_have_ended(
-    world: World,
+    world: SupervisorHarness,
 ) -> None:
     world.stubborn = {"grpc"}
     world.core.stop_requested()
-    world.settle()
+    world.run_until_idle()
 
     kill_broker(world)
     world.stubborn = set()
-    world.die(world.serial("grpc"), "exited with status 0").advance(5.0)
+    world.kill_process(world.serial("grpc"), "exited with status 0").advance(5.0)
 
     assert world.status == 0

@@ -6,33 +6,37 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, World, blueprint
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 
 @pytest.fixture
-def world() -> World:
-    return World(blueprint("m"), blueprint("other"), control_mode="none").start()
+def world() -> SupervisorHarness:
+    return SupervisorHarness(
+        make_blueprint("m"), make_blueprint("other"), control_mode="none"
+    ).start()
 
 
-def test_a_dead_stub_is_replaced_at_once_under_the_same_generation(world: World) -> None:
+def test_a_dead_stub_is_replaced_at_once_under_the_same_generation(
+    world: SupervisorHarness,
+) -> None:
     generation, dead = world.generation("m").number, world.serial("m_0_0")
 
-    world.die(dead).tick()
+    world.kill_process(dead).tick()
 
-    assert [wire.PeerDied(dead, "killed by SIGKILL")] == world.to("broker", wire.PeerDied)
-    attached = world.to("broker", wire.AttachInstance)[-1]
+    assert [wire.PeerDied(dead, "killed by SIGKILL")] == world.messages_to("broker", wire.PeerDied)
+    attached = world.messages_to("broker", wire.AttachInstance)[-1]
     assert attached == wire.AttachInstance(generation, world.serial("m_0_0"), "m_0_0")
-    assert world.news("m").ready_instances == 1
+    assert world.latest_version_info("m").ready_instances == 1
 
 
 @pytest.mark.row("B18")
-def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: World) -> None:
-    world.stubs["m"] = HANGS
+def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"] = HANGS
 
-    world.die(world.serial("m_0_0"))
+    world.kill_process(world.serial("m_0_0"))
 
-    news = world.news("m")
+    news = world.latest_version_info("m")
     # New requests wait in its queue, so its generation still serves.
     assert (news.state, news.ready_instances) == ("READY", 0)
     assert news.generation == world.generation("m").number
@@ -42,19 +46,19 @@ def test_a_model_is_not_ready_while_its_only_stub_is_dead(world: World) -> None:
 
 
 def test_the_replacement_gets_the_final_configuration_and_is_not_asked_again(
-    world: World,
+    world: SupervisorHarness,
 ) -> None:
-    world.die(world.serial("m_0_0")).tick()
+    world.kill_process(world.serial("m_0_0")).tick()
 
-    load = world.to("stub", wire.LoadModel)[-1]
+    load = world.messages_to("stub", wire.LoadModel)[-1]
 
     assert (load.model, load.auto_complete) == ("m", 0)
 
 
-def crash_loop(world: World, model: str) -> None:
+def crash_loop(world: SupervisorHarness, model: str) -> None:
     """Kills each stub in the moment in which it is ready, until no other comes."""
     for _ in range(20):
-        world.die(world.serial(f"{model}_0_0"), "killed by SIGSEGV")
+        world.kill_process(world.serial(f"{model}_0_0"), "killed by SIGSEGV")
         while not world.instance(model).is_alive:
             due_s = world.core.plan.next_s()
             if due_s is None or due_s - world.now_s > 10.0:
@@ -62,47 +66,53 @@ def crash_loop(world: World, model: str) -> None:
             world.advance(due_s - world.now_s)
 
 
-def test_an_instance_that_dies_too_often_is_given_up(world: World) -> None:
+def test_an_instance_that_dies_too_often_is_given_up(world: SupervisorHarness) -> None:
     generation = world.generation("m").number
 
     crash_loop(world, "m")
 
-    news = world.news("m")
+    news = world.latest_version_info("m")
     assert (news.state, news.generation) == ("UNAVAILABLE", 0)
     reason = "instance 'm_0_0': killed by SIGSEGV (given up after 6 deaths)"
     assert news.reason == reason
-    assert [wire.RemoveGeneration(generation, reason)] == world.to("broker", wire.RemoveGeneration)
-    assert world.news("other").ready_instances == 1
+    assert [wire.RemoveGeneration(generation, reason)] == world.messages_to(
+        "broker", wire.RemoveGeneration
+    )
+    assert world.latest_version_info("other").ready_instances == 1
 
 
 def test_a_model_that_was_given_up_can_be_loaded_again() -> None:
-    world = World(blueprint("m"), control_mode="explicit", startup_models=("m",)).start()
+    world = SupervisorHarness(
+        make_blueprint("m"), control_mode="explicit", startup_models=("m",)
+    ).start()
     crash_loop(world, "m")
 
     call = world.call("load", {"model": "m"})
 
     assert call.result is None
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
 
 
-def test_a_hung_stub_is_killed_for_what_the_broker_says(world: World) -> None:
+def test_a_hung_stub_is_killed_for_what_the_broker_says(world: SupervisorHarness) -> None:
     stub = world.serial("m_0_0")
 
     world.receive(world.serial("broker"), wire.ExecutionOverdue(stub, "took longer than 2 s"))
 
-    assert [wire.PeerDied(stub, "took longer than 2 s")] == world.to("broker", wire.PeerDied)
+    assert [wire.PeerDied(stub, "took longer than 2 s")] == world.messages_to(
+        "broker", wire.PeerDied
+    )
     world.tick()
-    assert world.news("m").ready_instances == 1
+    assert world.latest_version_info("m").ready_instances == 1
 
 
-def test_a_frozen_stub_is_killed_and_replaced(world: World) -> None:
+def test_a_frozen_stub_is_killed_and_replaced(world: SupervisorHarness) -> None:
     stub = world.serial("m_0_0")
 
     world.core.process_frozen(stub)
-    world.settle().tick()
+    world.run_until_idle().tick()
 
     assert stub not in world.alive
-    assert world.news("m").ready_instances == 1
+    assert world.latest_version_info("m").ready_instances == 1
 
 
 @pytest.mark.parametrize(
@@ -119,20 +129,22 @@ def test_a_frozen_stub_is_killed_and_replaced(world: World) -> None:
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_a_stub_that_says_what_it_must_not_hurts_only_itself(world: World, message: Any) -> None:
+def test_a_stub_that_says_what_it_must_not_hurts_only_itself(
+    world: SupervisorHarness, message: Any
+) -> None:
     world.receive(world.serial("m_0_0"), message).tick()
 
     assert world.status is None
-    assert world.news("m").state == "READY"
-    assert world.news("m").ready_instances == 1
-    assert world.news("other").ready_instances == 1
+    assert world.latest_version_info("m").state == "READY"
+    assert world.latest_version_info("m").ready_instances == 1
+    assert world.latest_version_info("other").ready_instances == 1
 
 
 @pytest.mark.parametrize("role", ["http-arbiter", "grpc", "metrics"])
-def test_a_dead_frontend_is_replaced_and_opens(world: World, role: str) -> None:
+def test_a_dead_frontend_is_replaced_and_opens(world: SupervisorHarness, role: str) -> None:
     dead = world.serial(role)
 
-    world.die(dead).tick()
+    world.kill_process(dead).tick()
 
     new = world.serial(role)
     kinds = [type(message).__name__ for serial, message in world.sent if serial == new]
@@ -141,9 +153,9 @@ def test_a_dead_frontend_is_replaced_and_opens(world: World, role: str) -> None:
     assert kinds.count("VersionInfo") == (0 if role == "http-arbiter" else 2)
 
 
-def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: World) -> None:
+def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: SupervisorHarness) -> None:
     for _ in range(40):
-        world.die(world.serial("grpc"))
+        world.kill_process(world.serial("grpc"))
         world.advance((world.core.plan.next_s() or world.now_s) - world.now_s)
         while not world.living("grpc"):
             world.advance(0.5)
@@ -151,34 +163,34 @@ def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: World) ->
     assert world.now_s > 40
 
 
-def test_a_gunicorn_process_is_born_with_all_news(world: World) -> None:
-    serial = world.branch()
+def test_a_gunicorn_process_is_born_with_all_news(world: SupervisorHarness) -> None:
+    serial = world.fork_http_worker()
 
     kinds = [type(message).__name__ for s, message in world.sent if s == serial]
 
     assert ["Bootstrap", "VersionInfo", "VersionInfo", "Listen"] == kinds
-    (expected,) = [e for e in world.to("broker", wire.ExpectPeer) if e.serial == serial]
+    (expected,) = [e for e in world.messages_to("broker", wire.ExpectPeer) if e.serial == serial]
     # It is in its arbiter's process group, which the broker is told of already.
     assert expected.pid == 0
 
 
 def test_nobody_is_born_before_the_broker_listens() -> None:
-    world = World(blueprint("m"), control_mode="none")
+    world = SupervisorHarness(make_blueprint("m"), control_mode="none")
     world.core.start(0.0)
     broker = 1
     world.silent = {broker}
-    world.settle()
-    assert world.to("grpc", wire.Bootstrap) == []
-    assert world.to("stub", wire.Bootstrap) == []
+    world.run_until_idle()
+    assert world.messages_to("grpc", wire.Bootstrap) == []
+    assert world.messages_to("stub", wire.Bootstrap) == []
 
     world.silent = set()
     world.receive(broker, wire.Synced(0))
 
-    assert len(world.to("grpc", wire.Bootstrap)) == 1
-    assert world.news("m").state == "READY"
+    assert len(world.messages_to("grpc", wire.Bootstrap)) == 1
+    assert world.latest_version_info("m").state == "READY"
 
 
-def test_the_broker_expects_a_process_before_that_is_born(world: World) -> None:
+def test_the_broker_expects_a_process_before_that_is_born(world: SupervisorHarness) -> None:
     stub = world.serial("m_0_0")
     expected = next(
         i
@@ -198,21 +210,23 @@ def test_the_broker_expects_a_process_before_that_is_born(world: World) -> None:
     )
 
 
-def test_a_frozen_frontend_is_killed(world: World) -> None:
+def test_a_frozen_frontend_is_killed(world: SupervisorHarness) -> None:
     grpc = world.serial("grpc")
 
     world.core.process_frozen(grpc)
-    world.settle().tick()
+    world.run_until_idle().tick()
 
     assert world.serial("grpc") != grpc
 
 
-def test_an_instance_that_executes_before_each_death_is_never_given_up(world: World) -> None:
+def test_an_instance_that_executes_before_each_death_is_never_given_up(
+    world: SupervisorHarness,
+) -> None:
     for _ in range(20):
         serial = world.serial("m_0_0")
         world.receive(world.serial("broker"), wire.FirstExecutionDone(serial))
 
-        world.die(serial).tick()
+        world.kill_process(serial).tick()
 
         assert world.serial("m_0_0") != serial
-        assert world.news("m").ready_instances == 1
+        assert world.latest_version_info("m").ready_instances == 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from zmqtriton.environments.demand import SERVERS_OWN
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
 from zmqtriton.supervisor.fleet.introductions import Server
@@ -29,7 +29,7 @@ ROLES = ("http-arbiter", "grpc", "metrics")
 HANGS, LOADS = "hangs", "loads"
 
 
-def blueprint(
+def make_blueprint(
     name: str,
     fingerprint: str = "1",
     versions: tuple[int, ...] = (1,),
@@ -43,7 +43,7 @@ def blueprint(
         name=name,
         directory=f"/models/{name}",
         fingerprint=fingerprint,
-        environment=SERVERS_OWN,
+        environment=SERVER_ENVIRONMENT,
         config=json.dumps({"name": name}),
         first=places[0],
         versions={n: Version(f"/models/{name}/{n}/model.py", problem, 2) for n in versions},
@@ -52,7 +52,7 @@ def blueprint(
     )
 
 
-class World:
+class SupervisorHarness:
     """A server. `stubs` says per model what its stubs do: LOADS, HANGS, or why they fail."""
 
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
@@ -63,22 +63,22 @@ class World:
         server = Server("/run/x", settings, lambda: b"0123456789abcdef", used_share=used_share)
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
-        self.stubs: dict[str, str] = {}
+        self.stub_behaviours: dict[str, str] = {}
         #: Models that have is_ready.
-        self.asked: set[str] = set()
+        self.models_with_is_ready: set[str] = set()
         self.now_s = 0.0
         self.roles: dict[int, str] = {}
         self.stub_names: dict[int, str] = {}
         #: Who prepares the environment of a model.
-        self.demands: dict[str, int] = {}
+        self.preparation_serials: dict[str, int] = {}
         self.alive: set[int] = set()
         self.log: list[str] = []
         #: What the supervisor was to log from then on.
-        self.wanted: list[LogOptions] = []
+        self.log_options: list[LogOptions] = []
         self.tables: list[list[tuple[str, str, str]]] = []
         self.complaints: list[str] = []
         #: What the service manager has heard.
-        self.notices: list[str] = []
+        self.service_manager_texts: list[str] = []
         self.status: int | None = None
         #: Directories of loads.
         self.removed: list[str] = []
@@ -99,7 +99,7 @@ class World:
         #: What the broker has counted.
         self.model_stats: list[dict[str, Any]] = []
         #: Memory of a stub, by model.
-        self.sizes: dict[str, int] = {}
+        self.memory_by_model: dict[str, int] = {}
         #: Whether the broker still has requests of retired generations.
         self.is_busy = False
         #: Whether a client has a sequence to go on with.
@@ -110,11 +110,11 @@ class World:
 
     # ------------------------------------------------------------------ driving
 
-    def start(self) -> World:
+    def start(self) -> SupervisorHarness:
         self.core.start(1000.0)
-        return self.settle()
+        return self.run_until_idle()
 
-    def settle(self) -> World:
+    def run_until_idle(self) -> SupervisorHarness:
         """Until nothing happens any more."""
         while True:
             todo = self.core.actions()
@@ -125,37 +125,39 @@ class World:
             elif not todo:
                 return self
 
-    def advance(self, seconds: float) -> World:
+    def advance(self, seconds: float) -> SupervisorHarness:
         """Every timer in its turn, and what follows from it."""
         end_s = self.now_s + seconds
         while (due_s := self.core.plan.next_s()) is not None and due_s <= end_s:
             self.now_s = max(self.now_s, due_s)
             self.core.tick(self.now_s)
-            self.settle()
+            self.run_until_idle()
         self.now_s = end_s
         self.core.tick(end_s)
-        return self.settle()
+        return self.run_until_idle()
 
-    def tick(self) -> World:
+    def tick(self) -> SupervisorHarness:
         """What is due in this moment, such as a first restart."""
         return self.advance(0.0)
 
-    def branch(self) -> int:
+    def fork_http_worker(self) -> int:
         """Gunicorn forks; the new process's serial number."""
         self._pids += 1
         serial = self.core.branched(self._pids, 1000.0)
         self.roles[serial] = "http"
         self.alive.add(serial)
-        self.settle()
+        self.run_until_idle()
         return serial
 
-    def die(self, serial: int, reason: str = "killed by SIGKILL", words: str = "") -> World:
+    def kill_process(
+        self, serial: int, reason: str = "killed by SIGKILL", words: str = ""
+    ) -> SupervisorHarness:
         self._end(serial, reason, words)
-        return self.settle()
+        return self.run_until_idle()
 
-    def receive(self, serial: int, message: Any) -> World:
+    def receive(self, serial: int, message: Any) -> SupervisorHarness:
         self.core.received(serial, message)
-        return self.settle()
+        return self.run_until_idle()
 
     def call(self, verb: str, arguments: dict[str, Any] | None = None) -> Call:
         """A call on the control socket; `.answer` is None until it is answered."""
@@ -189,14 +191,16 @@ class World:
     def instance(self, model: str) -> Instance:
         return self.generation(model).instances[0]
 
-    def to(self, role: str, kind: type[Any]) -> list[Any]:
+    def messages_to(self, role: str, kind: type[Any]) -> list[Any]:
         """Every message of this kind that processes of this role were sent."""
         return [m for s, m in self.sent if self.roles.get(s) == role and isinstance(m, kind)]
 
-    def news(self, model: str, version: int = 1) -> wire.VersionInfo:
+    def latest_version_info(self, model: str, version: int = 1) -> wire.VersionInfo:
         """The last that was told of it."""
         told = [
-            n for n in self.to("grpc", wire.VersionInfo) if (n.model, n.version) == (model, version)
+            n
+            for n in self.messages_to("grpc", wire.VersionInfo)
+            if (n.model, n.version) == (model, version)
         ]
         return told[-1]
 
@@ -204,7 +208,7 @@ class World:
         entries: list[dict[str, Any]] = self.call("index").result
         return entries
 
-    def logged(self, text: str) -> bool:
+    def has_logged(self, text: str) -> bool:
         return any(text in line for line in self.log)
 
     # ------------------------------------------------------------- what happens
@@ -220,9 +224,9 @@ class World:
             case actions.ShowTables(rows):
                 self.tables.append(rows)
             case actions.ChangeLog(wanted):
-                self.wanted.append(wanted)
+                self.log_options.append(wanted)
             case actions.Notify(text):
-                self.notices.append(text)
+                self.service_manager_texts.append(text)
             case actions.Complain(text):
                 self.complaints.append(text)
             case actions.RemoveFiles(path):
@@ -242,9 +246,9 @@ class World:
                 self._start(serial, "stub")
             case actions.PrepareEnvironment(serial, model, _):
                 self._start(serial, "environment")
-                self.demands[model] = serial
+                self.preparation_serials[model] = serial
             case actions.Signal(serial, number, _):
-                self._take_signal(serial, number)
+                self._handle_signal(serial, number)
             case _:
                 self._perform_on_files(action)
 
@@ -254,22 +258,22 @@ class World:
                 if self.region_error is None:
                     self.open_regions.add(number)
                 error = self.region_error
-                self._later(lambda: self.core.regions.opened(number, error))
+                self._schedule(lambda: self.core.regions.opened(number, error))
             case actions.CloseRegion(number):
                 self.open_regions.discard(number)
             case actions.MeasureMemory(processes):
-                sizes = {m: self.sizes.get(m, 0) for m in processes.values()}
-                self._later(lambda: self.core.demand.measured(sizes))
+                sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
+                self._schedule(lambda: self.core.demand.measured(sizes))
             case actions.ReadModel(ticket, model, override):
-                self._later(lambda: self.core.model_read(ticket, self._read(model, override)))
+                self._schedule(lambda: self.core.model_read(ticket, self._read(model, override)))
             case actions.ChangeRepositories(ticket, path, _):
                 error, paths = self.repository_error, (path,)
-                self._later(lambda: self.core.repositories.changed(ticket, paths, error))
+                self._schedule(lambda: self.core.repositories.changed(ticket, paths, error))
             case actions.ListRepository(ticket):
                 names = dict.fromkeys(sorted(self.models), "")
-                self._later(lambda: self.core.repository_listed(ticket, names))
+                self._schedule(lambda: self.core.repository_listed(ticket, names))
 
-    def _later(self, event: Callable[[], None]) -> None:
+    def _schedule(self, event: Callable[[], None]) -> None:
         self._events.append(event)
 
     def _start(self, serial: int, role: str) -> None:
@@ -277,7 +281,7 @@ class World:
         pid = self._pids
         self.roles[serial] = role
         self.alive.add(serial)
-        self._later(lambda: self.core.process_started(serial, pid, 1000.0))
+        self._schedule(lambda: self.core.process_started(serial, pid, 1000.0))
 
     def _end(self, serial: int, reason: str, words: str = "") -> None:
         if serial in self.alive:
@@ -293,11 +297,11 @@ class World:
             return replace(found, directory=override.directory)
         return found
 
-    def _take_signal(self, serial: int, number: int) -> None:
+    def _handle_signal(self, serial: int, number: int) -> None:
         if number == signal.SIGKILL:
-            self._later(lambda: self._end(serial, "killed by SIGKILL"))
+            self._schedule(lambda: self._end(serial, "killed by SIGKILL"))
         elif self.roles[serial] not in self.stubborn:
-            self._later(lambda: self._end(serial, "exited with status 0"))
+            self._schedule(lambda: self._end(serial, "exited with status 0"))
 
     def _react(self, serial: int, message: Any) -> None:
         role = self.roles[serial]
@@ -316,32 +320,34 @@ class World:
             if not (self.is_busy if message.generation else self.has_sequences):
                 self._reply(serial, wire.Drained(*message))
         elif isinstance(message, wire.Shutdown) and role not in self.stubborn:
-            self._later(lambda: self._end(serial, "exited with status 0"))
+            self._schedule(lambda: self._end(serial, "exited with status 0"))
 
     def _react_as_stub(self, serial: int, message: Any) -> None:
         name = self.stub_names[serial]
         model = name.partition("_0_")[0]
-        does = self.stubs.get(model, LOADS)
+        does = self.stub_behaviours.get(model, LOADS)
         if isinstance(message, wire.Finalize) and name not in self.stubborn:
-            self._later(lambda: self._end(serial, "exited with status 0"))
+            self._schedule(lambda: self._end(serial, "exited with status 0"))
         elif does == HANGS:
             return
         elif isinstance(message, wire.LoadModel) and does == LOADS:
             self._reply(serial, wire.ConfigCompleted(message.config))
         elif isinstance(message, wire.LoadModel):
             self._reply(serial, wire.LoadFailed(does))
-            self._later(lambda: self._end(serial, "exited with status 1"))
+            self._schedule(lambda: self._end(serial, "exited with status 1"))
         elif isinstance(message, wire.Initialize):
-            self._reply(serial, wire.ModelLoaded(int(model in self.asked)))
+            self._reply(serial, wire.ModelLoaded(int(model in self.models_with_is_ready)))
 
     def _reply(self, serial: int, message: Any) -> None:
-        self._later(lambda: self.core.received(serial, message) if serial in self.alive else None)
+        self._schedule(
+            lambda: self.core.received(serial, message) if serial in self.alive else None
+        )
 
 
 class Call:
     """One control call."""
 
-    def __init__(self, world: World, caller: int, number: int) -> None:
+    def __init__(self, world: SupervisorHarness, caller: int, number: int) -> None:
         self._world = world
         self._caller = caller
         self._number = number

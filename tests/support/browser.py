@@ -21,10 +21,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import missing
+from tests.conftest import skip_missing
 from tests.support.waiting import eventually
 
-_WITHIN_S = 60.0
+_TIMEOUT_S = 60.0
 #: Chromium reads commands from 3 and answers on 4; what is inherited may have any number.
 _LAUNCHER = """
 import fcntl, os, sys
@@ -50,11 +50,11 @@ _ARGUMENTS = (
 )
 
 
-def chromium() -> str:
+def chromium_path() -> str:
     """Where the program is; skips the test where there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
-        missing("chromium")
+        skip_missing("chromium")
         raise AssertionError("unreachable")
     return found
 
@@ -64,7 +64,7 @@ class Browser:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._program = chromium()
+        self._program = chromium_path()
         self._number = 0
         self._received = b""
         self._session = ""
@@ -118,7 +118,7 @@ class Browser:
         os.close(self._answers)
         assert self._process is not None
         try:
-            self._process.wait(_WITHIN_S)
+            self._process.wait(_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -141,7 +141,7 @@ class Browser:
                 return result
 
     def _receive(self) -> dict[str, Any]:
-        deadline = time.monotonic() + _WITHIN_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while b"\0" not in self._received:
             left = deadline - time.monotonic()
             assert left > 0, "Chromium does not answer"
@@ -154,10 +154,10 @@ class Browser:
             self._received += data
         text, _, self._received = self._received.partition(b"\0")
         message: dict[str, Any] = json.loads(text)
-        self._note(message.get("method", ""), message.get("params", {}))
+        self._record_complaint(message.get("method", ""), message.get("params", {}))
         return message
 
-    def _note(self, event: str, about: dict[str, Any]) -> None:
+    def _record_complaint(self, event: str, about: dict[str, Any]) -> None:
         if event == "Runtime.exceptionThrown":
             details = about["exceptionDetails"]
             thrown = details.get("exception", {}).get("description", "")
@@ -176,7 +176,7 @@ class Browser:
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
 
-    def value(self, expression: str) -> Any:
+    def evaluate(self, expression: str) -> Any:
         """What JavaScript makes of it, as JSON; awaited where it is a promise."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
@@ -184,23 +184,23 @@ class Browser:
         assert "exceptionDetails" not in answer, f"{expression}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
 
-    def wait_for(self, expression: str, within_s: float = _WITHIN_S) -> Any:
+    def wait_for(self, expression: str, within_s: float = _TIMEOUT_S) -> Any:
         """The first true value of it."""
         text = f"(() => {{ try {{ return {expression}; }} catch {{ return null; }} }})()"
-        return eventually(lambda: self.value(text), within_s, f"{expression}\n{self.complaints}")
+        return eventually(lambda: self.evaluate(text), within_s, f"{expression}\n{self.complaints}")
 
     def text(self, selector: str) -> str:
         """The text that a person sees there."""
-        return str(self.value(f"document.querySelector({json.dumps(selector)}).innerText"))
+        return str(self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText"))
 
     def fill(self, selector: str, text: str) -> None:
         """As if typed: focus, all of it replaced."""
-        self.value(f"document.querySelector({json.dumps(selector)}).focus()")
-        self.value("document.execCommand('selectAll')")
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).focus()")
+        self.evaluate("document.execCommand('selectAll')")
         self.call("Input.insertText", text=text)
 
     def click(self, selector: str) -> None:
-        self.value(f"document.querySelector({json.dumps(selector)}).click()")
+        self.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
 
     def press(self, key: str, code: int, modifiers: int = 0) -> None:
         for kind in ("rawKeyDown", "keyUp"):
@@ -213,7 +213,7 @@ class Browser:
                 modifiers=modifiers,
             )
 
-    def look(self, width: int, height: int, *, dark: bool = False) -> None:
+    def set_viewport(self, width: int, height: int, *, dark: bool = False) -> None:
         """How wide the window is, and which colours its owner likes."""
         self.call(
             "Emulation.setDeviceMetricsOverride",

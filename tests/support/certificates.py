@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import missing
+from tests.conftest import skip_missing
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
-class Pair(NamedTuple):
+class CertificatePair(NamedTuple):
     cert: Path
     key: Path
 
@@ -22,18 +22,18 @@ class Authority:
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
         if shutil.which("openssl") is None:
-            missing("openssl")
+            skip_missing("openssl")
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self.pair = Pair(directory / f"{name}.crt", directory / f"{name}.key")
+        self.pair = CertificatePair(directory / f"{name}.crt", directory / f"{name}.key")
         _openssl("req", "-x509", *_KEY, "-subj", f"/CN={name}", "-days", "2", *_out(self.pair))
 
     @property
     def cert(self) -> Path:
         return self.pair.cert
 
-    def issue(self, name: str) -> Pair:
-        pair = Pair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+    def issue(self, name: str) -> CertificatePair:
+        pair = CertificatePair(self._directory / f"{name}.crt", self._directory / f"{name}.key")
         request = self._directory / f"{name}.csr"
         extensions = self._directory / "extensions"
         extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
@@ -46,7 +46,7 @@ class Authority:
         return pair
 
 
-def _out(pair: Pair) -> tuple[str | Path, ...]:
+def _out(pair: CertificatePair) -> tuple[str | Path, ...]:
     return ("-keyout", pair.key, "-out", pair.cert)
 
 

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STUB_MAIN = ROOT / "stub" / "zmqtriton_stub" / "__main__.py"
 TOKEN = b"0123456789abcdef"
 BROKER, STUB, GATEWAY = 1, 2, 3
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 class Process:
@@ -41,7 +41,7 @@ class Process:
         own, theirs = pair()
         given = [] if descriptor is None else [descriptor]
         self.lifeline = Lifeline(own)
-        self.told: list[Any] = []
+        self.received_messages: list[Any] = []
         self.process = subprocess.Popen(
             [*command, "--lifeline", str(theirs.fileno()), *words],
             pass_fds=[theirs.fileno(), *given],
@@ -52,25 +52,25 @@ class Process:
         for number in given:
             os.close(number)
 
-    def tell(self, *messages: Any) -> None:
+    def send_messages(self, *messages: Any) -> None:
         for message in messages:
             self.lifeline.send(message)
 
-    def hear(self, kind: type[Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
+    def receive_message(self, kind: type[Any]) -> Any:
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
-            for message in self.told:
+            for message in self.received_messages:
                 if type(message) is kind:
-                    self.told.remove(message)
+                    self.received_messages.remove(message)
                     return message
             assert self.lifeline.wait(deadline - time.monotonic()), f"no {kind.__name__}"
-            self.told += [message for message, _ in self.lifeline.receive()]
-            assert not self.lifeline.ended, self.told
+            self.received_messages += [message for message, _ in self.lifeline.receive()]
+            assert not self.lifeline.ended, self.received_messages
 
-    def said(self) -> list[wire.LogLine]:
+    def log_lines(self) -> list[wire.LogLine]:
         """What the model has logged so far."""
-        self.told += [message for message, _ in self.lifeline.receive()]
-        return [message for message in self.told if type(message) is wire.LogLine]
+        self.received_messages += [message for message, _ in self.lifeline.receive()]
+        return [message for message in self.received_messages if type(message) is wire.LogLine]
 
     def close(self) -> None:
         self.process.kill()
@@ -78,7 +78,7 @@ class Process:
         self.lifeline.close()
 
 
-class Chain:
+class ProcessChain:
     def __init__(self, directory: Path, code: str, *, is_decoupled: bool) -> None:
         self._directory = directory / "r"
         self._directory.mkdir()
@@ -101,30 +101,30 @@ class Chain:
         return wire.Bootstrap(serial, TOKEN, role, str(self._directory), 1, "{}")
 
     async def start(self) -> None:
-        self.broker.tell(
+        self.broker.send_messages(
             self._bootstrap(BROKER, "broker"),
             wire.ExpectPeer(STUB, TOKEN, "stub", "m_0_0", 0),
             wire.ExpectPeer(GATEWAY, TOKEN, "grpc", "grpc", 0),
             wire.Sync(0),
         )
-        self.broker.hear(wire.Synced)
+        self.broker.receive_message(wire.Synced)
         model = self._model
         directory = str(model.parent.parent)
-        self.stub.tell(
+        self.stub.send_messages(
             self._bootstrap(STUB, "stub"),
             wire.LoadModel("m_0_0", "m", 1, "CPU", 0, directory, str(model), self.config, 0),
             wire.Initialize(self.config),
         )
-        self.stub.hear(wire.ModelLoaded)
-        self.broker.tell(
+        self.stub.receive_message(wire.ModelLoaded)
+        self.broker.send_messages(
             wire.AddGeneration(4, "m", 1, self.config),
             wire.AttachInstance(4, STUB, "m_0_0"),
             wire.Sync(1),
         )
-        self.broker.hear(wire.Synced)
+        self.broker.receive_message(wire.Synced)
         self._lifeline.send(self._bootstrap(GATEWAY, "grpc"))
         self._lifeline.send(wire.VersionInfo(4, "m", 1, "READY", "", 1, self.config, b""))
-        await asyncio.wait_for(self.gateway.start(), PATIENCE_S)
+        await asyncio.wait_for(self.gateway.start(), TIMEOUT_S)
 
     def request(self, **parameters: Any) -> CheckedRequest:
         body = wire.RequestBody("", parameters, [], [])
@@ -134,10 +134,10 @@ class Chain:
         """As the supervisor does when it has noticed."""
         self.stub.process.kill()
         self.stub.process.wait()
-        self.broker.tell(wire.PeerDied(STUB, "killed by SIGKILL"))
+        self.broker.send_messages(wire.PeerDied(STUB, "killed by SIGKILL"))
 
-    async def until(self, holds: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+    async def wait_until(self, holds: Callable[[], object]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
         while not holds():
             assert time.monotonic() < deadline
             await asyncio.sleep(0.005)
@@ -153,8 +153,10 @@ class Chain:
 
 
 @asynccontextmanager
-async def chain(directory: Path, code: str, *, is_decoupled: bool = True) -> AsyncIterator[Chain]:
-    it = Chain(directory, code, is_decoupled=is_decoupled)
+async def chain(
+    directory: Path, code: str, *, is_decoupled: bool = True
+) -> AsyncIterator[ProcessChain]:
+    it = ProcessChain(directory, code, is_decoupled=is_decoupled)
     try:
         await it.start()
         yield it

@@ -24,14 +24,14 @@ from tests.support.server import free_ports
 from tests.support.waiting import eventually
 
 
-class Found(NamedTuple):
+class ReceivedSpan(NamedTuple):
     """One span as it was received."""
 
     name: str
-    trace: str
-    id: str
-    parent: str
-    state: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    trace_state: str
     kind: int
     attributes: dict[str, Any]
     #: Names with times, in the order in which they stand.
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     headers: Mapping[str, str]
 
     @property
-    def marks(self) -> list[str]:
+    def event_names(self) -> list[str]:
         return [name for name, _ in self.events]
 
 
@@ -57,7 +57,7 @@ class Collector:
         #: What it answers, and with which message.
         self.status = 200
         self.rejected = 0
-        self._received: list[Found] = []
+        self._received: list[ReceivedSpan] = []
         #: Messages that have come, whatever was answered.
         self.messages = 0
         self._server: ThreadingHTTPServer | None = None
@@ -81,7 +81,7 @@ class Collector:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                status, answer = collector._take(self.path, headers, body)
+                status, answer = collector._receive(self.path, headers, body)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
@@ -99,34 +99,38 @@ class Collector:
             self._server.server_close()
             self._server = None
 
-    def spans(self) -> list[Found]:
+    def spans(self) -> list[ReceivedSpan]:
         return list(self._received)
 
-    def find(self, wanted: Callable[[Found], bool], what: str) -> Found:
+    def find(self, wanted: Callable[[ReceivedSpan], bool], what: str) -> ReceivedSpan:
         """The first such span, when it is there."""
         return eventually(lambda: next(filter(wanted, self.spans()), None), 30, what)
 
-    def of_request(self, request_id: str) -> tuple[Found, Found]:
+    def request_spans(self, request_id: str) -> tuple[ReceivedSpan, ReceivedSpan]:
         """`InferRequest` and the span of its model."""
         named = "triton.request_id", request_id
         model = self.find(
-            lambda s: named in s.attributes.items() and self.top(s) is not None,
+            lambda s: named in s.attributes.items() and self.parent_of(s) is not None,
             f"the spans of {request_id}",
         )
-        top = self.top(model)
+        top = self.parent_of(model)
         assert top is not None
         return top, model
 
-    def top(self, model: Found) -> Found | None:
+    def parent_of(self, model: ReceivedSpan) -> ReceivedSpan | None:
         """What is directly above a model's span that a client has asked."""
-        return next((s for s in self.spans() if s.id == model.parent and not s.attributes), None)
+        return next(
+            (s for s in self.spans() if s.span_id == model.parent_id and not s.attributes), None
+        )
 
-    def below(self, above: Found) -> list[Found]:
+    def children_of(self, above: ReceivedSpan) -> list[ReceivedSpan]:
         """In the order of their begins."""
-        found = [s for s in self.spans() if (s.trace, s.parent) == (above.trace, above.id)]
+        found = [
+            s for s in self.spans() if (s.trace_id, s.parent_id) == (above.trace_id, above.span_id)
+        ]
         return sorted(found, key=lambda span: span.begun_ns)
 
-    def _take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    def _receive(self, path: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         self.messages += 1
         form = headers["content-type"]
         if path != "/v1/traces" or form not in ("application/x-protobuf", "application/json"):
@@ -134,11 +138,13 @@ class Collector:
         if self.status != 200:
             return self.status, b""
         read = service.ExportTraceServiceRequest.FromString
-        message = read(body) if form == "application/x-protobuf" else _of_json(body)
+        message = read(body) if form == "application/x-protobuf" else _parse_json(body)
         for of_resource in message.resource_spans:
-            resource = _read(of_resource.resource.attributes)
+            resource = _attributes_of(of_resource.resource.attributes)
             for of_scope in of_resource.scope_spans:
-                self._received += [_found(span, resource, headers) for span in of_scope.spans]
+                self._received += [
+                    _received_span(span, resource, headers) for span in of_scope.spans
+                ]
         answer = service.ExportTraceServiceResponse()
         if self.rejected:
             answer.partial_success.rejected_spans = self.rejected
@@ -146,7 +152,7 @@ class Collector:
         return 200, answer.SerializeToString()
 
 
-def _of_json(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     """As real Triton sends it; ids are in hexadecimal there, unlike bytes elsewhere in JSON."""
     document = json.loads(body)
     for of_resource in document["resourceSpans"]:
@@ -157,15 +163,15 @@ def _of_json(body: bytes) -> Any:
     return json_format.ParseDict(document, service.ExportTraceServiceRequest())
 
 
-def _found(span: Any, resource: dict[str, Any], headers: Mapping[str, str]) -> Found:
-    return Found(
+def _received_span(span: Any, resource: dict[str, Any], headers: Mapping[str, str]) -> ReceivedSpan:
+    return ReceivedSpan(
         name=span.name,
-        trace=span.trace_id.hex(),
-        id=span.span_id.hex(),
-        parent=span.parent_span_id.hex(),
-        state=span.trace_state,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex(),
+        trace_state=span.trace_state,
         kind=span.kind,
-        attributes=_read(span.attributes),
+        attributes=_attributes_of(span.attributes),
         events=[(event.name, event.time_unix_nano) for event in span.events],
         begun_ns=span.start_time_unix_nano,
         ended_ns=span.end_time_unix_nano,
@@ -175,5 +181,5 @@ def _found(span: Any, resource: dict[str, Any], headers: Mapping[str, str]) -> F
     )
 
 
-def _read(attributes: Any) -> dict[str, Any]:
+def _attributes_of(attributes: Any) -> dict[str, Any]:
     return {a.key: getattr(a.value, str(a.value.WhichOneof("value"))) for a in attributes}

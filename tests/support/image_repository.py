@@ -108,7 +108,7 @@ MODELS = {
 }
 
 
-def make(repository: Path) -> None:
+def write_repository(repository: Path) -> None:
     """Writes it into this directory, with a folder that is no model."""
     for model, config in CONFIGS.items():
         version = repository / model / "1"
@@ -120,6 +120,6 @@ def make(repository: Path) -> None:
         venv.create(repository / model / "python_env", symlinks=True, with_pip=False)
 
 
-def picture(color: tuple[int, int, int], width: int = 32, height: int = 24) -> bytes:
+def ppm_image(color: tuple[int, int, int], width: int = 32, height: int = 24) -> bytes:
     """Of one color."""
     return f"P6\n{width} {height}\n255\n".encode() + bytes(color) * (width * height)

@@ -18,15 +18,15 @@ class Record(NamedTuple):
 
 
 #: As milliseconds of an execution: until it is let go of.
-HELD = -1
+UNTIL_RELEASED = -1
 
 
-def let_go(journal: Path, own_id: str) -> None:
+def release_execution(journal: Path, own_id: str) -> None:
     """Ends an execution of this id that is held, or will be."""
     Path(f"{journal}.{own_id}").touch()
 
 
-def is_told_of_cancellation(journal: Path, own_id: str) -> bool:
+def has_seen_cancellation(journal: Path, own_id: str) -> bool:
     """Whether an execution that is held knows that nobody waits for it."""
     return Path(f"{journal}.{own_id}.cancelled").exists()
 

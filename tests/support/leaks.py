@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.support.waiting import eventually
 
-VARIABLE = "ZT_TEST_ID"
+MARK_VARIABLE = "ZT_TEST_ID"
 #: Time for what was told to stop; a process that is being reaped counts until then.
 _GRACE_S = 30.0
 #: Modules that a test imports for the first time may keep one open.
@@ -27,7 +27,7 @@ _DESCRIPTOR_TOLERANCE = 2
 
 
 @dataclass(frozen=True)
-class Belongings:
+class ResourceSnapshot:
     """What this session has at one moment."""
 
     #: pid → start time, which tells a process from a later one with its number
@@ -40,18 +40,18 @@ class Belongings:
 def mark_session() -> str:
     """Marks all processes that will be started from here on."""
     mark = secrets.token_hex(8)
-    os.environ[VARIABLE] = mark
+    os.environ[MARK_VARIABLE] = mark
     return mark
 
 
-def belongings(mark: str, *, beside_others: bool = False) -> Belongings:
+def take_snapshot(mark: str, *, beside_others: bool = False) -> ResourceSnapshot:
     names = None if beside_others else shared_memory()
-    return Belongings(marked_processes(mark), names, _descriptors())
+    return ResourceSnapshot(marked_processes(mark), names, _descriptors())
 
 
 def marked_processes(mark: str) -> dict[int, str]:
     """Every living process that has this mark, or descends from this one."""
-    entry = f"{VARIABLE}={mark}".encode()
+    entry = f"{MARK_VARIABLE}={mark}".encode()
     found = {}
     for name in os.listdir("/proc"):
         # Whatever cannot be read is gone, or somebody else's.
@@ -67,18 +67,21 @@ def marked_processes(mark: str) -> dict[int, str]:
     return found
 
 
-def leaks(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str]:
+def find_leaks(before: ResourceSnapshot, mark: str, within_s: float = _GRACE_S) -> list[str]:
     """What is there now and was not before, one line each, after time to go; kills processes."""
-    return _left(_differences, before, mark, within_s)
+    return _wait_and_kill(_leaked_resources, before, mark, within_s)
 
 
-def processes_left(before: Belongings, mark: str, within_s: float = _GRACE_S) -> list[str]:
+def leaked_processes(before: ResourceSnapshot, mark: str, within_s: float = _GRACE_S) -> list[str]:
     """The same of processes alone."""
-    return _left(_processes, before, mark, within_s)
+    return _wait_and_kill(_processes, before, mark, within_s)
 
 
-def _left(
-    look: Callable[[Belongings, str], list[str]], before: Belongings, mark: str, within_s: float
+def _wait_and_kill(
+    look: Callable[[ResourceSnapshot, str], list[str]],
+    before: ResourceSnapshot,
+    mark: str,
+    within_s: float,
 ) -> list[str]:
     found: list[str] = []
 
@@ -94,11 +97,11 @@ def _left(
     return found
 
 
-def _processes(before: Belongings, mark: str) -> list[str]:
+def _processes(before: ResourceSnapshot, mark: str) -> list[str]:
     return [f"process {pid}: {_command(pid)}" for pid in _new_processes(before, mark)]
 
 
-def _differences(before: Belongings, mark: str) -> list[str]:
+def _leaked_resources(before: ResourceSnapshot, mark: str) -> list[str]:
     found = _processes(before, mark)
     if before.shared_memory is not None:
         found += _new_names(before.shared_memory, mark)
@@ -110,7 +113,7 @@ def _differences(before: Belongings, mark: str) -> list[str]:
     return found
 
 
-def names_left(before: frozenset[str], within_s: float = _GRACE_S) -> list[str]:
+def leaked_shared_memory(before: frozenset[str], within_s: float = _GRACE_S) -> list[str]:
     """Shared memory that nobody uses and that was not there before, after time to go."""
     with contextlib.suppress(AssertionError):
         eventually(lambda: not _new_names(before, mark=""), within_s)
@@ -122,7 +125,7 @@ def _new_names(before: frozenset[str], mark: str) -> list[str]:
     return [f"/dev/shm/{name}" for name in sorted(new - _used_by_others(mark) if new else new)]
 
 
-def _new_processes(before: Belongings, mark: str) -> list[int]:
+def _new_processes(before: ResourceSnapshot, mark: str) -> list[int]:
     now = marked_processes(mark)
     return [
         pid

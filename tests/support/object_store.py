@@ -14,12 +14,12 @@ import subprocess
 import sys
 from urllib.parse import quote
 
-from tests.conftest import missing
+from tests.conftest import skip_missing
 from tests.support.server import free_ports
 from tests.support.waiting import eventually
 
 #: Moto checks no signature, but that there is one. Everybody may read then, without any.
-_SOMEBODY = {
+_ACCESS_HEADERS = {
     "x-amz-acl": "public-read-write",
     "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, "
     "SignedHeaders=host, Signature=0",
@@ -32,7 +32,7 @@ class ObjectStore:
     def __init__(self) -> None:
         for tool in ("moto", "obstore"):
             if importlib.util.find_spec(tool) is None:
-                missing(tool)
+                skip_missing(tool)
         (self._port,) = free_ports(1)
         self.bucket = "modelsoftests"
         self.server = f"127.0.0.1:{self._port}"
@@ -51,19 +51,19 @@ class ObjectStore:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        eventually(self._is_there, 60, "moto's server answers")
+        eventually(self._is_up, 60, "moto's server answers")
         return self
 
-    def _is_there(self) -> bool:
+    def _is_up(self) -> bool:
         try:
-            return self._ask("PUT", f"/{self.bucket}") == 200
+            return self._request("PUT", f"/{self.bucket}") == 200
         except OSError:
             return False
 
-    def _ask(self, method: str, path: str, body: bytes = b"") -> int:
+    def _request(self, method: str, path: str, body: bytes = b"") -> int:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         try:
-            connection.request(method, path, body, _SOMEBODY)
+            connection.request(method, path, body, _ACCESS_HEADERS)
             answer = connection.getresponse()
             answer.read()
             return answer.status
@@ -75,12 +75,12 @@ class ObjectStore:
         body = content.encode() if isinstance(content, str) else content
         path = f"/{self.bucket}/{quote(name)}"
         # Moto stumbles when somebody lists meanwhile.
-        eventually(lambda: self._ask("PUT", path, body) == 200, 20, f"{name} is there")
+        eventually(lambda: self._request("PUT", path, body) == 200, 20, f"{name} is there")
 
     def delete(self, *names: str) -> None:
         for name in names:
             path = f"/{self.bucket}/{quote(name)}"
-            eventually(lambda path=path: self._ask("DELETE", path) == 204, 20)  # type: ignore[misc]
+            eventually(lambda path=path: self._request("DELETE", path) == 204, 20)  # type: ignore[misc]
 
     def __exit__(self, *error: object) -> None:
         assert self._process is not None

@@ -23,7 +23,7 @@ Tensors = tuple[dict[str, Any], ...]
 REPORT = "pb_utils.Tensor('REPORT', np.array([b'7'], object))"
 
 
-class Refused(Exception):
+class ErrorResponse(Exception):
     """The server's answer is an error."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -44,7 +44,7 @@ class Probe:
     def __init__(self, server: Server) -> None:
         self.server = server
 
-    def ask(self, code: str, **more: Any) -> Any:
+    def run(self, code: str, **more: Any) -> Any:
         """What the code returns, or raises as text."""
         [report] = self.infer(code, **more)["outputs"]
         [value] = report["data"]
@@ -62,7 +62,7 @@ class Probe:
             with urllib.request.urlopen(url, json.dumps(document).encode(), timeout=60) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            raise Refused(error.code, json.load(error)["error"]) from None
+            raise ErrorResponse(error.code, json.load(error)["error"]) from None
 
     def infer_grpc(self, code: str) -> Any:
         """The message that came."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 
-class Talk(NamedTuple):
+class RawResponse(NamedTuple):
     """What came back over one connection."""
 
     data: bytes
@@ -23,7 +23,7 @@ class Talk(NamedTuple):
         return [int(part[:3]) for part in self.data.split(b"HTTP/1.1 ")[1:]]
 
 
-def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
+def raw_request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     """A request; of the names of headers `_` becomes `-`. Without a length where one is given, or
     another framing."""
     lines = [f"{method} {path} HTTP/1.1", "Host: x"]
@@ -33,7 +33,9 @@ def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def talk(port: int, data: bytes, patience_s: float = 60.0, *, is_half_closed: bool = False) -> Talk:
+def send_raw(
+    port: int, data: bytes, patience_s: float = 60.0, *, is_half_closed: bool = False
+) -> RawResponse:
     """Sends all and reads until the server closes, or nothing more has come for that long."""
     received: list[bytes] = []
     with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -60,4 +62,4 @@ def talk(port: int, data: bytes, patience_s: float = 60.0, *, is_half_closed: bo
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
         sender.join()
-    return Talk(b"".join(received), is_closed)
+    return RawResponse(b"".join(received), is_closed)

@@ -26,13 +26,13 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
-def settings(values: dict[int, int]) -> bytes:
+def settings_frame(values: dict[int, int]) -> bytes:
     pairs = (struct.pack(">HI", key, value) for key, value in values.items())
     return frame(SETTINGS, 0, 0, b"".join(pairs))
 
 
 #: Nothing may be sent to a client that says this, on any stream.
-NO_WINDOW = settings({_INITIAL_WINDOW: 0})
+NO_WINDOW = settings_frame({_INITIAL_WINDOW: 0})
 
 
 def _literal(text: str) -> bytes:
@@ -48,16 +48,16 @@ def header_block(path: str) -> bytes:
     return common + b"".join(b"\x00" + _literal(n) + _literal(v) for n, v in pairs.items())
 
 
-def headers(stream: int, path: str, flags: int = END_HEADERS) -> bytes:
+def headers_frame(stream: int, path: str, flags: int = END_HEADERS) -> bytes:
     return frame(HEADERS, flags, stream, header_block(path))
 
 
-def reset(stream: int) -> bytes:
+def reset_frame(stream: int) -> bytes:
     cancel = 8
     return frame(RESET, 0, stream, struct.pack(">I", cancel))
 
 
-def data(stream: int, message: bytes, *, length: int | None = None, flags: int = 0) -> bytes:
+def data_frame(stream: int, message: bytes, *, length: int | None = None, flags: int = 0) -> bytes:
     """One message of gRPC in one frame, which may lie about the message's length."""
     prefix = struct.pack(">BI", 0, len(message) if length is None else length)
     assert len(message) < _MAX_FRAME - len(prefix)
@@ -67,7 +67,7 @@ def data(stream: int, message: bytes, *, length: int | None = None, flags: int =
 class Connection:
     """One connection; reads only where it is asked to."""
 
-    def __init__(self, port: int, first: bytes = PREFACE + settings({})) -> None:
+    def __init__(self, port: int, first: bytes = PREFACE + settings_frame({})) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 60)
         self.received = b""
         self.send(first)
@@ -117,7 +117,7 @@ class Connection:
                 return
             self.received += got
 
-    def kinds(self) -> list[int]:
+    def frame_types(self) -> list[int]:
         """Of the frames that have come."""
         found, position = [], 0
         while position + 9 <= len(self.received):

@@ -12,7 +12,7 @@ import urllib.request
 from tests.support.server import Server
 
 
-def series(server: Server) -> dict[str, float]:
+def read_series(server: Server) -> dict[str, float]:
     """All of the page: values by name and labels, as they stand there."""
     with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
         lines = answer.read().decode().splitlines()
@@ -20,21 +20,21 @@ def series(server: Server) -> dict[str, float]:
     return {name: float(value) for name, _, value in rows}
 
 
-def total(server: Server, name: str, **labels: str) -> float:
+def sum_series(server: Server, name: str, **labels: str) -> float:
     """The sum of all series with this name and these labels."""
     wanted = [f'{label}="{value}"' for label, value in labels.items()]
     return sum(
         value
-        for key, value in series(server).items()
+        for key, value in read_series(server).items()
         if key.partition("{")[0] == name and all(label in key for label in wanted)
     )
 
 
-def pending(server: Server, model: str) -> int:
+def pending_requests(server: Server, model: str) -> int:
     """Requests in the queues of a model."""
-    return int(total(server, "nv_inference_pending_request_count", model=model))
+    return int(sum_series(server, "nv_inference_pending_request_count", model=model))
 
 
-def cancelled(server: Server, model: str) -> int:
+def cancelled_requests(server: Server, model: str) -> int:
     """Requests to a model whose clients did not wait for the answer."""
-    return int(total(server, "nv_inference_request_failure", model=model, reason="CANCELED"))
+    return int(sum_series(server, "nv_inference_request_failure", model=model, reason="CANCELED"))

@@ -24,13 +24,13 @@ GATE = """
 ITERATIVE = "sequence_batching { iterative_sequence: true }\n"
 
 
-def add(server: Server, source: str, name: str, config: str = "") -> None:
+def add_model(server: Server, source: str, name: str, config: str = "") -> None:
     """A copy of one of the two, with more in its configuration."""
     path = server.add_model(source, name) / "config.pbtxt"
     path.write_text(path.read_text() + config)
 
 
-def parameter(key: str, value: str) -> str:
+def string_parameter(key: str, value: str) -> str:
     return f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
 
 
@@ -38,14 +38,16 @@ def _document(script: str, argument: str, more: dict[str, Any]) -> dict[str, Any
     return {"SCRIPT": textwrap.dedent(script).strip(), "ARGUMENT": argument, **more}
 
 
-def run(server: Server, model: str, script: str, argument: str = "", **more: Any) -> str:
+def generate(server: Server, model: str, script: str, argument: str = "", **more: Any) -> str:
     """What a model that answers once says; the error, if that is one."""
-    status, answer = server.ask(f"/v2/models/{model}/generate", _document(script, argument, more))
+    status, answer = server.request_json(
+        f"/v2/models/{model}/generate", _document(script, argument, more)
+    )
     return str(answer["TEXT"] if status == 200 else answer["error"])
 
 
 @contextmanager
-def asked(
+def open_stream(
     server: Server, model: str, script: str, argument: str = "", **more: Any
 ) -> Iterator[http.client.HTTPConnection]:
     """A client that has asked for a stream, and leaves at the end."""
@@ -56,9 +58,11 @@ def asked(
         yield connection
 
 
-def stream(server: Server, model: str, script: str, argument: str = "", **more: Any) -> list[str]:
+def generate_stream(
+    server: Server, model: str, script: str, argument: str = "", **more: Any
+) -> list[str]:
     """All that it says, texts and errors."""
-    with asked(server, model, script, argument, **more) as connection:
+    with open_stream(server, model, script, argument, **more) as connection:
         lines = connection.getresponse().read().decode().splitlines()
     documents = [json.loads(line.removeprefix("data: ")) for line in lines if line]
     return [document.get("TEXT", document.get("error")) for document in documents]

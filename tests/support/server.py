@@ -31,10 +31,10 @@ import psutil
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ROOT / "tests" / "models"
+MODELS_DIRECTORY = ROOT / "tests" / "models"
 
 #: How a process of each role shows itself on its command line; the first that fits counts.
-_ROLES = (
+_ROLE_PATTERNS = (
     ("fork-server", re.compile(r"zmqtriton_stub.* --fork-server")),
     ("stub", re.compile(r"zmqtriton_stub")),
     ("broker", re.compile(r"zmqtriton[./]broker")),
@@ -106,7 +106,7 @@ class Server:
 
     def add_model(self, model: str | Path, name: str = "") -> Path:
         """Copies a model into the repository, as `name` if given; returns its directory."""
-        source = MODELS / model
+        source = MODELS_DIRECTORY / model
         target = self.repository / (name or source.name)
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         for config in target.rglob("*.pbtxt"):
@@ -114,7 +114,7 @@ class Server:
             config.write_text(text.replace("@SCRATCH@", str(self.scratch)), "utf-8")
         return target
 
-    def hold_starts(self, model: str) -> Path:
+    def block_imports(self, model: str) -> Path:
         """Call it before the start. While the file is there that it returns, instances of this
         model come no further than to their import."""
         path = self.scratch / f"{model}.holds"
@@ -190,7 +190,9 @@ class Server:
         except OSError:
             return 0
 
-    def ask(self, path: str, document: Any = None, *, within_s: float = 60.0) -> tuple[int, Any]:
+    def request_json(
+        self, path: str, document: Any = None, *, within_s: float = 60.0
+    ) -> tuple[int, Any]:
         """Status and document of a GET, or of a POST with this document."""
         body = None if document is None else json.dumps(document).encode()
         try:
@@ -201,9 +203,9 @@ class Server:
                 status, content = error.code, error.read()
         return status, json.loads(content) if content else None
 
-    def control(self, verb: str, model: str) -> str:
+    def control_model(self, verb: str, model: str) -> str:
         """The error of a load or an unload, or ""."""
-        status, answer = self.ask(f"/v2/repository/models/{model}/{verb}", {})
+        status, answer = self.request_json(f"/v2/repository/models/{model}/{verb}", {})
         return "" if status == 200 else str(answer["error"])
 
     @property
@@ -225,13 +227,13 @@ class Server:
                         found.setdefault(_role(child.cmdline()), []).append(child.pid)
         return found
 
-    def stubs(self, model: str) -> list[int]:
+    def stub_pids(self, model: str) -> list[int]:
         """The processes of a model's instances."""
         instance = re.compile(rf"{re.escape(model)}_\d+(_\d+)?")
         return [
             pid
             for pid in self.pids().get("stub", [])
-            if any(instance.fullmatch(word) for word in _words(pid))
+            if any(instance.fullmatch(word) for word in _command_words(pid))
         ]
 
     def stop(self, within_s: float = 60.0) -> int:
@@ -277,9 +279,9 @@ def _is_installed() -> bool:
 
 def _role(command: Sequence[str]) -> str:
     line = " ".join(command)
-    return next((role for role, pattern in _ROLES if pattern.search(line)), "other")
+    return next((role for role, pattern in _ROLE_PATTERNS if pattern.search(line)), "other")
 
 
-def _words(pid: int) -> Iterator[str]:
+def _command_words(pid: int) -> Iterator[str]:
     with suppress(psutil.NoSuchProcess):
         yield from psutil.Process(pid).cmdline()

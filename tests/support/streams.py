@@ -41,8 +41,8 @@ class FakeStreams:
 
     def __init__(self) -> None:
         self._items: dict[str, asyncio.Queue[StreamItem]] = defaultdict(asyncio.Queue)
-        self.begun: list[str] = []
-        self.taken: dict[str, int] = {}
+        self.started: list[str] = []
+        self.consumed: dict[str, int] = {}
         self.cancelled: list[str] = []
 
     def put(self, request_id: str, *items: StreamItem) -> None:
@@ -51,12 +51,12 @@ class FakeStreams:
 
     async def follow(self, request: CheckedRequest) -> AsyncIterator[StreamItem]:
         request_id = request.body.request_id
-        self.begun.append(request_id)
+        self.started.append(request_id)
         has_ended = False
         try:
             while not has_ended:
                 one = await self._items[request_id].get()
-                self.taken[request_id] = self.taken.get(request_id, 0) + 1
+                self.consumed[request_id] = self.consumed.get(request_id, 0) + 1
                 has_ended = one.is_final
                 yield one
         finally:

@@ -32,21 +32,21 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_process_left_behind_is_named_and_killed(session_mark: str) -> None:
-    before = leaks.belongings(session_mark, beside_others=True)
+    before = leaks.take_snapshot(session_mark, beside_others=True)
     process = subprocess.Popen([sys.executable, "-c", _SLEEPER])
 
-    found = leaks.leaks(before, session_mark, within_s=0)
+    found = leaks.find_leaks(before, session_mark, within_s=0)
 
     assert [f"process {process.pid}: {sys.executable} -c {_SLEEPER}"] == found
     assert -9 == process.wait(10)
 
 
 def test_an_orphan_in_its_own_session_is_found(session_mark: str) -> None:
-    before = leaks.belongings(session_mark, beside_others=True)
+    before = leaks.take_snapshot(session_mark, beside_others=True)
     output = subprocess.run([sys.executable, "-c", _ORPHANING], check=True, capture_output=True)
     orphan = int(output.stdout)
 
-    found = leaks.leaks(before, session_mark, within_s=0)
+    found = leaks.find_leaks(before, session_mark, within_s=0)
 
     assert [str(orphan)] == [line.split()[1].rstrip(":") for line in found]
     eventually(lambda: not is_alive(orphan), 30)
@@ -57,13 +57,13 @@ def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
         f"import subprocess, sys; input(); subprocess.run([sys.executable, '-c', {_SLEEPER!r}])"
     )
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE) as parent:
-        before = leaks.belongings(session_mark, beside_others=True)
+        before = leaks.take_snapshot(session_mark, beside_others=True)
         assert parent.stdin is not None
         parent.stdin.write(b"\n")
         parent.stdin.flush()
         eventually(lambda: len(leaks.marked_processes(session_mark)) > len(before.processes), 30)
 
-        found = leaks.leaks(before, session_mark, within_s=0)
+        found = leaks.find_leaks(before, session_mark, within_s=0)
 
         assert [] == found
         for pid in leaks.marked_processes(session_mark):
@@ -71,17 +71,17 @@ def test_a_child_of_what_ran_before_may_come(session_mark: str) -> None:
 
 
 def test_a_process_that_ends_in_time_is_no_leak(session_mark: str) -> None:
-    before = leaks.belongings(session_mark, beside_others=True)
+    before = leaks.take_snapshot(session_mark, beside_others=True)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"]):
-        assert [] == leaks.leaks(before, session_mark)
+        assert [] == leaks.find_leaks(before, session_mark)
 
 
 def test_shared_memory_left_behind_is_named(session_mark: str) -> None:
-    before = leaks.belongings(session_mark)
+    before = leaks.take_snapshot(session_mark)
     path = Path(f"/dev/shm/zmqtriton-test-{session_mark}")
     path.touch()
     try:
-        found = leaks.leaks(before, session_mark, within_s=0)
+        found = leaks.find_leaks(before, session_mark, within_s=0)
     finally:
         path.unlink()
 
@@ -89,7 +89,7 @@ def test_shared_memory_left_behind_is_named(session_mark: str) -> None:
 
 
 def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> None:
-    before = leaks.belongings(session_mark)
+    before = leaks.take_snapshot(session_mark)
     path = Path(f"/dev/shm/zmqtriton-test-{session_mark}")
     path.write_bytes(b"theirs")
     using = (
@@ -107,7 +107,7 @@ def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> 
         [sys.executable, "-c", starting], check=True, stdout=subprocess.PIPE, env={}
     )
     try:
-        found = leaks.leaks(before, session_mark, within_s=0)
+        found = leaks.find_leaks(before, session_mark, within_s=0)
     finally:
         path.unlink()
         os.kill(int(output.stdout), 9)
@@ -117,10 +117,10 @@ def test_shared_memory_that_somebody_else_uses_is_no_leak(session_mark: str) -> 
 
 def test_descriptors_left_open_are_counted(session_mark: str) -> None:
     gc.collect()  # or what another test has dropped is closed meanwhile
-    before = leaks.belongings(session_mark, beside_others=True)
+    before = leaks.take_snapshot(session_mark, beside_others=True)
     opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(5)]
     try:
-        found = leaks.leaks(before, session_mark, within_s=0)
+        found = leaks.find_leaks(before, session_mark, within_s=0)
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.journal import Record, executions, read_journal
-from tests.support.server import MODELS, Server, _own_ports, _role, free_ports
+from tests.support.server import MODELS_DIRECTORY, Server, _own_ports, _role, free_ports
 
 
 def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_models_are_copied_with_a_place_to_write_outside_the_repository(tmp_path
     assert f'string_value: "{server.journal}"' in config
     assert server.repository not in server.journal.parents
     assert (renamed / "1" / "model.py").read_text() == (
-        MODELS / "add_sub" / "1" / "model.py"
+        MODELS_DIRECTORY / "add_sub" / "1" / "model.py"
     ).read_text()
 
 

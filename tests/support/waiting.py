@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 #: The limits are there for what never comes. Whatever a test thinks that something takes, the
 #: machine may be busy with something else.
-_LEAST_S = 60.0
+_MIN_TIMEOUT_S = 60.0
 
 
 def eventually(predicate: Callable[[], T | None], within_s: float, message: str = "") -> T:
     """The first true value of predicate; an AssertionError if there is none in that time, or in a
     minute. With 0 there is one look."""
-    within_s = max(within_s, _LEAST_S) if within_s else within_s
+    within_s = max(within_s, _MIN_TIMEOUT_S) if within_s else within_s
     deadline = time.monotonic() + within_s
     pause = 0.005
     while True:

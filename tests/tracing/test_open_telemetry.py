@@ -40,7 +40,7 @@ def trace(number: int) -> Span:
 
 
 def numbers(collector: Collector) -> list[int]:
-    return [int(span.trace, 16) for span in collector.spans()]
+    return [int(span.trace_id, 16) for span in collector.spans()]
 
 
 def test_spans_are_sent_in_messages_of_the_wanted_size(collector: Collector) -> None:

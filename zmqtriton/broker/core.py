@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 
 from zmqtriton.broker.clock import Clock, no_clock
-from zmqtriton.broker.ensembles.scheduler import Ensembles
+from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
@@ -21,15 +21,15 @@ from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.lifecycle import Lifecycle
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.requests.waiting_for_load import WaitingForLoad
 from zmqtriton.broker.scheduling.dispatch import Dispatch
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
-from zmqtriton.broker.scheduling.instances import HasBegun, Instance
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
+from zmqtriton.broker.scheduling.instances import ExecutionProgress, Instance
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton.broker.scheduling.rescheduling import Rescheduling
 from zmqtriton.broker.scheduling.retirement import Retirement
@@ -48,7 +48,7 @@ class Core:
         self.outbox = outbox = Outbox()
         self.peers: dict[int, Peer] = {}
         self.instances: dict[int, Instance] = {}
-        self.generations = generations = Generations()
+        self.generations = generations = GenerationRegistry()
         self.limits = limits = Limits()
         self.traffic = Traffic()
         self.model_metrics = ModelMetrics(outbox)
@@ -66,7 +66,7 @@ class Core:
         )
         self.cache_lookup = CacheLookup(lifecycle, answers, blocks, self.peers, self.instances)
         self.recovery = Recovery(lifecycle, outbox, self.peers, generations, self.instances, blocks)
-        self.ensembles = Ensembles(
+        self.ensembles = EnsembleScheduler(
             lifecycle, outbox, generations, limits, blocks, self.cache_lookup
         )
         self._sequence_admission = SequenceAdmission(
@@ -105,24 +105,24 @@ class Core:
             model_metrics=self.model_metrics,
         )
 
-    def begin(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
+    def configure(self, epoch: int, settings: str = "{}", clock: Clock = no_clock) -> None:
         """Numbers of batches grow from one broker to the next, as the stubs' pages need it."""
-        self.generations.begin(settings, clock)
-        self.cache_lookup.begin(settings, clock)
+        self.generations.configure(settings, clock)
+        self.cache_lookup.configure(settings, clock)
         self._dispatch.number_from(epoch << 40)
         self._sequence_admission.epoch = self.blocks.epoch = epoch
         for part in (self.rate_limiter, self.limits, self.waiting_for_load):
-            part.begin(settings)
+            part.configure(settings)
 
     # ------------------------------------------------------- peers and models
 
     def expect(self, message: wire.ExpectPeer) -> None:
         self.peers[message.serial] = Peer(message)
 
-    def recognise(self, message: wire.Hello) -> None:
+    def authenticate(self, message: wire.Hello) -> None:
         """Raises ProtocolError for a stranger."""
         peer = self.peers.get(message.serial)
-        if peer is None or not peer.shows(message.token):
+        if peer is None or not peer.has_token(message.token):
             raise ProtocolError(f"Hello: {message.serial} is not expected, or not with this token")
 
     def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
@@ -137,11 +137,11 @@ class Core:
         if instance is not None:
             self._arrive(instance, now_ns)
 
-    def serve(self, message: wire.AddGeneration) -> None:
-        self._sequence_admission.serve(self.generations.serve(message))
+    def add_generation(self, message: wire.AddGeneration) -> None:
+        self._sequence_admission.serve(self.generations.add_or_update(message))
 
     def attach(
-        self, message: wire.AttachInstance, now_ns: int, progress: HasBegun | None = None
+        self, message: wire.AttachInstance, now_ns: int, progress: ExecutionProgress | None = None
     ) -> None:
         generation = self.generations.get(message.generation)
         peer = self.peers.get(message.serial)
@@ -159,10 +159,10 @@ class Core:
     def _arrive(self, instance: Instance, now_ns: int) -> None:
         generation = self.generations[instance.generation]
         self._dispatch.arrive(instance, generation, self.peers[instance.serial], now_ns)
-        self.recovery.proceed(now_ns)
+        self.recovery.resolve_waiting(now_ns)
         if instance.is_dismissed:
             self._retirement.dismiss(instance)
-        self._dispatch.proceed(now_ns)
+        self._dispatch.dispatch_marked(now_ns)
 
     def retire(self, message: wire.Retire) -> None:
         self._retirement.retire(message)
@@ -181,8 +181,8 @@ class Core:
             self.instances.pop(instance.serial, None)
             for request in itertools.chain(*instance.die()):
                 self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
-        self.recovery.proceed(now_ns)
-        self._dispatch.proceed(now_ns)
+        self.recovery.resolve_waiting(now_ns)
+        self._dispatch.dispatch_marked(now_ns)
 
     def stop_giving_to(self, serial: int) -> None:
         """A process is dead, and is given nothing more; gone() is for when all that it had sent has
@@ -197,37 +197,39 @@ class Core:
         if instance is not None:
             generation = self.generations[instance.generation]
             generation.instances.pop(instance.serial, None)
-            generation.busy_ns += instance.count_busy(now_ns)
+            generation.busy_ns += instance.take_busy_ns(now_ns)
             error = instance.loss(message.reason)
             if not instance.has_arrived:
-                self.recovery.lose(generation)
+                self.recovery.note_silent_death(generation)
             lost, waiting = self._sequence_admission.lose(instance, *instance.die(), error)
             for request in lost:
                 self._lifecycle.refuse(request, error, statistics.BACKEND, now_ns)
             self._put_back(generation, waiting, now_ns)
-            self.recovery.proceed(now_ns)
-            self._dispatch.proceed(now_ns)
-        self.model_metrics.forget(message.serial)
+            self.recovery.resolve_waiting(now_ns)
+            self._dispatch.dispatch_marked(now_ns)
+        self.model_metrics.forget_peer(message.serial)
         peer = self.peers.get(message.serial)
         if peer is not None:
             self.cancel(message.serial, list(peer.requests), now_ns)
             self.blocks.keep(message.serial, peer.requests.values())
-            self.waiting_for_load.forget(message.serial)
+            self.waiting_for_load.forget_peer(message.serial)
             del self.peers[message.serial]
-        self.recovery.forget(message.serial, now_ns)
+        self.recovery.forget_peer(message.serial, now_ns)
         self.cache_lookup.forget_owner(message.serial)
         self.blocks.forget_holder(message.serial)
 
-    def _put_back(self, generation: Generation, requests: list[Inflight], now_ns: int) -> None:
+    def _put_back(
+        self, generation: Generation, requests: list[InflightRequest], now_ns: int
+    ) -> None:
         """Requests that were sent ahead and not begun wait again, unless nobody wants them."""
         generation.put_back(requests)
         for request in requests:
             if request.is_cancelled:
                 self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
             else:
-                self._dispatch.limit_wait(request)
-        self._dispatch.touch(generation)
-        self._dispatch.proceed(now_ns)
+                self._dispatch.start_queue_timer(request)
+        self._dispatch.mark_for_dispatch(generation)
+        self._dispatch.dispatch_marked(now_ns)
 
     # ------------------------------------------------------------- requests
 
@@ -249,18 +251,18 @@ class Core:
                 self.blocks.check_question(row, body, self.instances.get(serial))
             except ZmqTritonError as error:
                 if not self.waiting_for_load.hold(serial, row, body, error, now_ns):
-                    self.answers.deny(serial, row.id, error)
+                    self.answers.reject(serial, row.id, error)
                 continue
             if peer.role == "stub":
-                row = generation.adopt(row)
+                row = generation.adapt_bls_row(row)
                 self._retirement.note_call(serial, generation)
-            request = Inflight(serial, row, body, generation, now_ns)
+            request = InflightRequest(serial, row, body, generation, now_ns)
             peer.requests[row.id] = request
             self._lifecycle.submit(request, now_ns)
         self._proceed(now_ns)
 
     def _proceed(self, now_ns: int) -> None:
-        self._dispatch.proceed(now_ns)
+        self._dispatch.dispatch_marked(now_ns)
         self.deadlocks.check_new(now_ns)
 
     def cancel(self, serial: int, ids: list[int], now_ns: int) -> None:
@@ -284,7 +286,7 @@ class Core:
         generation = self.generations[instance.generation]
         # Row by row: what makes no sense must not take along what does.
         for outcome, body in zip(message.outcomes, bodies, strict=True):
-            request = instance.open.get((outcome.peer, outcome.id))
+            request = instance.open_requests.get((outcome.peer, outcome.id))
             if request is None:
                 ignored = self._sequence_admission.ignore(serial, outcome)
                 if not ignored and not self.recovery.keep(serial, outcome, body, now_ns):
@@ -297,12 +299,12 @@ class Core:
         generation.count_responses(message.response_counts)
         for executed in message.executed:
             if instance.is_in(executed.batch):
-                self._dispatch.executed(instance, generation, executed, now_ns)
+                self._dispatch.finish_batch(instance, generation, executed, now_ns)
             else:
                 self.traffic.malformed += 1
         if instance.is_dismissed:
             self._retirement.check(instance)
-        self._dispatch.touch(generation)
+        self._dispatch.mark_for_dispatch(generation)
         self._proceed(now_ns)
 
     # ------------------------------------------------ timers and statistics
@@ -310,7 +312,7 @@ class Core:
     def next_timer_ns(self) -> int | None:
         """When tick() has something to do, unless something else comes first."""
         parts = (self._timers, self.recovery, self.deadlocks, self.waiting_for_load)
-        times = [part.next_ns() for part in parts]
+        times = [part.next_due_ns() for part in parts]
         return min((at_ns for at_ns in times if at_ns is not None), default=None)
 
     def tick(self, now_ns: int) -> None:
@@ -331,12 +333,12 @@ class Core:
             elif timer.generation is not None:
                 timer.generation.timer_ns = 0
                 self._sequence_admission.check_timeouts(timer.generation, now_ns)
-                self._dispatch.touch(timer.generation)
+                self._dispatch.mark_for_dispatch(timer.generation)
         self.recovery.drop_leftovers(now_ns)
         self.deadlocks.check_due(now_ns)
         self.waiting_for_load.refuse_late(now_ns)
         self._retirement.check_last_call(now_ns)
-        self._dispatch.proceed(now_ns)
+        self._dispatch.dispatch_marked(now_ns)
 
     def ask_statistics(self, serial: int, message: wire.AskStatistics, *times_ns: int) -> None:
         """Answer a request for counters; the times are those of `Reports.answer`."""
@@ -349,8 +351,8 @@ class Core:
             request = requests.get(ack.id)
             if request is None:
                 continue
-            if request.run is not None:
-                self.ensembles.consumed(request.run, ack.responses)
+            if request.ensemble_run is not None:
+                self.ensembles.acknowledge_responses(request.ensemble_run, ack.responses)
             elif request.instance is not None:
-                acks = self.outbox.grants.setdefault(request.instance.serial, [])
+                acks = self.outbox.stream_acks.setdefault(request.instance.serial, [])
                 acks.append(ack._replace(peer=serial))

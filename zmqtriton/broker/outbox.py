@@ -11,14 +11,14 @@ class Outbox:
     """By destination's serial, in the order in which it arose."""
 
     def __init__(self) -> None:
-        self.works: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}
-        self.abandons: dict[int, list[wire.RequestKey]] = {}
-        self.grants: dict[int, list[wire.StreamAck]] = {}
+        self.batched_requests: dict[int, list[tuple[wire.BatchedRequest, bytes]]] = {}
+        self.cancellations: dict[int, list[wire.RequestKey]] = {}
+        self.stream_acks: dict[int, list[wire.StreamAck]] = {}
         #: To the owners, on whichever of their connections; leases go before anything else.
         self.leases: dict[int, list[wire.Block]] = {}
         self.releases: dict[int, list[wire.Block]] = {}
         #: Owners to which nobody will tell of leases from earlier brokers any more.
-        self.settled: list[int] = []
+        self.reported_owners: list[int] = []
         self.replies: dict[int, list[tuple[wire.Reply, bytes]]] = {}
         #: Messages without bodies to who asks: Statistics, and Waits.
         self.asides: list[tuple[int, Any]] = []
@@ -30,7 +30,7 @@ class Outbox:
 
     @property
     def has_blocks(self) -> bool:
-        return bool(self.leases or self.releases or self.settled)
+        return bool(self.leases or self.releases or self.reported_owners)
 
-    def abandon(self, serial: int, route: tuple[int, int]) -> None:
-        self.abandons.setdefault(serial, []).append(wire.RequestKey(*route))
+    def cancel_execution(self, serial: int, route: tuple[int, int]) -> None:
+        self.cancellations.setdefault(serial, []).append(wire.RequestKey(*route))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor.wire import ExpectPeer, Hello
 
 
@@ -18,17 +18,17 @@ class Peer:
         #: When it said hello, it was amid so many batches that an earlier broker had asked for.
         self.executing = 0
         #: How many it executes at once.
-        self.slots = 1
+        self.concurrency = 1
         #: It is connected where requests come from, and sends those of earlier brokers first.
-        self.has_asked_again = False
+        self.has_resent = False
         #: Its requests that are unanswered.
-        self.requests: dict[int, Inflight] = {}
+        self.requests: dict[int, InflightRequest] = {}
 
     def arrive(self, hello: Hello) -> None:
         """It is a stub, and has said hello where stubs do."""
         self.is_connected = True
-        self.executing, self.slots = hello.is_executing, max(1, hello.concurrency)
+        self.executing, self.concurrency = hello.is_executing, max(1, hello.concurrency)
 
-    def shows(self, token: bytes) -> bool:
+    def has_token(self, token: bytes) -> bool:
         """Whether this is the one that was announced."""
         return hmac.compare_digest(self.token, token)

@@ -8,7 +8,7 @@ from typing import Any
 from zmqtriton_floor import wire, zmtp
 
 
-def cut(rows: list[Any]) -> list[list[Any]]:
+def split_rows(rows: list[Any]) -> list[list[Any]]:
     """In pieces of what one header may carry."""
     if len(rows) <= wire.MAX_ROWS:
         return [rows]
@@ -28,7 +28,7 @@ class Router(zmtp.Router):
         self.serials[connection] = serial
         self.by_serial[serial] = connection
 
-    def forget(self, serial: int) -> None:
+    def disconnect(self, serial: int) -> None:
         connection = self.by_serial.pop(serial, None)
         if connection is not None:
             del self.serials[connection]
@@ -40,7 +40,7 @@ class Router(zmtp.Router):
         return connection is not None and self.write(connection, [wire.encode(message), *bodies])
 
     def send_rows(self, serial: int, kind: Any, rows: list[tuple[Any, bytes]]) -> None:
-        for some in cut(rows):
+        for some in split_rows(rows):
             self.send(serial, kind([row for row, _ in some]), [body for _, body in some])
 
     def read_all_of(self, serial: int) -> None:

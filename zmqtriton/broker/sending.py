@@ -12,7 +12,7 @@ from typing import Any
 
 from zmqtriton.broker.core import Core
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.router import Router, cut
+from zmqtriton.broker.router import Router, split_rows
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -44,7 +44,7 @@ class Sending:
             self._lifeline.send(outbox.supervisor.pop(0))
         if outbox.has_blocks:
             self._flush_blocks(outbox)
-        if outbox.works or outbox.abandons or outbox.grants or outbox.answers:
+        if outbox.batched_requests or outbox.cancellations or outbox.stream_acks or outbox.answers:
             self._flush_stubs(outbox)
         if outbox.replies or outbox.asides:
             self._flush_requests(outbox)
@@ -59,7 +59,7 @@ class Sending:
         now_ns = time.monotonic_ns()
         waiting = due = [owner for owner in outbox.releases if self._can_reach(owner)]
         if not self.release_at_ns or now_ns < self.release_at_ns:
-            met = outbox.works.keys() | outbox.replies.keys()
+            met = outbox.batched_requests.keys() | outbox.replies.keys()
             due = [owner for owner in waiting if owner in met]
         for owner in due:
             self._send_blocks(owner, wire.Release, outbox.releases.pop(owner))
@@ -67,7 +67,7 @@ class Sending:
             self.release_at_ns = 0
         elif not self.release_at_ns:
             self.release_at_ns = now_ns + _RELEASE_WITHIN_NS
-        settled, outbox.settled = outbox.settled, []
+        settled, outbox.reported_owners = outbox.reported_owners, []
         for owner in settled:
             self._router_to(owner).send(owner, wire.LeasesReported(), [])
 
@@ -81,20 +81,20 @@ class Sending:
         return owner not in self._core.peers or owner in self._router_to(owner).by_serial
 
     def _send_blocks(self, owner: int, kind: Any, blocks: list[wire.Block]) -> None:
-        for piece in cut(blocks):
+        for piece in split_rows(blocks):
             self._router_to(owner).send(owner, kind(piece), [])
 
     def _flush_stubs(self, outbox: Outbox) -> None:
-        works, outbox.works = outbox.works, {}
+        works, outbox.batched_requests = outbox.batched_requests, {}
         for serial, rows in works.items():
             self._stubs.send_rows(serial, wire.Execute, rows)
-        abandons, outbox.abandons = outbox.abandons, {}
+        abandons, outbox.cancellations = outbox.cancellations, {}
         for serial, routes in abandons.items():
-            for some in cut(routes):
+            for some in split_rows(routes):
                 self._stubs.send(serial, wire.CancelExecution(some), [])
-        consumed, outbox.grants = outbox.grants, {}
+        consumed, outbox.stream_acks = outbox.stream_acks, {}
         for serial, allowed in consumed.items():
-            for some in cut(allowed):
+            for some in split_rows(allowed):
                 self._stubs.send(serial, wire.StreamAcks(some), [])
         while outbox.answers:
             self._stubs.send(*outbox.answers.pop(0), [])

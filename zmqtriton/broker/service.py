@@ -122,18 +122,18 @@ class Service:
         elif kind is wire.Cancel and router is self._requests:
             self._core.cancel(serial, message.ids, now_ns)
         else:
-            self._take_rarer(router, serial, message, now_ns)
+            self._take_rare_message(router, serial, message, now_ns)
 
-    def _take_rarer(self, router: Router, serial: int, message: Any, now_ns: int) -> None:
+    def _take_rare_message(self, router: Router, serial: int, message: Any, now_ns: int) -> None:
         kind = type(message)
         if kind is wire.Release:
             self._core.blocks.release(serial, message.blocks)
         elif kind is wire.Lease and (instance := self._core.instances.get(serial)):
-            self._core.blocks.lend(instance, message.blocks, self._requests.send)
+            self._core.blocks.grant_requested_lease(instance, message.blocks, self._requests.send)
         elif kind is wire.HeldBlocks:
             self._core.recovery.take_held_blocks(serial, message)
         elif kind is wire.Call and router is self._stubs:
-            self._core.model_metrics.call(serial, message)
+            self._core.model_metrics.take_call(serial, message)
         elif kind is wire.StreamAcks and router is self._requests:
             self._core.acknowledge(serial, message)
         elif kind is wire.WaitReport and router is self._requests:
@@ -161,7 +161,7 @@ class Service:
             raise ProtocolError("the first message was no Hello of this epoch")
         if message.serial not in self._core.peers:
             self._read_lifeline()  # it may have been announced in this very moment
-        self._core.recognise(message)
+        self._core.authenticate(message)
         if message.serial in router.by_serial:
             raise ProtocolError(f"Hello: {message.serial} is connected already")
         router.introduce(connection, message.serial)
@@ -169,19 +169,19 @@ class Service:
         if router is self._stubs:
             self._core.connected(message, bodies, now_ns)
         else:
-            self._core.peers[message.serial].has_asked_again = True
+            self._core.peers[message.serial].has_resent = True
 
     def _read_lifeline(self) -> None:
         for message, descriptors in self._lifeline.receive():
             try:
-                self._hear(message, descriptors)
+                self._take_supervisor_message(message, descriptors)
             except ProtocolError as error:
                 self._core.traffic.malformed += 1
                 _log.warning("dropped a message of the supervisor: %s", error.text)
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _hear(self, message: Any, descriptors: list[int]) -> None:
+    def _take_supervisor_message(self, message: Any, descriptors: list[int]) -> None:
         core, now_ns = self._core, time.monotonic_ns()
         kind = type(message)
         if kind is wire.ExpectPeer:
@@ -189,7 +189,7 @@ class Service:
             if message.pid:
                 self._groups[message.serial] = message.pid
         elif kind is wire.AddGeneration:
-            core.serve(message)
+            core.add_generation(message)
         elif kind is wire.AttachInstance:
             core.attach(message, now_ns, Progress(descriptors[0]) if descriptors else None)
         elif kind is wire.Retire:
@@ -197,15 +197,15 @@ class Service:
         elif kind is wire.RemoveGeneration:
             core.remove(message, now_ns)
         elif kind is wire.PeerDied:
-            self._bury(message)
+            self._remove_dead_peer(message)
         elif kind is wire.Sync:
-            core.recovery.begin()
+            core.recovery.await_lease_reports()
             self._sending.flush()
             self._lifeline.send(wire.Synced(message.number))
         else:
-            self._hear_of_itself(message)
+            self._take_own_message(message)
 
-    def _hear_of_itself(self, message: Any) -> None:
+    def _take_own_message(self, message: Any) -> None:
         if type(message) is wire.Bootstrap:
             self._take_bootstrap(message)
         elif type(message) is wire.Shutdown:
@@ -222,14 +222,14 @@ class Service:
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap = bootstrap
         logs.configure(logs.LogOptions.of(json.loads(bootstrap.settings)))
-        self._core.begin(bootstrap.epoch, bootstrap.settings, time.perf_counter_ns)
+        self._core.configure(bootstrap.epoch, bootstrap.settings, time.perf_counter_ns)
         self._core.answers.traces.begin(bootstrap.directory)
         where = bootstrap.directory, bootstrap.epoch
         self._requests = Router(endpoints.requests_address(*where), self._epoll)
         self._stubs = Router(endpoints.stubs_address(*where), self._epoll)
         self._sending = Sending(self._core, self._lifeline, self._requests, self._stubs)
 
-    def _bury(self, message: wire.PeerDied) -> None:
+    def _remove_dead_peer(self, message: wire.PeerDied) -> None:
         """What the dead one still sent is delivered first."""
         self._core.stop_giving_to(message.serial)
         self._stubs.read_all_of(message.serial)
@@ -237,8 +237,8 @@ class Service:
             self._read(self._stubs)
         self._core.remove_peer(message, time.monotonic_ns())
         self._groups.pop(message.serial, None)
-        self._requests.forget(message.serial)
-        self._stubs.forget(message.serial)
+        self._requests.disconnect(message.serial)
+        self._stubs.disconnect(message.serial)
 
     # ------------------------------------------------------------------- end
 

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from typing import NamedTuple
 
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
 
@@ -17,7 +17,7 @@ class Timer(NamedTuple):
 
     at_ns: int
     order: int  # so that equal times never compare what follows
-    request: Inflight | None  # its deadline passes, or
+    request: InflightRequest | None  # its deadline passes, or
     in_queue: bool  # that has waited there for as long as it may; or
     instance: Instance | None  # this one's batch has had its time
     batch: int
@@ -49,7 +49,7 @@ class Timers:
         self,
         at_ns: int,
         *,
-        request: Inflight | None = None,
+        request: InflightRequest | None = None,
         in_queue: bool = False,
         instance: Instance | None = None,
         batch: int = 0,
@@ -62,7 +62,7 @@ class Timers:
             heapq.heapify(self._heap)
             self._clean_at = max(self._FEW, 2 * len(self._heap))
 
-    def next_ns(self) -> int | None:
+    def next_due_ns(self) -> int | None:
         """When pop_due() will have something, unless something else comes first."""
         while self._heap and not self._heap[0].is_running:
             heapq.heappop(self._heap)
@@ -70,7 +70,7 @@ class Timers:
 
     def pop_due(self, now_ns: int) -> Timer | None:
         """The next one whose time has come."""
-        at_ns = self.next_ns()
+        at_ns = self.next_due_ns()
         if at_ns is None or at_ns > now_ns:
             return None
         return heapq.heappop(self._heap)

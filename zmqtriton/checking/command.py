@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zmqtriton.checking.models import Rules
-from zmqtriton.checking.repositories import Report, check
-from zmqtriton.config.backends import OWN_BACKENDS
+from zmqtriton.checking.models import CheckOptions
+from zmqtriton.checking.repositories import Report, check_repositories
+from zmqtriton.config.backends import BUILTIN_BACKENDS
 from zmqtriton.config.errors import Problem
 from zmqtriton.config.model_config import Host
 from zmqtriton.options import HelpRequested, OptionError, Options, parse
@@ -24,7 +24,7 @@ from zmqtriton.supervisor.machine.gpus import visible_gpus
 from zmqtriton.supervisor.machine.python_settings import check as check_settings
 from zmqtriton_floor.errors import ZmqTritonError
 
-CLEAN, WRONG, MISUSED = 0, 1, 2
+EXIT_CLEAN, EXIT_PROBLEMS, EXIT_USAGE = 0, 1, 2
 _JSON = "--json"
 _HELP = """\
 Usage: zmqtriton check directory ... [--json] [options of the server]
@@ -42,8 +42,8 @@ not count: they are what looks wrong and may be meant, and what this machine lac
 """
 
 
-class _Line(NamedTuple):
-    is_problem: bool
+class _ReportLine(NamedTuple):
+    is_error: bool
     model: str
     #: Where it is no file that is wrong.
     directory: str
@@ -54,36 +54,38 @@ def run_check(words: list[str]) -> int:
     """The exit status."""
     if any(word in ("-h", "--help") for word in words):
         sys.stdout.write(_HELP)
-        return CLEAN
+        return EXIT_CLEAN
     try:
         options = parse([word for word in words if word != _JSON], takes_directories=True)
     except (HelpRequested, OptionError) as refusal:
         sys.stderr.write(f"{refusal}\n{'' if words else _HELP}")
-        return MISUSED
+        return EXIT_USAGE
     if remote := [place for place in options.model_repository if is_remote(place)]:
         sys.stderr.write(f"{remote[0]} is in an object store, and only directories are checked\n")
-        return MISUSED
+        return EXIT_USAGE
     report = check_all(options)
-    lines = list(_lines(report))
+    lines = list(_report_lines(report))
     if _JSON in words:
-        _print(json.dumps(_document(report, lines), indent=2) + "\n")
+        _print(json.dumps(_json_document(report, lines), indent=2) + "\n")
     else:
-        _print("".join(map(_text, lines)) + _sum(report, lines))
-    return WRONG if any(line.is_problem for line in lines) else CLEAN
+        _print("".join(map(_format_line, lines)) + _summary_line(report, lines))
+    return EXIT_PROBLEMS if any(line.is_error for line in lines) else EXIT_CLEAN
 
 
 def check_all(options: Options) -> Report:
     """What a server with these options would find, and more."""
     lowest = options.min_supported_compute_capability
-    rules = Rules(
+    rules = CheckOptions(
         config_name=options.model_config_name,
         auto_complete=not options.strict_model_config,
         host=Host(visible_gpus(lowest), lowest),
-        backends=(OWN_BACKENDS, Path(options.backend_directory)),
-        agents=options.repoagent_directory,
+        backend_directories=(BUILTIN_BACKENDS, Path(options.backend_directory)),
+        agent_directory=options.repoagent_directory,
         may_build=options.build_environments,
     )
-    report = check([Path(path) for path in options.model_repository], rules, options.load_model)
+    report = check_repositories(
+        [Path(path) for path in options.model_repository], rules, options.load_model
+    )
     try:
         check_settings(options.backend_settings("python"))
     except ZmqTritonError as error:
@@ -91,19 +93,19 @@ def check_all(options: Options) -> Report:
     return report
 
 
-def _lines(report: Report) -> Iterator[_Line]:
+def _report_lines(report: Report) -> Iterator[_ReportLine]:
     for problem in report.problems:
-        yield _Line(True, "", "", problem)
+        yield _ReportLine(True, "", "", problem)
     for problem in report.warnings:
-        yield _Line(False, "", "", problem)
+        yield _ReportLine(False, "", "", problem)
     for name, one in report.models.items():
         for problem in one.problems:
-            yield _Line(True, name, str(one.directory), problem)
+            yield _ReportLine(True, name, str(one.directory), problem)
         for problem in one.warnings:
-            yield _Line(False, name, str(one.directory), problem)
+            yield _ReportLine(False, name, str(one.directory), problem)
 
 
-def _place(line: _Line) -> str:
+def _relative_path(line: _ReportLine) -> str:
     """As short as it can be said from where we are."""
     path = line.problem.path or line.directory
     if not path:
@@ -112,37 +114,37 @@ def _place(line: _Line) -> str:
     return path if short.startswith("..") else short
 
 
-def _text(line: _Line) -> str:
+def _format_line(line: _ReportLine) -> str:
     problem = line.problem
     numbers = [str(number) for number in (problem.line, problem.column) if number]
-    where = ":".join([_place(line), *numbers])
-    kind = "error" if line.is_problem else "warning"
+    where = ":".join([_relative_path(line), *numbers])
+    kind = "error" if line.is_error else "warning"
     rows = [f"{where}: {kind}: {problem.text}" if where else f"{kind}: {problem.text}"]
     rows += [f"  {problem.detail}"] if problem.detail else []
-    rows += problem.shown.splitlines()
-    rows += [f"  Did you mean '{problem.meant}'?"] if problem.meant else []
+    rows += problem.excerpt.splitlines()
+    rows += [f"  Did you mean '{problem.suggestion}'?"] if problem.suggestion else []
     return "\n".join(rows) + "\n"
 
 
-def _sum(report: Report, lines: list[_Line]) -> str:
-    wrong = sum(line.is_problem for line in lines)
+def _summary_line(report: Report, lines: list[_ReportLine]) -> str:
+    wrong = sum(line.is_error for line in lines)
     counts = ((len(report.models), "model"), (wrong, "problem"), (len(lines) - wrong, "warning"))
     return ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts) + "\n"
 
 
-def _document(report: Report, lines: list[_Line]) -> dict[str, Any]:
+def _json_document(report: Report, lines: list[_ReportLine]) -> dict[str, Any]:
     return {
         "models": list(report.models),
         "findings": [
             {
-                "severity": "error" if line.is_problem else "warning",
+                "severity": "error" if line.is_error else "warning",
                 "model": line.model,
                 "path": line.problem.path or line.directory,
                 "line": line.problem.line,
                 "column": line.problem.column,
                 "text": line.problem.text,
                 "detail": line.problem.detail,
-                "suggestion": line.problem.meant,
+                "suggestion": line.problem.suggestion,
             }
             for line in lines
         ],

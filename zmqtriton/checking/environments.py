@@ -12,21 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.config.errors import Field, Problem
+from zmqtriton.config.errors import FieldPath, Problem
 from zmqtriton.environments.demand import (
     ARCHIVE,
     INTERPRETER,
     REQUIREMENTS,
-    SERVERS_OWN,
+    SERVER_ENVIRONMENT,
     EnvironmentSpec,
-    find_demand,
+    resolve_environment,
 )
-from zmqtriton.environments.interpreters import candidates, not_there
-from zmqtriton.environments.unpack import check_beginning
+from zmqtriton.environments.interpreters import candidate_paths, not_found_text
+from zmqtriton.environments.unpack import check_archive_start
 from zmqtriton_floor.errors import ZmqTritonError
 
 _PATH, _PYTHON, _BUILD = "EXECUTION_ENV_PATH", "PYTHON_EXECUTABLE", "PYTHON_REQUIREMENTS"
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _SPECIFIER = r"(?:===|==|~=|!=|<=|>=|<|>)\s*[^\s,;()]+"
 _SPECIFIERS = rf"{_SPECIFIER}(?:\s*,\s*{_SPECIFIER})*\s*,?"
 _REQUIREMENT = re.compile(
@@ -34,49 +34,49 @@ _REQUIREMENT = re.compile(
     rf"(?:{_SPECIFIERS}|\(\s*{_SPECIFIERS}\s*\)|@\s*\S+)?\s*(?:;.*)?(?:\s--\S.*)?"
 )
 #: Options, addresses and paths, which are for whoever installs them to understand.
-_OTHER = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|.*\$\{")
+_UNCHECKED_REQUIREMENT = re.compile(r"-|\.|/|[a-z+]+:|.*\.(?:whl|zip|tar\.gz)\b|.*\$\{")
 
 
 @dataclass
-class Environment:
+class EnvironmentFindings:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    is_servers_own: bool = False
+    is_server_environment: bool = False
 
 
-def look_at_environment(config: Any, directory: Path, *, may_build: bool) -> Environment:
-    found = Environment()
-    where = _where(config)
+def check_environment(config: Any, directory: Path, *, may_build: bool) -> EnvironmentFindings:
+    found = EnvironmentFindings()
+    where = _deciding_parameter(config)
     try:
-        demand = find_demand(config, directory.absolute(), may_build=may_build)
-        found.is_servers_own = demand == SERVERS_OWN
+        demand = resolve_environment(config, directory.absolute(), may_build=may_build)
+        found.is_server_environment = demand == SERVER_ENVIRONMENT
         if isinstance(demand, EnvironmentSpec):
-            _look_at_demand(demand, found, where)
+            _check_spec(demand, found, where)
     except (ZmqTritonError, OSError) as error:
         text = error.text if isinstance(error, ZmqTritonError) else str(error)
         found.problems.append(Problem(text, where))
     return found
 
 
-def _where(config: Any) -> Field:
+def _deciding_parameter(config: Any) -> FieldPath:
     """The parameter that decides."""
     return next((("parameters", n) for n in (_PATH, _PYTHON, _BUILD) if n in config.parameters), ())
 
 
-def _look_at_demand(demand: EnvironmentSpec, found: Environment, where: Field) -> None:
+def _check_spec(demand: EnvironmentSpec, found: EnvironmentFindings, where: FieldPath) -> None:
     if demand.kind == ARCHIVE:
-        check_beginning(demand.path)
+        check_archive_start(demand.path)
     elif demand.kind == REQUIREMENTS:
         found.warnings += requirement_problems(Path(demand.path))
     is_named = demand.kind in (INTERPRETER, REQUIREMENTS) and "/" not in demand.python
-    if is_named and not candidates(demand.python):
-        found.problems.append(Problem(not_there(demand.python), where))
+    if is_named and not candidate_paths(demand.python):
+        found.problems.append(Problem(not_found_text(demand.python), where))
 
 
 def requirement_problems(path: Path) -> Iterator[Problem]:
     """Lines that no installer understands."""
     with path.open("rb") as file:
-        text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+        text = file.read(_MAX_BYTES).decode("utf-8", "replace")
     if path.suffix == ".toml":
         yield from _toml_problems(path, text)
         return
@@ -84,7 +84,12 @@ def requirement_problems(path: Path) -> Iterator[Problem]:
     for number, line in enumerate(text.splitlines(), 1):
         continued, continues = continues, line.endswith("\\")
         words = re.sub(r"(^|\s)#.*$", "", line.rstrip("\\")).strip()
-        if not words or continued or _OTHER.match(words) or _REQUIREMENT.fullmatch(words):
+        if (
+            not words
+            or continued
+            or _UNCHECKED_REQUIREMENT.match(words)
+            or _REQUIREMENT.fullmatch(words)
+        ):
             continue
         problem = f"'{words[:100]}' is no requirement that can be installed"
         yield Problem(problem, path=str(path), line=number, column=1)

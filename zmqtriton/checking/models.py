@@ -13,39 +13,43 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zmqtriton.checking.environments import look_at_environment
+from zmqtriton.checking.environments import check_environment
 from zmqtriton.config.backends import PYTHON, PYTHON_FILE, complete_backend, find_model_file
 from zmqtriton.config.defaults import apply_defaults
 from zmqtriton.config.errors import ConfigError, Problem
-from zmqtriton.config.files import path_problems, read_labels, unreadable_files
+from zmqtriton.config.files import path_problems, read_labels, unreadable_file_problems
 from zmqtriton.config.instances import apply_group_defaults, group_problems
 from zmqtriton.config.model_config import Host
-from zmqtriton.config.names import unknown_names
-from zmqtriton.config.parameters import likely_misspelt, load_within_s, parameter_problems
+from zmqtriton.config.names import unknown_name_problems
+from zmqtriton.config.parameters import (
+    load_timeout_s,
+    misspelt_parameter_problems,
+    parameter_problems,
+)
 from zmqtriton.config.pbtxt import parse_text, read_text
-from zmqtriton.config.positions import Positions, locate
+from zmqtriton.config.positions import PositionIndex, locate
 from zmqtriton.config.states import state_problems
-from zmqtriton.config.validation import problems, tensor_problems
-from zmqtriton.environments.demand import ignored_stubs
+from zmqtriton.config.validation import config_problems, tensor_problems
+from zmqtriton.environments.demand import ignored_stub_warnings
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.scan import CONFIG_FILE, choose_versions, find_config, find_versions
 from zmqtriton_floor.errors import ZmqTritonError
 
-_COMPLETES = b"auto_complete_config"
+_AUTO_COMPLETE_NAME = b"auto_complete_config"
 #: What is larger is no code that somebody has written.
-_MOST_OF_A_FILE = 4 << 20
+_MAX_SOURCE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Rules:
+class CheckOptions:
     """What a server would be told on its command line."""
 
     config_name: str = ""
     auto_complete: bool = True
     host: Host = field(default_factory=Host)
-    backends: Sequence[Path] = ()
+    backend_directories: Sequence[Path] = ()
     may_build: bool = False
-    agents: str = "/opt/tritonserver/repoagents"
+    agent_directory: str = "/opt/tritonserver/repoagents"
 
 
 @dataclass
@@ -60,17 +64,17 @@ class Findings:
     config_path: Path | None = None
     #: Those that would be served, with the file of each that has one of its own.
     versions: tuple[int, ...] = ()
-    files: tuple[Path, ...] = ()
+    model_files: tuple[Path, ...] = ()
     #: It runs on the server's own Python.
-    has_servers_python: bool = True
+    has_server_environment: bool = True
 
 
-def check_model(directory: Path, rules: Rules | None = None) -> Findings:
+def check_model(directory: Path, rules: CheckOptions | None = None) -> Findings:
     """One model directory; its name is the model's."""
-    rules = rules or Rules()
+    rules = rules or CheckOptions()
     findings = Findings(directory)
     try:
-        _look_at(directory, rules, findings)
+        _check_directory(directory, rules, findings)
     except ZmqTritonError as error:
         findings.problems.append(to_problem(error, findings.config_path))
     except OSError as error:
@@ -79,7 +83,7 @@ def check_model(directory: Path, rules: Rules | None = None) -> Findings:
     return findings
 
 
-def _look_at(directory: Path, rules: Rules, findings: Findings) -> None:
+def _check_directory(directory: Path, rules: CheckOptions, findings: Findings) -> None:
     findings.config_path = path = find_config(directory, rules.config_name)
     wrong = findings.problems
     if path is None and os.path.lexists(directory / CONFIG_FILE):
@@ -88,35 +92,35 @@ def _look_at(directory: Path, rules: Rules, findings: Findings) -> None:
     text = read_text(path) if path is not None else ""
     if path is None and not rules.auto_complete:
         read_text(directory / CONFIG_FILE)  # says that there is none
-    config = _parsed(text, str(path), wrong)
+    config = _parse_leniently(text, str(path), wrong)
     if config is None:
         return
     if config.name not in ("", directory.name):
-        wrong += placed(_other_name(config.name, directory.name), path)
+        wrong += locate_all(_name_mismatch_problem(config.name, directory.name), path)
         config.name = directory.name
     complete_backend(config, directory.name, directory)
     apply_defaults(config)
     apply_group_defaults(config, rules.host.gpus)
     findings.config = config
-    positions = Positions(text)
+    positions = PositionIndex(text)
     for problem in _config_problems(config, directory, rules):
-        where = findings.warnings if problem.is_of_machine else wrong
+        where = findings.warnings if problem.is_host_specific else wrong
         where.append(locate(problem, path, positions))
-    findings.warnings += [locate(p, path, positions) for p in likely_misspelt(config)]
-    _look_at_versions(directory, rules, findings)
+    findings.warnings += [locate(p, path, positions) for p in misspelt_parameter_problems(config)]
+    _check_versions(directory, rules, findings)
     if config.backend == PYTHON:
-        environment = look_at_environment(config, directory, may_build=rules.may_build)
+        environment = check_environment(config, directory, may_build=rules.may_build)
         wrong += [locate(p, path, positions) for p in environment.problems]
         findings.warnings += environment.warnings
-        findings.has_servers_python = environment.is_servers_own
+        findings.has_server_environment = environment.is_server_environment
 
 
-def _parsed(text: str, path: str, wrong: list[Problem]) -> Any:
+def _parse_leniently(text: str, path: str, wrong: list[Problem]) -> Any:
     """The configuration, without the names that nobody knows; None if that is not all."""
     try:
         return parse_text(text, path)
     except ConfigError as error:
-        unknown = list(unknown_names(Positions(text), path))
+        unknown = list(unknown_name_problems(PositionIndex(text), path))
         first = error.problem
         if not any((first.line, first.column) == (u.line, u.column) for u in unknown):
             unknown.append(first)
@@ -127,7 +131,7 @@ def _parsed(text: str, path: str, wrong: list[Problem]) -> Any:
         return None
 
 
-def _other_name(name: str, directory: str) -> Iterator[Problem]:
+def _name_mismatch_problem(name: str, directory: str) -> Iterator[Problem]:
     yield Problem(
         f"unexpected directory name '{directory}' for model '{name}', directory name must equal "
         "model name",
@@ -136,15 +140,15 @@ def _other_name(name: str, directory: str) -> Iterator[Problem]:
     )
 
 
-def _config_problems(config: Any, directory: Path, rules: Rules) -> Iterator[Problem]:
-    yield from agent_problems(config, rules.agents)
-    yield from problems(config)
-    if not (rules.auto_complete and _completes(config, directory)):
+def _config_problems(config: Any, directory: Path, rules: CheckOptions) -> Iterator[Problem]:
+    yield from agent_problems(config, rules.agent_directory)
+    yield from config_problems(config)
+    if not (rules.auto_complete and _has_auto_completion(config, directory)):
         yield from tensor_problems(config)
     yield from group_problems(config, rules.host.gpus, rules.host.min_compute_capability)
     yield from parameter_problems(config)
     try:
-        load_within_s(config)
+        load_timeout_s(config)
     except ConfigError as error:
         yield error.problem
     outside = list(path_problems(config, directory))
@@ -152,7 +156,7 @@ def _config_problems(config: Any, directory: Path, rules: Rules) -> Iterator[Pro
     if outside:
         return
     yield from state_problems(config, directory)
-    unreadable = list(unreadable_files(config, directory))
+    unreadable = list(unreadable_file_problems(config, directory))
     yield from unreadable
     if not unreadable:
         try:
@@ -161,21 +165,21 @@ def _config_problems(config: Any, directory: Path, rules: Rules) -> Iterator[Pro
             yield to_problem(error, None)
 
 
-def _completes(config: Any, directory: Path) -> bool:
+def _has_auto_completion(config: Any, directory: Path) -> bool:
     """Whether a model of it says more about its tensors when it is asked."""
     if config.backend != PYTHON:
         return False
     name = config.default_model_filename or PYTHON_FILE
     files = [path for path in directory.glob(f"*/{name}") if path.is_file()]
-    return any(_COMPLETES in _beginning(path) for path in files)
+    return any(_AUTO_COMPLETE_NAME in _read_start(path) for path in files)
 
 
-def _beginning(path: Path) -> bytes:
+def _read_start(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(_MOST_OF_A_FILE)
+        return file.read(_MAX_SOURCE_BYTES)
 
 
-def _look_at_versions(directory: Path, rules: Rules, findings: Findings) -> None:
+def _check_versions(directory: Path, rules: CheckOptions, findings: Findings) -> None:
     config, path = findings.config, findings.config_path
     told: list[str] = []
     versions = find_versions(directory, directory.parent, told)
@@ -185,7 +189,7 @@ def _look_at_versions(directory: Path, rules: Rules, findings: Findings) -> None
         findings.problems.append(to_problem(error, path))
         return
     finally:
-        findings.warnings += [Problem(text) for text in (*told, *ignored_stubs(directory))]
+        findings.warnings += [Problem(text) for text in (*told, *ignored_stub_warnings(directory))]
     findings.versions = choice.versions
     findings.warnings += [Problem(text) for text in choice.warnings]
     if config.HasField("ensemble_scheduling") or not config.backend:
@@ -193,7 +197,7 @@ def _look_at_versions(directory: Path, rules: Rules, findings: Findings) -> None
     files = []
     for version in choice.versions:
         try:
-            file = find_model_file(config, directory, version, rules.backends)
+            file = find_model_file(config, directory, version, rules.backend_directories)
         except ZmqTritonError as error:
             problem = to_problem(error, path)
             if problem not in findings.problems:
@@ -201,10 +205,10 @@ def _look_at_versions(directory: Path, rules: Rules, findings: Findings) -> None
         else:
             # Of a backend that is written in Python it is not the model's.
             files += [file] if config.backend == PYTHON else []
-    findings.files = tuple(files)
+    findings.model_files = tuple(files)
 
 
-def placed(found: Iterable[Problem], path: Path | None) -> list[Problem]:
+def locate_all(found: Iterable[Problem], path: Path | None) -> list[Problem]:
     """The problems with their places in the file."""
     return [locate(problem, path) for problem in found]
 
@@ -213,4 +217,4 @@ def to_problem(error: ZmqTritonError, path: Path | None) -> Problem:
     """What a load would end with, with its place where it knows it."""
     if isinstance(error, ConfigError):
         return locate(error.problem, path)
-    return Problem(error.text, number=error.number)
+    return Problem(error.text, error_number=error.number)

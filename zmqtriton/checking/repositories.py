@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from zmqtriton.checking.models import Findings, Rules, check_model, placed
-from zmqtriton.checking.sources import look_into
-from zmqtriton.config.ensembles import check_circle, member_names
-from zmqtriton.config.errors import ConfigError, Problem, closest
-from zmqtriton.config.members import check_members, no_version, not_that_version
-from zmqtriton.config.parameters import CALLEES, callees
-from zmqtriton.config.validation import problems
+from zmqtriton.checking.models import CheckOptions, Findings, check_model, locate_all
+from zmqtriton.checking.sources import check_sources
+from zmqtriton.config.ensembles import check_cycle, member_names
+from zmqtriton.config.errors import ConfigError, Problem, closest_match
+from zmqtriton.config.members import check_members, no_loaded_version_text, version_not_loaded_text
+from zmqtriton.config.parameters import BLS_MODELS, declared_callees
+from zmqtriton.config.validation import config_problems
 from zmqtriton.repository.scan import (
-    is_model,
-    is_text,
-    not_found,
-    not_unique,
-    nothing_in,
+    is_model_directory,
+    is_utf8_name,
+    no_model_text,
+    not_found_text,
+    not_unique_text,
     subdirectories,
 )
 from zmqtriton_floor.errors import InternalError
@@ -38,56 +38,64 @@ class Report:
     warnings: list[Problem] = field(default_factory=list)
 
 
-def check(directories: Sequence[Path], rules: Rules, wanted: Sequence[str] = ()) -> Report:
+def check_repositories(
+    directories: Sequence[Path], rules: CheckOptions, wanted: Sequence[str] = ()
+) -> Report:
     """`wanted` are models that a server would load at its start."""
     report = Report()
-    places = _places(directories, report)
-    known = _Models({name: places[name][0] for name in places}, _beside(directories), rules)
+    places = _model_directories(directories, report)
+    known = _CheckedModels(
+        {name: places[name][0] for name in places}, _neighbour_directories(directories), rules
+    )
     for name, found in places.items():
-        report.models[name] = one = known.find(name)
+        report.models[name] = one = known.findings_of(name)
         for other in found[1:]:
-            one.problems.append(Problem(not_unique(name), path=str(other)))
+            one.problems.append(Problem(not_unique_text(name), path=str(other)))
     for name in wanted:
         if name not in places and name != "*":
-            report.problems.append(Problem(not_found(name), meant=closest(name, places)))
+            report.problems.append(
+                Problem(not_found_text(name), suggestion=closest_match(name, places))
+            )
     for one in list(report.models.values()):
-        _look_around(one, known)
-    _look_into_sources(report)
+        _check_references(one, known)
+    _check_sources(report)
     return report
 
 
-class _Models:
+class _CheckedModels:
     """Each is looked at once, those beside a single one when somebody calls them."""
 
-    def __init__(self, places: dict[str, Path], beside: dict[str, Path], rules: Rules) -> None:
-        self._places = {**beside, **places}
+    def __init__(
+        self, places: dict[str, Path], beside: dict[str, Path], rules: CheckOptions
+    ) -> None:
+        self._directories = {**beside, **places}
         self._rules = rules
-        self._found: dict[str, Findings] = {}
+        self._findings: dict[str, Findings] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._places
+        return name in self._directories
 
-    def find(self, name: str) -> Findings:
-        if name not in self._found:
-            self._found[name] = check_model(self._places[name], self._rules)
-        return self._found[name]
+    def findings_of(self, name: str) -> Findings:
+        if name not in self._findings:
+            self._findings[name] = check_model(self._directories[name], self._rules)
+        return self._findings[name]
 
-    def meant(self, name: str) -> str:
-        return closest(name, self._places)
+    def suggest(self, name: str) -> str:
+        return closest_match(name, self._directories)
 
-    def called_by(self, name: str) -> dict[str, list[str]]:
+    def members_from(self, name: str) -> dict[str, list[str]]:
         """What each ensemble calls, from this one on."""
         calls: dict[str, list[str]] = {}
         waiting = [name]
         for current in waiting:
             if current not in calls and current in self:
-                config = self.find(current).config
+                config = self.findings_of(current).config
                 calls[current] = member_names(config) if config is not None else []
                 waiting += calls[current]
         return calls
 
 
-def _places(directories: Sequence[Path], report: Report) -> dict[str, list[Path]]:
+def _model_directories(directories: Sequence[Path], report: Report) -> dict[str, list[Path]]:
     """The places of each model by its name; a place that is reached by two ways counts once."""
     places: dict[str, list[Path]] = {}
     for directory in directories:
@@ -99,11 +107,11 @@ def _places(directories: Sequence[Path], report: Report) -> dict[str, list[Path]
         report.warnings += [
             Problem("ignore the directory: its name is not UTF-8", path=str(directory / name))
             for name in sorted(os.listdir(directory))
-            if not is_text(name)
+            if not is_utf8_name(name)
         ]
-        found = [directory.absolute()] if is_model(directory, inside) else inside
+        found = [directory.absolute()] if is_model_directory(directory, inside) else inside
         if not found:
-            report.warnings.append(Problem(nothing_in(directory)))
+            report.warnings.append(Problem(no_model_text(directory)))
         for path in found:
             others = places.setdefault(path.name, [])
             if path.resolve() not in [other.resolve() for other in others]:
@@ -111,12 +119,12 @@ def _places(directories: Sequence[Path], report: Report) -> dict[str, list[Path]
     return dict(sorted(places.items()))
 
 
-def _beside(directories: Sequence[Path]) -> dict[str, Path]:
+def _neighbour_directories(directories: Sequence[Path]) -> dict[str, Path]:
     """The neighbours of those that are models themselves."""
     found: dict[str, Path] = {}
     for directory in directories:
         try:
-            if is_model(directory, subdirectories(directory)):
+            if is_model_directory(directory, subdirectories(directory)):
                 around = subdirectories(directory.absolute().parent)
                 found.update((path.name, path) for path in around)
         except InternalError:
@@ -124,23 +132,23 @@ def _beside(directories: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def _look_around(one: Findings, known: _Models) -> None:
+def _check_references(one: Findings, known: _CheckedModels) -> None:
     if one.config is None:
         return
     if one.config.HasField("ensemble_scheduling"):
-        one.problems += placed(_member_problems(one, known), one.config_path)
-    for name in callees(one.config):
+        one.problems += locate_all(_member_problems(one, known), one.config_path)
+    for name in declared_callees(one.config):
         if name not in known:
             text = f"model '{one.config.name}' asks '{name}', which is not in the repository"
-            problem = Problem(text, ("parameters", CALLEES), known.meant(name))
-            one.warnings += placed([problem], one.config_path)
+            problem = Problem(text, ("parameters", BLS_MODELS), known.suggest(name))
+            one.warnings += locate_all([problem], one.config_path)
 
 
-def _member_problems(one: Findings, known: _Models) -> Iterator[Problem]:
+def _member_problems(one: Findings, known: _CheckedModels) -> Iterator[Problem]:
     """Models that are not there; if all are, and are right, whether they fit."""
     config = one.config
     try:
-        check_circle(config.name, known.called_by(config.name))
+        check_cycle(config.name, known.members_from(config.name))
     except ConfigError as error:
         yield replace(error.problem, field=("ensemble_scheduling",))
         return
@@ -152,18 +160,18 @@ def _member_problems(one: Findings, known: _Models) -> Iterator[Problem]:
         here = ("ensemble_scheduling", "step", index, "model_name")
         if name not in known:
             missing = True
-            why = not_found(name)
-            yield Problem(no_version(config.name, name, why), here, known.meant(name))
-        elif wrong := known.find(name).problems:
+            why = not_found_text(name)
+            yield Problem(no_loaded_version_text(config.name, name, why), here, known.suggest(name))
+        elif wrong := known.findings_of(name).problems:
             missing = True
-            yield Problem(no_version(config.name, name, wrong[0].text), here)
-        elif step.model_version > 0 and step.model_version not in known.find(name).versions:
-            text = not_that_version(config.name, name, step.model_version)
+            yield Problem(no_loaded_version_text(config.name, name, wrong[0].text), here)
+        elif step.model_version > 0 and step.model_version not in known.findings_of(name).versions:
+            text = version_not_loaded_text(config.name, name, step.model_version)
             yield Problem(text, (*here[:3], "model_version"))
-    members = [known.find(name) for name in member_names(config) if name in known]
+    members = [known.findings_of(name) for name in member_names(config) if name in known]
     if missing or not members or any(m.config is None for m in members):
         return
-    if any(problems(config)) or not all(m.config.input and m.config.output for m in members):
+    if any(config_problems(config)) or not all(m.config.input and m.config.output for m in members):
         return
     try:
         # It may set the ensemble's policy, as at a load.
@@ -172,9 +180,9 @@ def _member_problems(one: Findings, known: _Models) -> Iterator[Problem]:
         yield error.problem
 
 
-def _look_into_sources(report: Report) -> None:
-    files = {path: one for one in report.models.values() for path in one.files}
-    for path, found in look_into(list(files)).items():
+def _check_sources(report: Report) -> None:
+    files = {path: one for one in report.models.values() for path in one.model_files}
+    for path, found in check_sources(list(files)).items():
         one = files[path]
         for finding in found:
             problem = Problem(
@@ -182,6 +190,6 @@ def _look_into_sources(report: Report) -> None:
             )
             # Another Python than the server's may know more, or less.
             is_wrong = finding.kind == "problem" or (
-                finding.kind == "syntax" and one.has_servers_python
+                finding.kind == "syntax" and one.has_server_environment
             )
             (one.problems if is_wrong else one.warnings).append(problem)

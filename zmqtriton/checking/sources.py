@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from zmqtriton_floor import prctl
 
-_PROGRAM = Path(__file__).with_name("syntax.py")
+_CHECKER = Path(__file__).with_name("syntax.py")
 #: Files that may end the program, before the rest is not looked into.
-_MOST_DEATHS = 8
-_WITHIN_S = 120
+_MAX_CRASHES = 8
+_TIMEOUT_S = 120
 
 
 class Finding(NamedTuple):
@@ -30,34 +30,34 @@ class Finding(NamedTuple):
     text: str
 
 
-_TOO_MUCH = [Finding("warning", 0, 0, "the file is not looked into: it is too much for a parser")]
+_UNCHECKED = [Finding("warning", 0, 0, "the file is not looked into: it is too much for a parser")]
 
 
-def look_into(paths: Sequence[Path]) -> dict[Path, list[Finding]]:
+def check_sources(paths: Sequence[Path]) -> dict[Path, list[Finding]]:
     """What is found in each of the files."""
     found: dict[Path, list[Finding]] = {}
-    for _ in range(_MOST_DEATHS):
+    for _ in range(_MAX_CRASHES):
         left = [path for path in paths if path not in found]
         if not left:
             break
-        lines = _ask(left)
+        lines = _run_checker(left)
         for path, line in zip(left, lines, strict=False):
             found[path] = [Finding(*finding) for finding in json.loads(line)]
         if len(lines) < len(left):
-            found[left[len(lines)]] = _TOO_MUCH
-    return {path: found.get(path, _TOO_MUCH) for path in paths}
+            found[left[len(lines)]] = _UNCHECKED
+    return {path: found.get(path, _UNCHECKED) for path in paths}
 
 
-def _ask(paths: Sequence[Path]) -> list[str]:
+def _run_checker(paths: Sequence[Path]) -> list[str]:
     """A line for each file that was read to its end."""
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(_PROGRAM)],
+            [sys.executable, "-I", str(_CHECKER)],
             # In hexadecimal: the name of a file may hold anything, a line's end too.
             input="".join(f"{os.fsencode(path).hex()}\n" for path in paths),
             capture_output=True,
             text=True,
-            timeout=_WITHIN_S,
+            timeout=_TIMEOUT_S,
             check=False,
             preexec_fn=prctl.die_with_parent,
         )

@@ -15,18 +15,18 @@ import stat
 import sys
 from collections.abc import Iterator
 
-_MOST_BYTES = 4 << 20
-_WITHIN_S = 10
-_MOST_MEMORY = 2 << 30
-_CLASS = "TritonPythonModel"
+_MAX_BYTES = 4 << 20
+_TIMEOUT_S = 10
+_MAX_MEMORY_BYTES = 2 << 30
+_MODEL_CLASS = "TritonPythonModel"
 #: What is called, and with how many arguments.
-_CALLED = {"initialize": 1, "execute": 1, "finalize": 0, "is_ready": 0}
-_COMPLETES = "auto_complete_config"
-_NEVER_AWAITED = ("initialize", "finalize", _COMPLETES)
+_ARGUMENT_COUNTS = {"initialize": 1, "execute": 1, "finalize": 0, "is_ready": 0}
+_AUTO_COMPLETE = "auto_complete_config"
+_SYNC_METHODS = ("initialize", "finalize", _AUTO_COMPLETE)
 #: With these a name may be bound that no statement binds.
-_OPAQUE = {"globals", "setattr", "exec", "eval", "vars"}
+_DYNAMIC_BINDING_NAMES = {"globals", "setattr", "exec", "eval", "vars"}
 
-_Method = ast.FunctionDef | ast.AsyncFunctionDef
+_FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 _Finding = tuple[str, int, int, str]
 
 
@@ -34,7 +34,7 @@ def findings(path: str) -> Iterator[_Finding]:
     """(kind, line, column, text); the kind is syntax, problem or warning."""
     data = _read(path)
     if data is None:
-        yield "warning", 0, 0, f"the file is not looked into: it has more than {_MOST_BYTES} bytes"
+        yield "warning", 0, 0, f"the file is not looked into: it has more than {_MAX_BYTES} bytes"
         return
     try:
         tree = ast.parse(data, path)
@@ -47,26 +47,33 @@ def findings(path: str) -> Iterator[_Finding]:
     except (RecursionError, MemoryError):
         yield "warning", 0, 0, "the file is not looked into: it is nested too deeply"
         return
-    yield from _of_module(tree, path)
+    yield from _module_findings(tree, path)
 
 
 def _read(path: str) -> bytes | None:
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is no regular file")
-        data = file.read(_MOST_BYTES + 1)
-    return None if len(data) > _MOST_BYTES else data
+        data = file.read(_MAX_BYTES + 1)
+    return None if len(data) > _MAX_BYTES else data
 
 
-def _of_module(tree: ast.Module, path: str) -> Iterator[_Finding]:
+def _module_findings(tree: ast.Module, path: str) -> Iterator[_Finding]:
     statements = list(_statements(tree.body))
-    models = [s for s in statements if isinstance(s, ast.ClassDef) and s.name == _CLASS]
+    models = [s for s in statements if isinstance(s, ast.ClassDef) and s.name == _MODEL_CLASS]
     if models:
-        yield from _of_class(models[-1], path)
-    elif not any(_may_bind(statement) for statement in statements) and not _is_opaque(tree):
+        yield from _class_findings(models[-1], path)
+    elif not any(_may_bind(statement) for statement in statements) and not _has_dynamic_binding(
+        tree
+    ):
         package = os.path.basename(os.path.dirname(path))
         module = f"{package}.{os.path.splitext(os.path.basename(path))[0]}"
-        yield "problem", 0, 0, f"AttributeError: module '{module}' has no attribute '{_CLASS}'"
+        yield (
+            "problem",
+            0,
+            0,
+            f"AttributeError: module '{module}' has no attribute '{_MODEL_CLASS}'",
+        )
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -75,7 +82,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     while waiting:
         statement = waiting.pop()
         yield statement
-        if isinstance(statement, _Method | ast.ClassDef):
+        if isinstance(statement, _FunctionNode | ast.ClassDef):
             continue
         for child in ast.iter_child_nodes(statement):
             if isinstance(child, ast.stmt):
@@ -84,19 +91,19 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 waiting += child.body
 
 
-def _may_bind(statement: ast.stmt, name: str = _CLASS) -> bool:
+def _may_bind(statement: ast.stmt, name: str = _MODEL_CLASS) -> bool:
     if isinstance(statement, ast.ImportFrom | ast.Import):
         return any((alias.asname or alias.name) in (name, "*") for alias in statement.names)
-    if isinstance(statement, _Method | ast.ClassDef):
+    if isinstance(statement, _FunctionNode | ast.ClassDef):
         return statement.name in (name, "__getattr__")
     return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(statement))
 
 
-def _is_opaque(tree: ast.AST) -> bool:
-    return any(isinstance(n, ast.Name) and n.id in _OPAQUE for n in ast.walk(tree))
+def _has_dynamic_binding(tree: ast.AST) -> bool:
+    return any(isinstance(n, ast.Name) and n.id in _DYNAMIC_BINDING_NAMES for n in ast.walk(tree))
 
 
-def _of_class(model: ast.ClassDef, path: str) -> Iterator[_Finding]:
+def _class_findings(model: ast.ClassDef, path: str) -> Iterator[_Finding]:
     statements = list(_statements(model.body))
     has_more = bool(model.keywords or model.decorator_list) or any(
         ast.unparse(base) != "object" for base in model.bases
@@ -105,23 +112,23 @@ def _of_class(model: ast.ClassDef, path: str) -> Iterator[_Finding]:
         text = f"Python model {path} does not implement `execute` method."
         yield "warning", model.lineno, model.col_offset + 1, text
     for method in statements:
-        if isinstance(method, _Method) and method.name in (*_CALLED, _COMPLETES):
-            for text in _of_method(method):
+        if isinstance(method, _FunctionNode) and method.name in (*_ARGUMENT_COUNTS, _AUTO_COMPLETE):
+            for text in _method_warnings(method):
                 yield "warning", method.lineno, method.col_offset + 1, text
 
 
-def _of_method(method: _Method) -> Iterator[str]:
+def _method_warnings(method: _FunctionNode) -> Iterator[str]:
     name = method.name
-    if isinstance(method, ast.AsyncFunctionDef) and name in _NEVER_AWAITED:
+    if isinstance(method, ast.AsyncFunctionDef) and name in _SYNC_METHODS:
         yield f"{name} is 'async def', and what it returns is never awaited"
-    if name == "execute" and _yields(method):
+    if name == "execute" and _has_yield(method):
         yield "execute has a 'yield', so that it returns a generator and no list of responses"
     decorators = {ast.unparse(decorator) for decorator in method.decorator_list}
     if not decorators <= {"staticmethod", "classmethod"}:
         return
     # A plain function of a class is called on the class here, so that nothing is bound.
-    is_bound = "staticmethod" not in decorators and (name != _COMPLETES or bool(decorators))
-    given = _CALLED.get(name, 1) + is_bound
+    is_bound = "staticmethod" not in decorators and (name != _AUTO_COMPLETE or bool(decorators))
+    given = _ARGUMENT_COUNTS.get(name, 1) + is_bound
     arguments = method.args
     most = len(arguments.posonlyargs) + len(arguments.args)
     least = most - len(arguments.defaults)
@@ -131,27 +138,27 @@ def _of_method(method: _Method) -> Iterator[str]:
     plural = "" if given == 1 else "s"
     called = f"{given} argument{plural}" + (", the first of them its object" if is_bound else "")
     text = f"{name}({ast.unparse(arguments)}) is called with {called}"
-    if name == _COMPLETES and not decorators:
+    if name == _AUTO_COMPLETE and not decorators:
         text += "; is there a @staticmethod missing?"
     yield text
 
 
-def _yields(method: _Method) -> bool:
+def _has_yield(method: _FunctionNode) -> bool:
     waiting: list[ast.AST] = list(method.body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Yield | ast.YieldFrom):
             return True
-        if not isinstance(node, _Method | ast.Lambda | ast.ClassDef):
+        if not isinstance(node, _FunctionNode | ast.Lambda | ast.ClassDef):
             waiting += ast.iter_child_nodes(node)
     return False
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
-        signal.alarm(_WITHIN_S)
+        signal.alarm(_TIMEOUT_S)
         path = os.fsdecode(bytes.fromhex(line.strip()))
         try:
             found = list(findings(path))

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config.errors import ConfigError, Problem, closest
-from zmqtriton.config.files import file_inside
+from zmqtriton.config.errors import ConfigError, Problem, closest_match
+from zmqtriton.config.files import path_inside
 from zmqtriton_floor.errors import InternalError
 
 #: Backends that come with the server. The stub lies beside the floor and is imported by nobody.
-OWN_BACKENDS = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub" / "backends"
+BUILTIN_BACKENDS = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub" / "backends"
 
 PYTHON = "python"
 PYTHON_FILE = "model.py"
@@ -59,7 +59,7 @@ PLATFORMS: dict[str, frozenset[str]] = {
 }
 
 #: Names that people write for backends whose real name is another.
-_MISNOMERS = {
+_SUGGESTED_BACKENDS = {
     "torchscript": "pytorch",
     "libtorch": "pytorch",
     "torch": "pytorch",
@@ -75,16 +75,16 @@ def complete_backend(config: Any, model_name: str, model_dir: Path) -> None:
         config.name = model_name
     if config.platform == ENSEMBLE:
         return
-    framework = _configured(config) or _found(config, model_dir)
+    framework = _framework_from_config(config) or _framework_from_files(config, model_dir)
     if framework is not None:
         config.backend = framework.backend
         config.platform = config.platform or framework.platform
         config.default_model_filename = config.default_model_filename or framework.filename
     elif not (config.backend or config.platform or config.default_model_filename):
-        _complete_from_name(config, model_name)
+        _complete_from_model_name(config, model_name)
 
 
-def _configured(config: Any) -> _Framework | None:
+def _framework_from_config(config: Any) -> _Framework | None:
     """What backend, platform and file name say; the most specific entry comes first."""
     candidates = [
         framework
@@ -104,7 +104,7 @@ def _configured(config: Any) -> _Framework | None:
     return next((f for f in _FRAMEWORKS if f.backend == config.backend), None)
 
 
-def _found(config: Any, model_dir: Path) -> _Framework | None:
+def _framework_from_files(config: Any, model_dir: Path) -> _Framework | None:
     if config.platform or config.default_model_filename:
         return None
     entries = _first_version_entries(model_dir)
@@ -132,7 +132,7 @@ def _first_version_entries(model_dir: Path) -> dict[str, bool]:
         raise ConfigError(f"failed to open directory {model_dir}: {error.strerror}") from error
 
 
-def _complete_from_name(config: Any, model_name: str) -> None:
+def _complete_from_model_name(config: Any, model_name: str) -> None:
     _, dot, backend = model_name.partition(".")
     if not dot:
         raise ConfigError(
@@ -151,7 +151,7 @@ def find_model_file(
     backend, runtime = str(config.backend), str(config.runtime or PYTHON_FILE)
     if backend == PYTHON:
         _check_runtime(config, model_dir, version, backend_directories)
-        return _own_file(config, model_dir, version)
+        return _python_model_file(config, model_dir, version)
     known = _is_plain_name(backend) and _is_plain_name(runtime)
     if known and not runtime.startswith("libtriton_"):
         for directory in backend_directories:
@@ -162,9 +162,9 @@ def find_model_file(
         f"unable to find backend library for backend '{backend}', "
         "try specifying runtime on the model configuration."
     )
-    meant = _MISNOMERS.get(backend, "")
+    meant = _SUGGESTED_BACKENDS.get(backend, "")
     if not meant and backend not in PLATFORMS:
-        meant = closest(backend, [PYTHON, *PLATFORMS])
+        meant = closest_match(backend, [PYTHON, *PLATFORMS])
     raise ConfigError(Problem(text, ("backend",), meant))
 
 
@@ -191,13 +191,13 @@ def _is_plain_name(name: str) -> bool:
     return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
-def _own_file(config: Any, model_dir: Path, version: int) -> Path:
+def _python_model_file(config: Any, model_dir: Path, version: int) -> Path:
     filename = config.default_model_filename or PYTHON_FILE
     if not filename.endswith(".py"):
         # Not the configuration's error: in Triton it is the stub that finds it.
         raise InternalError(f"Model name must end with '.py'. Model name is \"{filename}\".")
     # Models of one repository may share a file by a link, so its root is a boundary too.
-    path = file_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
+    path = path_inside(model_dir / str(version), filename, model_dir, model_dir.parent)
     if path is None:
         raise ConfigError(
             f"default_model_filename '{filename}' of model '{config.name}' must stay within "
@@ -205,6 +205,6 @@ def _own_file(config: Any, model_dir: Path, version: int) -> Path:
         )
     if not path.is_file():
         others = sorted(p.name for p in path.parent.glob("*.py"))
-        meant = others[0] if len(others) == 1 else closest(path.name, others)
-        raise ConfigError(Problem(f"Python model file not found in '{path}'", meant=meant))
+        meant = others[0] if len(others) == 1 else closest_match(path.name, others)
+        raise ConfigError(Problem(f"Python model file not found in '{path}'", suggestion=meant))
     return path

@@ -23,7 +23,7 @@ _DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 
 def to_dict(config: Any) -> dict[str, Any]:
     """The configuration as plain data; only sections and oneof members that are set appear."""
-    return _message(config)
+    return _message_to_dict(config)
 
 
 def to_json(config: Any) -> str:
@@ -36,45 +36,45 @@ def to_text(config: Any) -> str:
     return str(text_format.MessageToString(config))
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message_to_dict(message: Any) -> dict[str, Any]:
     document: dict[str, Any] = {}
     # Plain members of a oneof come last, as in the JSON of Triton's protobuf.
-    for field in sorted(message.DESCRIPTOR.fields, key=_is_choice):
+    for field in sorted(message.DESCRIPTOR.fields, key=_is_scalar_oneof_member):
         if field.has_presence and not message.HasField(field.name):
             continue
-        document[field.name] = _field(field, getattr(message, field.name))
+        document[field.name] = _field_to_json(field, getattr(message, field.name))
     return document
 
 
-def _is_choice(field: Any) -> bool:
+def _is_scalar_oneof_member(field: Any) -> bool:
     return field.containing_oneof is not None and field.message_type is None
 
 
-def _field(field: Any, value: Any) -> Any:
+def _field_to_json(field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         item = field.message_type.fields_by_name["value"]
-        return {_key(key): _single(item, value[key]) for key in sorted(value)}
+        return {_key(key): _value_to_json(item, value[key]) for key in sorted(value)}
     if field.is_repeated:
-        return [_single(field, item) for item in value]
-    return _single(field, value)
+        return [_value_to_json(field, item) for item in value]
+    return _value_to_json(field, value)
 
 
 def _key(key: Any) -> str:
     return key if isinstance(key, str) else str(key)
 
 
-def _single(field: Any, value: Any) -> Any:
+def _value_to_json(field: Any, value: Any) -> Any:
     if field.message_type is not None:
-        return _message(value)
+        return _message_to_dict(value)
     if field.enum_type is not None:
         known = field.enum_type.values_by_number.get(value)
         return value if known is None else known.name
     if isinstance(value, float):
-        return _number(value, is_float32=field.type == FieldDescriptor.TYPE_FLOAT)
+        return _float_to_json(value, is_float32=field.type == FieldDescriptor.TYPE_FLOAT)
     return value
 
 
-def _number(value: float, *, is_float32: bool) -> float | int | str:
+def _float_to_json(value: float, *, is_float32: bool) -> float | int | str:
     """Proto JSON's form: 1.0 is 1, a float32 has as few digits as it needs, NaN is a string."""
     if math.isnan(value):
         return "NaN"
@@ -96,7 +96,7 @@ def protocol_datatype(name: str) -> str:
     return {"STRING": "BYTES", "INVALID": ""}.get(datatype, datatype)
 
 
-def metadata(config: Any, versions: Iterable[int]) -> dict[str, Any]:
+def model_metadata(config: Any, versions: Iterable[int]) -> dict[str, Any]:
     """The answer of the model metadata endpoint; shapes begin with -1 if the model batches."""
     return {
         "name": config.name,

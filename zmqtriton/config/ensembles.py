@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zmqtriton.config.backends import ENSEMBLE
-from zmqtriton.config.errors import ConfigError, Field, Problem, closest
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_match
 
 
 def member_names(config: Any) -> list[str]:
@@ -37,15 +37,15 @@ def step_problems(config: Any) -> Iterator[Problem]:
 
 
 def _graph_problems(config: Any) -> Iterator[Problem]:
-    graph = Graph.of(config)
-    yield from graph.doubles
+    graph = EnsembleGraph.from_config(config)
+    yield from graph.duplicate_writer_problems
     tensors = graph.tensors()
     for index, tensor in enumerate(config.input):
         if tensor.name not in tensors:
             yield Problem(
                 f"ensemble input '{tensor.name}' for ensemble {config.name}' is not used",
                 ("input", index),
-                closest(tensor.name, tensors),
+                closest_match(tensor.name, tensors),
             )
     ready = graph.reachable(tensor.name for tensor in config.input)
     for index, tensor in enumerate(config.output):
@@ -57,7 +57,7 @@ def _graph_problems(config: Any) -> Iterator[Problem]:
             yield Problem(
                 f"ensemble tensor '{name}' is unused in ensemble '{config.name}'",
                 ("ensemble_scheduling", "step", step),
-                closest(name, (tensors | {i.name for i in config.input} | outputs) - {name}),
+                closest_match(name, (tensors | {i.name for i in config.input} | outputs) - {name}),
             )
 
 
@@ -68,7 +68,7 @@ def _section_problems(config: Any) -> Iterator[Problem]:
             f"ensemble scheduling cannot be set for model '{name}' whose platform is not "
             f"{ENSEMBLE}",
             ("platform",) if config.platform else ("ensemble_scheduling",),
-            closest(config.platform, [ENSEMBLE]),
+            closest_match(config.platform, [ENSEMBLE]),
         )
     if config.instance_group:
         yield Problem(
@@ -94,25 +94,25 @@ def _one_step_problems(config: Any, index: int, step: Any) -> Iterator[Problem]:
                 f"must specify '{section}' in step {index} of ensemble '{config.name}'", field
             )
     if config.name and step.model_name == config.name:
-        yield Problem(_circle(config.name, config.name), (*field, "model_name"))
+        yield Problem(_cycle_text(config.name, config.name), (*field, "model_name"))
 
 
 def _output_problems(
-    ensemble: str, name: str, graph: Graph, ready: set[str], field: Field
+    ensemble: str, name: str, graph: EnsembleGraph, ready: set[str], field: FieldPath
 ) -> Iterator[Problem]:
     if name not in graph.tensors():
         text = f"ensemble output '{name}' for ensemble {ensemble}' is not used"
-        yield Problem(text, field, closest(name, graph.tensors()))
+        yield Problem(text, field, closest_match(name, graph.tensors()))
     elif name not in ready:
         text = f"output '{name}' for ensemble '{ensemble}' is not written"
-        source = graph.loose_end(name, ready)
+        source = graph.unwritten_source(name, ready)
         if source != name:
             text += f": at least one of its depending tensors, '{source}', is not connected"
-        yield Problem(text, field, closest(source, ready))
+        yield Problem(text, field, closest_match(source, ready))
 
 
 @dataclass
-class Graph:
+class EnsembleGraph:
     """Which step writes a tensor, and which steps read it."""
 
     inputs: list[set[str]] = field(default_factory=list)
@@ -120,21 +120,21 @@ class Graph:
     writer: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
     #: Tensors that two steps write.
-    doubles: list[Problem] = field(default_factory=list)
+    duplicate_writer_problems: list[Problem] = field(default_factory=list)
 
     @classmethod
-    def of(cls, config: Any) -> Graph:
+    def from_config(cls, config: Any) -> EnsembleGraph:
         graph = cls()
         for index, step in enumerate(config.ensemble_scheduling.step):
-            graph.add(config.name, index, step)
+            graph.add_step(config.name, index, step)
         return graph
 
-    def add(self, ensemble: str, index: int, step: Any) -> None:
+    def add_step(self, ensemble: str, index: int, step: Any) -> None:
         self.inputs.append(set(step.input_map.values()))
         self.outputs.append(sorted(step.output_map.values()))
         for name in self.outputs[index]:
             if name in self.writer:
-                self.doubles.append(
+                self.duplicate_writer_problems.append(
                     Problem(
                         f"ensemble tensor '{name}' can appear in an output map only once for "
                         f"ensemble '{ensemble}' step {index}",
@@ -171,7 +171,7 @@ class Graph:
                     queue.extend(written)
         return order
 
-    def loose_end(self, name: str, ready: set[str]) -> str:
+    def unwritten_source(self, name: str, ready: set[str]) -> str:
         """Where the way back from an unwritten tensor ends, for the error; circles end it too."""
         seen = {name}
         while name in self.writer:
@@ -183,18 +183,18 @@ class Graph:
         return name
 
 
-def check_circle(name: str, members: Mapping[str, Sequence[str]]) -> None:
+def check_cycle(name: str, members: Mapping[str, Sequence[str]]) -> None:
     """Refuses an ensemble that calls itself through others; `members` are those of each model."""
     seen = {name}
     queue = [name]
     for current in queue:
         for member in members.get(current, ()):
             if member == name:
-                raise ConfigError(_circle(name, current))
+                raise ConfigError(_cycle_text(name, current))
             if member not in seen:
                 seen.add(member)
                 queue.append(member)
 
 
-def _circle(start: str, last: str) -> str:
+def _cycle_text(start: str, last: str) -> str:
     return f"circular dependency between ensembles: {start} -> ... -> {last} -> {start}"

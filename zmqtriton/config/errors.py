@@ -14,7 +14,7 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError, from_number
 
 #: Where a value stands: names of fields, each followed by an index where it is repeated, or by the
 #: key of a map.
-Field = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,25 @@ class Problem:
     """One thing that is wrong. Line and column count from 1; 0 is unknown."""
 
     text: str
-    field: Field = ()
+    field: FieldPath = ()
     #: The name that was probably meant, or "".
-    meant: str = ""
+    suggestion: str = ""
     path: str = ""
     line: int = 0
     column: int = 0
     #: What the parser says, and the line with a sign under the place.
     detail: str = ""
-    shown: str = ""
+    excerpt: str = ""
     #: Of the error that a load ends with; a ConfigError's unless said otherwise.
-    number: int = InvalidArgument.number
+    error_number: int = InvalidArgument.number
     #: It is this machine that lacks something; another one may serve the model.
-    is_of_machine: bool = False
+    is_host_specific: bool = False
 
     def __str__(self) -> str:
-        suggestion = f" Did you mean '{self.meant}'?" if self.meant else ""
+        suggestion = f" Did you mean '{self.suggestion}'?" if self.suggestion else ""
         if self.detail:
             place = ":".join(str(part) for part in (self.path, self.line, self.column) if part)
-            shown = f"\n{self.shown}" if self.shown else ""
+            shown = f"\n{self.excerpt}" if self.excerpt else ""
             return f"{self.text}\n{place}: {self.detail}{suggestion}{shown}"
         where = ""
         if self.line:
@@ -58,7 +58,7 @@ class ConfigError(InvalidArgument):
         super().__init__(str(self.problem))
 
 
-def refuse(problems: Iterable[Problem]) -> None:
+def raise_first(problems: Iterable[Problem]) -> None:
     """Raises the error of the first problem, if there is one."""
     for problem in problems:
         raise to_error(problem)
@@ -66,18 +66,18 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 def to_error(problem: Problem) -> ZmqTritonError:
     """What a load ends with."""
-    if problem.number == InvalidArgument.number:
+    if problem.error_number == InvalidArgument.number:
         return ConfigError(problem)
-    return from_number(problem.number, str(problem))
+    return from_number(problem.error_number, str(problem))
 
 
-def closest(word: str, known: Iterable[str]) -> str:
+def closest_match(word: str, known: Iterable[str]) -> str:
     """The name that was probably meant, or ""."""
     found = difflib.get_close_matches(word, [k for k in known if k != word], n=1, cutoff=0.6)
     return found[0] if found else ""
 
 
-def ending(problems: Iterable[Problem], text: str) -> Iterator[Problem]:
+def append_text(problems: Iterable[Problem], text: str) -> Iterator[Problem]:
     """The same problems with more text."""
     for problem in problems:
         yield replace(problem, text=problem.text + text)

@@ -14,30 +14,30 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from zmqtriton.config.errors import ConfigError, Field, Problem, refuse
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, raise_first
 from zmqtriton_floor.errors import InternalError
 
 #: The folder of files for `model_warmup`.
-_SAMPLES = "warmup"
+_WARMUP_FOLDER = "warmup"
 #: More than any set of classes has, and it is sent to every frontend.
 _MAX_LABEL_BYTES = 8 << 20
 
 
-def file_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
+def path_inside(directory: Path, name: str, *boundaries: Path) -> Path | None:
     """`directory`/`name`, or None when it names or leads to a place outside all boundaries."""
-    if not is_inside(name):
+    if not is_name_inside(name):
         return None
     path = directory / name
-    return path if leads_inside(path, *boundaries) else None
+    return path if resolves_inside(path, *boundaries) else None
 
 
-def is_inside(name: str) -> bool:
+def is_name_inside(name: str) -> bool:
     """Does the name, links not followed, stay below the directory that it is relative to?"""
     parts = PurePosixPath(name)
     return not (not name or "\0" in name or parts.is_absolute() or ".." in parts.parts)
 
 
-def leads_inside(path: Path, *boundaries: Path) -> bool:
+def resolves_inside(path: Path, *boundaries: Path) -> bool:
     """Is the place that `path` leads to, links followed, in or below one of the boundaries?"""
     try:
         target = path.resolve()
@@ -49,21 +49,21 @@ def leads_inside(path: Path, *boundaries: Path) -> bool:
 
 def check_paths(config: Any, model_dir: Path) -> None:
     """Refuses label, warm-up and initial-state files outside the model's directory."""
-    refuse(path_problems(config, model_dir))
+    raise_first(path_problems(config, model_dir))
 
 
 def path_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
     """Files that lie outside of where they may lie."""
     for index, output in enumerate(config.output):
         name = output.label_filename
-        if name and file_inside(model_dir, name, model_dir) is None:
+        if name and path_inside(model_dir, name, model_dir) is None:
             yield Problem(
                 f"label file path '{name}' for output '{output.name}' in model '{config.name}' "
                 "is outside model directory",
                 ("output", index, "label_filename"),
             )
     for folder, name, field in _data_files(config):
-        if file_inside(model_dir / folder, name, model_dir) is None:
+        if path_inside(model_dir / folder, name, model_dir) is None:
             yield Problem(
                 f"data file path '{name}' in model '{config.name}' is outside the directory "
                 f"'{folder}' of the model",
@@ -79,14 +79,14 @@ def read_labels(config: Any, model_dir: Path) -> str:
         path = model_dir / output.label_filename
         if not output.label_filename:
             continue
-        data = _read_regular(path, _MAX_LABEL_BYTES + 1)
+        data = _read_regular_file(path, _MAX_LABEL_BYTES + 1)
         if len(data) > _MAX_LABEL_BYTES:
             raise ConfigError(f"label file {path} is larger than {_MAX_LABEL_BYTES} bytes")
         found[output.name] = data.removesuffix(b"\n").decode("utf-8", "replace").split("\n")
     return json.dumps(found) if found else ""
 
 
-def unreadable_files(config: Any, model_dir: Path) -> Iterator[Problem]:
+def unreadable_file_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
     """Files that the configuration names and that are not there, or may not be read."""
     labels = [
         (model_dir / output.label_filename, ("output", index, "label_filename"))
@@ -96,16 +96,16 @@ def unreadable_files(config: Any, model_dir: Path) -> Iterator[Problem]:
     samples = [
         (model_dir / folder / name, field)
         for folder, name, field in _data_files(config)
-        if folder == _SAMPLES  # `states` reads what states begin with
+        if folder == _WARMUP_FOLDER  # `states` reads what states begin with
     ]
     for path, field in [*labels, *samples]:
         try:
-            _read_regular(path, 0)
+            _read_regular_file(path, 0)
         except InternalError as error:
-            yield Problem(error.text, field, number=error.number)
+            yield Problem(error.text, field, error_number=error.number)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular_file(path: Path) -> BinaryIO:
     """Raises OSError for what is no plain file; a pipe is not waited for."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -114,10 +114,10 @@ def open_regular(path: Path) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def _read_regular(path: Path, most_bytes: int) -> bytes:
+def _read_regular_file(path: Path, most_bytes: int) -> bytes:
     """The beginning of a file. Raises InternalError."""
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             return file.read(most_bytes)
     except OSError as error:
         why = os.strerror(error.errno or 0)
@@ -139,14 +139,14 @@ def inherit_labels(config: Any, own: str, members: Mapping[str, str]) -> str:
     return json.dumps(found) if found else ""
 
 
-def _data_files(config: Any) -> Iterator[tuple[str, str, Field]]:
+def _data_files(config: Any) -> Iterator[tuple[str, str, FieldPath]]:
     """The folder, the name in it, and where that stands."""
     for index, warmup in enumerate(config.model_warmup):
         for key, given in sorted(warmup.inputs.items()):
             if given.HasField("input_data_file"):
-                yield _SAMPLES, given.input_data_file, ("model_warmup", index, "inputs", key)
+                yield _WARMUP_FOLDER, given.input_data_file, ("model_warmup", index, "inputs", key)
     for index, state in enumerate(config.sequence_batching.state):
-        field: Field = ("sequence_batching", "state", index, "initial_state")
+        field: FieldPath = ("sequence_batching", "state", index, "initial_state")
         for number, initial in enumerate(state.initial_state):
             if initial.HasField("data_file"):
                 yield "initial_state", initial.data_file, (*field, number, "data_file")

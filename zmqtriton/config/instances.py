@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import Field, Problem, refuse
-from zmqtriton.config.resources import demand_of
+from zmqtriton.config.errors import FieldPath, Problem, raise_first
+from zmqtriton.config.resources import needs_of_group
 from zmqtriton_floor.errors import InternalError
 
 #: One process each; a larger number is a slip of the pen that would bring the machine down.
@@ -20,11 +20,11 @@ MAX_INSTANCES = 1024
 
 _KIND = zmqtriton_protos.message("inference.ModelInstanceGroup")
 #: Backends that run two instances on CPU unless told otherwise, as in Triton.
-_TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
+_BACKENDS_WITH_TWO_CPU_INSTANCES = frozenset({"tensorflow", "onnxruntime"})
 
 
 @dataclass(frozen=True)
-class Instance:
+class InstanceSpec:
     """One stub to start. The name is Triton's, and repeats on several GPUs."""
 
     name: str
@@ -33,7 +33,7 @@ class Instance:
     passive: bool
     host_policy: str = ""
     #: What it needs of the rate limiter, as JSON; "": it is never limited.
-    demand: str = ""
+    resource_needs: str = ""
 
 
 def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
@@ -52,7 +52,9 @@ def apply_group_defaults(config: Any, gpus: Sequence[int] = ()) -> None:
             usable = bool(gpus) and set(group.gpus) <= set(gpus)
             group.kind = _KIND.KIND_GPU if usable else _KIND.KIND_CPU
         if group.count < 1:
-            two = group.kind == _KIND.KIND_CPU and config.backend in _TWO_ON_CPU
+            two = (
+                group.kind == _KIND.KIND_CPU and config.backend in _BACKENDS_WITH_TWO_CPU_INSTANCES
+            )
             group.count = 2 if two else 1
         if group.kind == _KIND.KIND_GPU and not group.gpus:
             group.gpus.extend(sorted(gpus))
@@ -62,7 +64,7 @@ def check_groups(
     config: Any, gpus: Sequence[int] = (), min_compute_capability: float = 6.0
 ) -> None:
     """Refuses groups that cannot run here."""
-    refuse(group_problems(config, gpus, min_compute_capability))
+    raise_first(group_problems(config, gpus, min_compute_capability))
 
 
 def group_problems(
@@ -85,23 +87,23 @@ def group_problems(
                 yield Problem(text, (*field, "gpus"))
         else:
             text = f"{where} has unexpected kind KIND_AUTO"
-            yield Problem(text, field, number=InternalError.number)
+            yield Problem(text, field, error_number=InternalError.number)
         if group.profile and config.platform != "tensorrt_plan":
             yield Problem(
                 f"{where} and platform {config.platform}specifies profile field which is only "
                 "supported for TensorRT models",
                 (*field, "profile"),
             )
-    yield from total_problems(config)
+    yield from instance_count_problems(config)
 
 
 def _gpu_problems(
-    group: Any, where: str, gpus: Sequence[int], min_compute_capability: float, field: Field
+    group: Any, where: str, gpus: Sequence[int], min_compute_capability: float, field: FieldPath
 ) -> Iterator[Problem]:
     if not group.gpus:
         problem = "specifies no GPUs" if gpus else "no GPUs are available"
         text = f"{where} has kind KIND_GPU but {problem}"
-        yield Problem(text, (*field, "kind"), is_of_machine=True)
+        yield Problem(text, (*field, "kind"), is_host_specific=True)
     for number, gpu in enumerate(group.gpus):
         if gpu not in gpus:
             yield Problem(
@@ -109,11 +111,11 @@ def _gpu_problems(
                 f"minimum required CUDA compute compatibility of {min_compute_capability:f} are: "
                 + ", ".join(str(known) for known in sorted(gpus)),
                 (*field, "gpus", number),
-                is_of_machine=True,
+                is_host_specific=True,
             )
 
 
-def total_problems(config: Any) -> Iterator[Problem]:
+def instance_count_problems(config: Any) -> Iterator[Problem]:
     """Of all groups together; to be asked before instance_names(), which makes them all."""
     total = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if total > MAX_INSTANCES:
@@ -121,27 +123,29 @@ def total_problems(config: Any) -> Iterator[Problem]:
         yield Problem(text, ("instance_group", 0, "count"))
 
 
-def instance_names(config: Any) -> list[Instance]:
+def instance_specs(config: Any) -> list[InstanceSpec]:
     """The instances of a completed configuration, in the order in which they are started."""
-    instances: list[Instance] = []
+    instances: list[InstanceSpec] = []
     is_limited = any(group.HasField("rate_limiter") for group in config.instance_group)
     for group in config.instance_group:
         for index in range(group.count):
-            for kind, device_id in _placements(group):
+            for kind, device_id in _group_devices(group):
                 instances.append(
-                    Instance(
+                    InstanceSpec(
                         name=f"{group.name}_{index}",
                         kind=kind,
                         device_id=device_id,
                         passive=group.passive,
                         host_policy=group.host_policy,
-                        demand=demand_of(group, device_id).to_json() if is_limited else "",
+                        resource_needs=needs_of_group(group, device_id).to_json()
+                        if is_limited
+                        else "",
                     )
                 )
     return instances
 
 
-def _placements(group: Any) -> Iterable[tuple[str, int]]:
+def _group_devices(group: Any) -> Iterable[tuple[str, int]]:
     if group.kind == _KIND.KIND_GPU:
         return [("GPU", gpu) for gpu in group.gpus]
     return [("MODEL" if group.kind == _KIND.KIND_MODEL else "CPU", 0)]

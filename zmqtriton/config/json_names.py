@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from zmqtriton.config.errors import Problem, closest
+from zmqtriton.config.errors import Problem, closest_match
 
 
-def adapt(document: dict[str, Any], descriptor: Any, where: str = "") -> Problem | None:
+def normalize_names(document: dict[str, Any], descriptor: Any, where: str = "") -> Problem | None:
     """What is wrong with the first name that is unknown; None if all are known."""
     fields = {field.name: field for field in descriptor.fields}
     fields |= {field.json_name: field for field in descriptor.fields}
@@ -20,14 +20,16 @@ def adapt(document: dict[str, Any], descriptor: Any, where: str = "") -> Problem
         if field is None:
             place = f"({where})" if where else ""
             known = [known.name for known in descriptor.fields]
-            return Problem(f"{place}{name}: Cannot find field.", meant=closest(name, known))
+            return Problem(
+                f"{place}{name}: Cannot find field.", suggestion=closest_match(name, known)
+            )
         inside = f"{where}.{name}" if where else name
-        if problem := _adapt_field(document, name, value, field, inside):
+        if problem := _normalize_field(document, name, value, field, inside):
             return problem
     return None
 
 
-def _adapt_field(
+def _normalize_field(
     document: dict[str, Any], name: str, value: Any, field: Any, where: str
 ) -> Problem | None:
     entry = field.message_type
@@ -36,21 +38,21 @@ def _adapt_field(
             inner = entry.fields_by_name["value"]
             for key in value:
                 place = f'{where}["{key}"]'
-                if problem := _adapt_one(value, key, inner, place):
+                if problem := _normalize_value(value, key, inner, place):
                     return problem
         return None
     if field.is_repeated and isinstance(value, list):
         for index in range(len(value)):
-            if problem := _adapt_one(value, index, field, f"{where}[{index}]"):
+            if problem := _normalize_value(value, index, field, f"{where}[{index}]"):
                 return problem
         return None
-    return _adapt_one(document, name, field, where)
+    return _normalize_value(document, name, field, where)
 
 
-def _adapt_one(holder: Any, key: str | int, field: Any, where: str) -> Problem | None:
+def _normalize_value(holder: Any, key: str | int, field: Any, where: str) -> Problem | None:
     value = holder[key]
     if field.message_type is not None and isinstance(value, dict):
-        return adapt(value, field.message_type, where)
+        return normalize_names(value, field.message_type, where)
     if field.enum_type is None or not isinstance(value, str):
         return None
     names = field.enum_type.values_by_name
@@ -62,4 +64,4 @@ def _adapt_one(holder: Any, key: str | int, field: Any, where: str) -> Problem |
         return None
     kind = field.enum_type.full_name
     text = f'({where}): invalid value "{value}" for type type.googleapis.com/{kind}'
-    return Problem(text, meant=closest(value.upper(), names))
+    return Problem(text, suggestion=closest_match(value.upper(), names))

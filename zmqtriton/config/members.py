@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.ensembles import Graph
-from zmqtriton.config.errors import ConfigError, Field, Problem, closest
-from zmqtriton.config.positions import located
+from zmqtriton.config.ensembles import EnsembleGraph
+from zmqtriton.config.errors import ConfigError, FieldPath, Problem, closest_match
+from zmqtriton.config.positions import locate_error
 
 
 @dataclass(frozen=True)
-class _Inferred:
+class _InferredTensor:
     """What one model says of a tensor."""
 
     model: str
     data_type: int
     dims: tuple[int, ...]
-    batching: bool
+    is_batching: bool
 
     @property
     def full_dims(self) -> tuple[int, ...]:
-        return (-1, *self.dims) if self.batching else self.dims
+        return (-1, *self.dims) if self.is_batching else self.dims
 
 
 def complete_ensemble(
@@ -43,11 +43,11 @@ def complete_ensemble(
     try:
         check_members(complete, known)
     except ConfigError as error:
-        raise located(error, path) from None
+        raise locate_error(error, path) from None
     return complete
 
 
-def no_version(ensemble: str, model: str, why: str) -> str:
+def no_loaded_version_text(ensemble: str, model: str, why: str) -> str:
     """What is said where a step's model has not been loaded."""
     return (
         f"ensemble '{ensemble}' depends on '{model}' which has no loaded version. "
@@ -55,7 +55,7 @@ def no_version(ensemble: str, model: str, why: str) -> str:
     )
 
 
-def not_that_version(ensemble: str, model: str, number: int) -> str:
+def version_not_loaded_text(ensemble: str, model: str, number: int) -> str:
     """What is said where the version that a step names has not been loaded."""
     return (
         f"ensemble '{ensemble}' depends on '{model}' whose required version {number} is not loaded."
@@ -64,11 +64,11 @@ def not_that_version(ensemble: str, model: str, number: int) -> str:
 
 def check_members(config: Any, members: Mapping[str, Any]) -> None:
     """Refuses members that do not fit; sets the ensemble's transaction policy by theirs."""
-    tensors: dict[str, _Inferred] = {}
+    tensors: dict[str, _InferredTensor] = {}
     batching = config.max_batch_size > 0
     for io in (*config.input, *config.output):
         dims = io.reshape.shape if io.HasField("reshape") else io.dims
-        inferred = _Inferred(config.name, io.data_type, tuple(dims), batching)
+        inferred = _InferredTensor(config.name, io.data_type, tuple(dims), batching)
         tensors.setdefault(io.name, inferred)
     for index, step in enumerate(config.ensemble_scheduling.step):
         member = members[step.model_name]
@@ -79,23 +79,23 @@ def check_members(config: Any, members: Mapping[str, Any]) -> None:
                 f"{member.max_batch_size}"
             )
             raise ConfigError(Problem(text, ("max_batch_size",)))
-        use = _Use(config.name, step, member, ("ensemble_scheduling", "step", index))
+        use = _StepCall(config.name, step, member, ("ensemble_scheduling", "step", index))
         _check_inputs(use, tensors)
         _check_outputs(use, tensors)
     config.model_transaction_policy.decoupled = _is_decoupled(config, members)
 
 
 @dataclass(frozen=True)
-class _Use:
+class _StepCall:
     """A step, the model that it calls, and where it stands in the ensemble's configuration."""
 
     ensemble: str
     step: Any
     member: Any
-    field: Field
+    field: FieldPath
 
 
-def _check_inputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
+def _check_inputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
     inputs = {io.name: io for io in use.member.input}
     model = use.step.model_name
     for name, tensor in sorted(use.step.input_map.items()):
@@ -105,11 +105,11 @@ def _check_inputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
                 f"input {name} in model {model}"
             )
             field = (*use.field, "input_map", name)
-            raise ConfigError(Problem(text, field, closest(name, inputs)))
+            raise ConfigError(Problem(text, field, closest_match(name, inputs)))
     for name, io in inputs.items():
         if name in use.step.input_map:
             field = (*use.field, "input_map", name)
-            _agree(use, use.step.input_map[name], io, field, tensors)
+            _check_consistency(use, use.step.input_map[name], io, field, tensors)
         elif not io.optional:
             text = (
                 f"in ensemble {use.ensemble}, input {name} in model {model} is not mapped to any "
@@ -118,7 +118,7 @@ def _check_inputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
             raise ConfigError(Problem(text, use.field))
 
 
-def _check_outputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
+def _check_outputs(use: _StepCall, tensors: dict[str, _InferredTensor]) -> None:
     outputs = {io.name: io for io in use.member.output}
     for name, tensor in sorted(use.step.output_map.items()):
         field = (*use.field, "output_map", name)
@@ -127,14 +127,16 @@ def _check_outputs(use: _Use, tensors: dict[str, _Inferred]) -> None:
                 f"in ensemble {use.ensemble}, ensemble tensor {tensor} is mapped from "
                 f"non-existing output {name} in model {use.step.model_name}"
             )
-            raise ConfigError(Problem(text, field, closest(name, outputs)))
-        _agree(use, tensor, outputs[name], field, tensors)
+            raise ConfigError(Problem(text, field, closest_match(name, outputs)))
+        _check_consistency(use, tensor, outputs[name], field, tensors)
 
 
-def _agree(use: _Use, tensor: str, io: Any, field: Field, tensors: dict[str, _Inferred]) -> None:
+def _check_consistency(
+    use: _StepCall, tensor: str, io: Any, field: FieldPath, tensors: dict[str, _InferredTensor]
+) -> None:
     """The first model to name a tensor decides; the later ones must agree with it."""
     batching = use.member.max_batch_size > 0
-    new = _Inferred(use.step.model_name, io.data_type, tuple(io.dims), batching)
+    new = _InferredTensor(use.step.model_name, io.data_type, tuple(io.dims), batching)
     old = tensors.setdefault(tensor, new)
     where = f"in ensemble {use.ensemble}, ensemble tensor {tensor}: "
     if old.data_type != new.data_type:
@@ -144,15 +146,15 @@ def _agree(use: _Use, tensor: str, io: Any, field: Field, tensors: dict[str, _In
         )
         raise ConfigError(Problem(text, field))
     # [-1, 3] of a model that does not batch fits [3] of one that does.
-    if not (_fits(old.dims, new.dims) or _fits(old.full_dims, new.full_dims)):
+    if not (_dims_match(old.dims, new.dims) or _dims_match(old.full_dims, new.full_dims)):
         text = (
-            f"{where}inconsistent shape: {_shape(old.full_dims)} is inferred from model "
-            f"{old.model} while {_shape(new.full_dims)} is inferred from model {new.model}"
+            f"{where}inconsistent shape: {_shape_text(old.full_dims)} is inferred from model "
+            f"{old.model} while {_shape_text(new.full_dims)} is inferred from model {new.model}"
         )
         raise ConfigError(Problem(text, field))
 
 
-def _fits(left: Sequence[int], right: Sequence[int]) -> bool:
+def _dims_match(left: Sequence[int], right: Sequence[int]) -> bool:
     return len(left) == len(right) and all(
         a == b or -1 in (a, b) for a, b in zip(left, right, strict=True)
     )
@@ -162,27 +164,27 @@ def _type_name(number: int) -> str:
     return str(zmqtriton_protos.enum("inference.DataType").values_by_number[number].name)
 
 
-def _shape(dims: Sequence[int]) -> str:
+def _shape_text(dims: Sequence[int]) -> str:
     return "[" + ",".join(str(dim) for dim in dims) + "]"
 
 
 def _is_decoupled(config: Any, members: Mapping[str, Any]) -> bool:
     """Follows which decoupled step each tensor stems from; two of them cannot meet again."""
-    graph = Graph.of(config)
+    graph = EnsembleGraph.from_config(config)
     origin = {tensor.name: 0 for tensor in config.input}
     steps = config.ensemble_scheduling.step
     for index in graph.run_order(origin):
         model = steps[index].model_name
-        source = _one_origin(config.name, model, {origin[name] for name in graph.inputs[index]})
+        source = _common_origin(config.name, model, {origin[name] for name in graph.inputs[index]})
         if members[model].model_transaction_policy.decoupled:
             # Number 0 stands for the ensemble's own inputs.
             source = index + 1
         origin.update((name, source) for name in graph.outputs[index])
-    _one_origin(config.name, config.name, {origin[tensor.name] for tensor in config.output})
+    _common_origin(config.name, config.name, {origin[tensor.name] for tensor in config.output})
     return any(origin.values())
 
 
-def _one_origin(ensemble: str, model: str, origins: set[int]) -> int:
+def _common_origin(ensemble: str, model: str, origins: set[int]) -> int:
     if len(origins) > 1:
         raise ConfigError(
             f"in ensemble {ensemble}, step of model '{model}' receives inputs originated from "

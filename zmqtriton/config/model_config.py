@@ -19,7 +19,7 @@ from zmqtriton.config.document import to_text
 from zmqtriton.config.errors import ConfigError, Problem
 from zmqtriton.config.instances import apply_group_defaults, check_groups
 from zmqtriton.config.pbtxt import parse_json, parse_override, read_config
-from zmqtriton.config.positions import located
+from zmqtriton.config.positions import locate_error
 from zmqtriton.config.validation import validate, validate_tensors
 
 
@@ -51,7 +51,7 @@ def load_config(
     """
     path = None if override is not None else config_path
     try:
-        config = _read(name, model_dir, config_path, override, auto_complete)
+        config = _read_source(name, model_dir, config_path, override, auto_complete)
         complete_backend(config, name, model_dir)
         if auto_complete:
             tell(to_text(config))
@@ -61,7 +61,7 @@ def load_config(
             apply_group_defaults(config, (host or Host()).gpus)
             validate_tensors(config)
     except ConfigError as error:
-        raise located(error, path) from error.__cause__
+        raise locate_error(error, path) from error.__cause__
     return config
 
 
@@ -70,7 +70,7 @@ def check_runnable(config: Any, host: Host, path: Path | None = None) -> None:
     try:
         check_groups(config, host.gpus, host.min_compute_capability)
     except ConfigError as error:
-        raise located(error, path) from None
+        raise locate_error(error, path) from None
 
 
 def merge_completion(
@@ -84,7 +84,7 @@ def merge_completion(
     merged = zmqtriton_protos.ModelConfig()
     merged.CopyFrom(config)
     if reply:
-        _take_completion(merged, parse_json(reply))
+        _apply_completion(merged, parse_json(reply))
     host = host or Host()
     try:
         apply_defaults(merged)
@@ -92,12 +92,12 @@ def merge_completion(
         apply_group_defaults(merged, host.gpus)
         validate_tensors(merged)
     except ConfigError as error:
-        raise located(error, path) from None
+        raise locate_error(error, path) from None
     check_runnable(merged, host, path)
     return merged
 
 
-def _read(
+def _read_source(
     name: str, model_dir: Path, config_path: Path | None, override: str | None, auto_complete: bool
 ) -> Any:
     if override is not None:
@@ -119,7 +119,7 @@ def _read(
     return config
 
 
-def _take_completion(config: Any, completed: Any) -> None:
+def _apply_completion(config: Any, completed: Any) -> None:
     """Takes what a model may decide; the rest of its answer is not looked at, as in Triton."""
     config.max_batch_size = completed.max_batch_size
     for section in ("input", "output"):

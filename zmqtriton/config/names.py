@@ -10,26 +10,30 @@ from collections.abc import Iterator
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import Field, Problem, closest
-from zmqtriton.config.positions import Position, Positions
+from zmqtriton.config.errors import FieldPath, Problem, closest_match
+from zmqtriton.config.positions import Position, PositionIndex
 
 
-def unknown_names(positions: Positions, path: str) -> Iterator[Problem]:
+def unknown_name_problems(positions: PositionIndex, path: str) -> Iterator[Problem]:
     """Fields and values of enums, in the order of the text."""
-    for named in positions.named:
-        holder = _message(named.within)
+    for named in positions.fields:
+        holder = _descriptor_at(named.parent)
         if holder is None:
             continue
         field = holder.fields_by_name.get(named.name)
         if field is None:
             text = f'Message type "{holder.full_name}" has no field named "{named.name}".'
             known = [field.name for field in holder.fields]
-            yield _unknown(path, named.place, text, closest(named.name, known))
+            yield _unknown_name_problem(
+                path, named.position, text, closest_match(named.name, known)
+            )
         elif field.enum_type is not None:
-            yield from _unknown_values(positions, (*named.within, named.name), field, path)
+            yield from _unknown_enum_value_problems(
+                positions, (*named.parent, named.name), field, path
+            )
 
 
-def _message(within: Field) -> Any:
+def _descriptor_at(within: FieldPath) -> Any:
     """The descriptor of what the path leads to; None where it leads through an unknown field."""
     found = zmqtriton_protos.ModelConfig.DESCRIPTOR
     for name in within:
@@ -42,18 +46,20 @@ def _message(within: Field) -> Any:
     return found
 
 
-def _unknown_values(positions: Positions, field: Field, known: Any, path: str) -> Iterator[Problem]:
+def _unknown_enum_value_problems(
+    positions: PositionIndex, field: FieldPath, known: Any, path: str
+) -> Iterator[Problem]:
     names = known.enum_type.values_by_name
-    for place in positions.values(field):
+    for place in positions.value_positions(field):
         if place.value not in names and not place.value.lstrip("-").isdigit():
             text = f'Enum type "{known.enum_type.full_name}" has no value named {place.value}.'
-            yield _unknown(path, place, text, closest(place.value, names))
+            yield _unknown_name_problem(path, place, text, closest_match(place.value, names))
 
 
-def _unknown(path: str, place: Position, detail: str, meant: str) -> Problem:
+def _unknown_name_problem(path: str, place: Position, detail: str, meant: str) -> Problem:
     return Problem(
         f"failed to read text proto from {path}",
-        meant=meant,
+        suggestion=meant,
         path=path,
         line=place.line,
         column=place.column,

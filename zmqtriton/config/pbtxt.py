@@ -17,8 +17,8 @@ from typing import Any
 from google.protobuf import json_format, text_format
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError, Problem, closest
-from zmqtriton.config.json_names import adapt
+from zmqtriton.config.errors import ConfigError, Problem, closest_match
+from zmqtriton.config.json_names import normalize_names
 
 #: Reading is done in the supervisor's only thread, and this much takes about a second.
 MAX_CONFIG_BYTES = 1 << 20
@@ -41,7 +41,9 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"failed to open text file for read {path}: {error.strerror}") from error
     if size > MAX_CONFIG_BYTES:
-        raise ConfigError(Problem(_unread(path), path=str(path), detail=_too_large(size)))
+        raise ConfigError(
+            Problem(_read_failure_text(path), path=str(path), detail=_too_large_text(size))
+        )
     try:
         # Editors of Windows begin a file with a mark, which is no part of its text.
         return data.decode("utf-8-sig")
@@ -50,7 +52,7 @@ def read_text(path: Path) -> str:
         is_wide = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         detail = f"the text is {'UTF-16, ' if is_wide else ''}not UTF-8"
         raise ConfigError(
-            Problem(_unread(path), path=str(path), line=line, detail=detail)
+            Problem(_read_failure_text(path), path=str(path), line=line, detail=detail)
         ) from error
 
 
@@ -63,33 +65,33 @@ def parse_text(text: str, path: str = "config.pbtxt", *, may_have_more: bool = F
             text, config, descriptor_pool=zmqtriton_protos.POOL, allow_unknown_field=may_have_more
         )
     except text_format.ParseError as error:
-        raise ConfigError(_explain(error, text, path)) from error
+        raise ConfigError(_parse_problem(error, text, path)) from error
     return config
 
 
 def parse_json(text: str) -> Any:
     """The ModelConfig in proto JSON, with snake_case or camelCase names and enums in any case."""
     if len(text) > MAX_CONFIG_BYTES:
-        raise ConfigError(_too_large(len(text)))
+        raise ConfigError(_too_large_text(len(text)))
     config = zmqtriton_protos.ModelConfig()
     try:
-        document = json.loads(text, object_pairs_hook=_unique)
+        document = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
         if not isinstance(document, dict):
             raise ConfigError("the model configuration must be a JSON object")
-        if refused := adapt(document, config.DESCRIPTOR):
+        if refused := normalize_names(document, config.DESCRIPTOR):
             raise ConfigError(refused)
         text = json.dumps(document)
         json_format.Parse(text, config, descriptor_pool=zmqtriton_protos.POOL)
     except json.JSONDecodeError as error:
         raise ConfigError(
             f"{error.lineno}:{error.colno}: {error.msg}\n"
-            f"{_source_line(text, error.lineno, error.colno)}"
+            f"{_source_excerpt(text, error.lineno, error.colno)}"
         ) from error
     except RecursionError as error:
         raise ConfigError("the model configuration is nested too deeply") from error
     except (json_format.ParseError, UnicodeError) as error:
         message = str(error).splitlines()[0]
-        raise ConfigError(Problem(message, meant=_meant(message))) from error
+        raise ConfigError(Problem(message, suggestion=_suggestion_for(message))) from error
     return config
 
 
@@ -104,7 +106,7 @@ def parse_override(text: str) -> Any:
         ) from error
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -113,36 +115,36 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _unread(path: object) -> str:
+def _read_failure_text(path: object) -> str:
     return f"failed to read text proto from {path}"
 
 
-def _too_large(size: int) -> str:
+def _too_large_text(size: int) -> str:
     return f"a model configuration of {size} bytes exceeds the limit of {MAX_CONFIG_BYTES} bytes"
 
 
-def _explain(error: text_format.ParseError, text: str, path: str) -> Problem:
+def _parse_problem(error: text_format.ParseError, text: str, path: str) -> Problem:
     line, column = error.GetLine(), error.GetColumn()
     message = str(error)
-    meant = _meant(message)
+    meant = _suggestion_for(message)
     if line is None or column is None:
-        return Problem(_unread(path), meant=meant, path=path, detail=message)
+        return Problem(_read_failure_text(path), suggestion=meant, path=path, detail=message)
     lines = text.split("\n")
     source = lines[line - 1] if line <= len(lines) else ""
     # protobuf puts the position before its message, and for some errors the line too.
     message = message.removeprefix(f"{line}:{column} : ").removeprefix(f"'{source}': ")
     return Problem(
-        _unread(path),
-        meant=meant,
+        _read_failure_text(path),
+        suggestion=meant,
         path=path,
         line=line,
         column=column,
         detail=message,
-        shown=_source_line(text, line, column),
+        excerpt=_source_excerpt(text, line, column),
     )
 
 
-def _source_line(text: str, line: int, column: int) -> str:
+def _source_excerpt(text: str, line: int, column: int) -> str:
     """The line and a caret under the column; of a long line the part around the column."""
     lines = text.split("\n")
     source = lines[line - 1].rstrip("\r") if line <= len(lines) else ""
@@ -152,7 +154,7 @@ def _source_line(text: str, line: int, column: int) -> str:
     return f"  {shown}\n  {indent}^"
 
 
-def _meant(message: str) -> str:
+def _suggestion_for(message: str) -> str:
     """The name that is close to the one in a parser's error, or ""."""
     if found := _UNKNOWN_FIELD.search(message):
         names = [field.name for field in zmqtriton_protos.message(found[1]).DESCRIPTOR.fields]
@@ -160,4 +162,4 @@ def _meant(message: str) -> str:
         names = list(zmqtriton_protos.enum(found[1]).values_by_name)
     else:
         return ""
-    return closest(found[2], names)
+    return closest_match(found[2], names)

@@ -16,17 +16,17 @@ from zmqtriton_floor.errors import InvalidArgument
 NO_DEVICE = -1
 
 #: Name and device.
-Key = tuple[str, int]
+ResourceKey = tuple[str, int]
 
 
 class ResourceNeed(NamedTuple):
     """What one instance needs for each execution, and how dear its executions are: 1 the least."""
 
-    needs: Mapping[Key, int]
+    amounts: Mapping[ResourceKey, int]
     priority: int
 
     def to_json(self) -> str:
-        needs = [[name, device, count] for (name, device), count in self.needs.items()]
+        needs = [[name, device, count] for (name, device), count in self.amounts.items()]
         return json.dumps({"needs": needs, "priority": self.priority})
 
     @classmethod
@@ -36,9 +36,9 @@ class ResourceNeed(NamedTuple):
         return cls(needs, found["priority"])
 
 
-def demand_of(group: Any, device: int) -> ResourceNeed:
+def needs_of_group(group: Any, device: int) -> ResourceNeed:
     """An instance's, of its group in the configuration. What is listed twice is needed once."""
-    needs: dict[Key, int] = {}
+    needs: dict[ResourceKey, int] = {}
     for resource in group.rate_limiter.resources:
         if resource.count:
             key = (resource.name, NO_DEVICE if getattr(resource, "global") else device)
@@ -46,26 +46,26 @@ def demand_of(group: Any, device: int) -> ResourceNeed:
     return ResourceNeed(needs, max(1, group.rate_limiter.priority))
 
 
-class Supply:
+class ResourcePool:
     """How much there is: what the operator says, or as much as the greediest instance needs."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.is_on: bool = settings.get("rate_limit", "off") == "execution_count"
-        self._given: dict[Key, int] = {}
+        self.is_enabled: bool = settings.get("rate_limit", "off") == "execution_count"
+        self._configured_amounts: dict[ResourceKey, int] = {}
         for name, count, device in settings.get("rate_limit_resource") or ():
-            self._given[name, device] = max(0, count)
+            self._configured_amounts[name, device] = max(0, count)
 
-    def limits(self, demands: Iterable[ResourceNeed]) -> dict[Key, int]:
+    def limits(self, demands: Iterable[ResourceNeed]) -> dict[ResourceKey, int]:
         """Of each resource that somebody needs."""
-        most: dict[Key, int] = {}
+        most: dict[ResourceKey, int] = {}
         for demand in demands:
-            for key, count in demand.needs.items():
+            for key, count in demand.amounts.items():
                 most[key] = max(most.get(key, 0), count)
-        if not self._given:
+        if not self._configured_amounts:
             return most
         return {key: self._limit(*key) for key in most}
 
-    def check(self, demands: Iterable[ResourceNeed]) -> None:
+    def check_satisfiable(self, demands: Iterable[ResourceNeed]) -> None:
         """Raises InvalidArgument, with Triton's texts, if one of them could never be met."""
         demands = list(demands)
         limits = self.limits(demands)
@@ -76,7 +76,7 @@ class Supply:
                     "the model configuration."
                 )
         for key, limit in limits.items():
-            needed = max(demand.needs.get(key, 0) for demand in demands)
+            needed = max(demand.amounts.get(key, 0) for demand in demands)
             if limit < needed:
                 raise InvalidArgument(
                     f'Resource count for "{key[0]}" is limited to {limit} which will prevent '
@@ -86,6 +86,11 @@ class Supply:
 
     def _limit(self, name: str, device: int) -> int:
         if device == NO_DEVICE:
-            counts = [count for (given, _), count in self._given.items() if given == name]
+            counts = [
+                count for (given, _), count in self._configured_amounts.items() if given == name
+            ]
             return max(counts, default=0)
-        return max(self._given.get((name, device), 0), self._given.get((name, NO_DEVICE), 0))
+        return max(
+            self._configured_amounts.get((name, device), 0),
+            self._configured_amounts.get((name, NO_DEVICE), 0),
+        )

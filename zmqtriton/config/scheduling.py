@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import Field, Problem
+from zmqtriton.config.errors import FieldPath, Problem
 
 #: Some thirty years.
 MAX_TIME_US = 10**15
@@ -32,23 +32,23 @@ def dynamic_batching_problems(config: Any) -> Iterator[Problem]:
         return
     batching, field = config.dynamic_batching, ("dynamic_batching",)
     what = "dynamic batching preferred size must be"
-    yield from _preferred_problems(batching.preferred_batch_size, config, what, field)
+    yield from _preferred_size_problems(batching.preferred_batch_size, config, what, field)
     yield from _priority_problems(batching, config.name)
     if batching.preserve_ordering:
         yield from _ordering_problems(batching, config.name)
-    yield from _time_problems("max_queue_delay_microseconds", batching, config.name, field)
-    for where, policy in _policies(batching):
-        yield from _time_problems("default_timeout_microseconds", policy, config.name, where)
+    yield from _time_limit_problems("max_queue_delay_microseconds", batching, config.name, field)
+    for where, policy in _queue_policies(batching):
+        yield from _time_limit_problems("default_timeout_microseconds", policy, config.name, where)
 
 
-def _policies(batching: Any) -> Iterator[tuple[Field, Any]]:
+def _queue_policies(batching: Any) -> Iterator[tuple[FieldPath, Any]]:
     yield ("dynamic_batching", "default_queue_policy"), batching.default_queue_policy
     for level, policy in sorted(batching.priority_queue_policy.items()):
         yield ("dynamic_batching", "priority_queue_policy", str(level)), policy
 
 
-def _preferred_problems(
-    sizes: Sequence[int], config: Any, what: str, field: Field
+def _preferred_size_problems(
+    sizes: Sequence[int], config: Any, what: str, field: FieldPath
 ) -> Iterator[Problem]:
     for index, size in enumerate(sizes):
         here = (*field, "preferred_batch_size", index)
@@ -82,7 +82,7 @@ def _ordering_problems(batching: Any, model: str) -> Iterator[Problem]:
             f"Only one priority level is allowed when 'preserve_ordering' is true for {model}",
             ("dynamic_batching", "priority_levels"),
         )
-    for field, policy in _policies(batching):
+    for field, policy in _queue_policies(batching):
         if policy.default_timeout_microseconds and policy.timeout_action == _POLICY.DELAY:
             yield Problem(
                 "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is "
@@ -91,7 +91,9 @@ def _ordering_problems(batching: Any, model: str) -> Iterator[Problem]:
             )
 
 
-def _time_problems(name: str, section: Any, model: str, field: Field) -> Iterator[Problem]:
+def _time_limit_problems(
+    name: str, section: Any, model: str, field: FieldPath
+) -> Iterator[Problem]:
     value = getattr(section, name)
     if value > MAX_TIME_US:
         yield Problem(
@@ -115,7 +117,7 @@ def sequence_batching_problems(config: Any) -> Iterator[Problem]:
     yield from _correlation_problems(batching, config.name)
     yield from _strategy_problems(config)
     field = ("sequence_batching",)
-    yield from _time_problems("max_sequence_idle_microseconds", batching, config.name, field)
+    yield from _time_limit_problems("max_sequence_idle_microseconds", batching, config.name, field)
 
 
 def _control_name_problems(batching: Any, model: str) -> Iterator[Problem]:
@@ -133,7 +135,7 @@ def _control_name_problems(batching: Any, model: str) -> Iterator[Problem]:
         seen.add(tensor.name)
 
 
-def _controls_of(batching: Any, kind: int) -> list[tuple[Field, Any]]:
+def _controls_of(batching: Any, kind: int) -> list[tuple[FieldPath, Any]]:
     """All controls of this kind and where they stand; there should be one at most."""
     return [
         (("sequence_batching", "control_input", index, "control", number), control)
@@ -143,7 +145,7 @@ def _controls_of(batching: Any, kind: int) -> list[tuple[Field, Any]]:
     ]
 
 
-def _multiple(kind: int, model: str, field: Field) -> Problem:
+def _duplicate_control_problem(kind: int, model: str, field: FieldPath) -> Problem:
     name = _CONTROL.Kind.Name(kind)
     return Problem(f"sequence batching specifies multiple {name} tensors for {model}", field)
 
@@ -151,7 +153,7 @@ def _multiple(kind: int, model: str, field: Field) -> Problem:
 def _flag_problems(batching: Any, kind: int, model: str) -> Iterator[Problem]:
     for number, (field, control) in enumerate(_controls_of(batching, kind)):
         if number:
-            yield _multiple(kind, model, field)
+            yield _duplicate_control_problem(kind, model, field)
         what = f"for {_CONTROL.Kind.Name(kind)} for {model}"
         given = [name for name in _FLAG_FIELDS if getattr(control, name)]
         if not given:
@@ -180,7 +182,7 @@ def _correlation_problems(batching: Any, model: str) -> Iterator[Problem]:
     name = _CONTROL.Kind.Name(kind)
     for number, (field, control) in enumerate(_controls_of(batching, kind)):
         if number:
-            yield _multiple(kind, model, field)
+            yield _duplicate_control_problem(kind, model, field)
         if any(getattr(control, flag) for flag in _FLAG_FIELDS):
             yield Problem(
                 "sequence batching must not specify either 'int32_false_true', 'fp32_false_true' "
@@ -198,11 +200,13 @@ def _correlation_problems(batching: Any, model: str) -> Iterator[Problem]:
 def _strategy_problems(config: Any) -> Iterator[Problem]:
     batching, model = config.sequence_batching, config.name
     if batching.HasField("oldest"):
-        field: Field = ("sequence_batching", "oldest")
+        field: FieldPath = ("sequence_batching", "oldest")
         sizes = batching.oldest.preferred_batch_size
         what = "sequence batching preferred batch size must be"
-        yield from _preferred_problems(sizes, config, what, field)
-        yield from _time_problems("max_queue_delay_microseconds", batching.oldest, model, field)
+        yield from _preferred_size_problems(sizes, config, what, field)
+        yield from _time_limit_problems(
+            "max_queue_delay_microseconds", batching.oldest, model, field
+        )
     if batching.HasField("direct"):
         field = ("sequence_batching", "direct")
         if not 0.0 <= batching.direct.minimum_slot_utilization <= 1.0:
@@ -211,4 +215,6 @@ def _strategy_problems(config: Any) -> Iterator[Problem]:
                 f"{model}",
                 (*field, "minimum_slot_utilization"),
             )
-        yield from _time_problems("max_queue_delay_microseconds", batching.direct, model, field)
+        yield from _time_limit_problems(
+            "max_queue_delay_microseconds", batching.direct, model, field
+        )

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_protos
-from zmqtriton.config.errors import ConfigError, Problem, refuse
-from zmqtriton.config.files import open_regular
+from zmqtriton.config.errors import ConfigError, Problem, raise_first
+from zmqtriton.config.files import open_regular_file
 from zmqtriton_floor.datatypes import BY_CONFIG_NAME, BYTES, Datatype
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.signature import check_elements
 from zmqtriton_floor.wire import Tensor
 
 #: Where the files are, below the model's directory.
-FOLDER = "initial_state"
+INITIAL_STATE_FOLDER = "initial_state"
 #: Each sequence begins with a copy of it.
 _MAX_BYTES = 1 << 30
 
@@ -31,7 +31,7 @@ _DATA_TYPES = zmqtriton_protos.enum("inference.DataType").values_by_number
 def check_states(config: Any, model_dir: Path) -> None:
     """Raises ConfigError with the first thing that is wrong, InternalError for a file that cannot
     be read."""
-    refuse(state_problems(config, model_dir))
+    raise_first(state_problems(config, model_dir))
 
 
 def state_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
@@ -39,13 +39,13 @@ def state_problems(config: Any, model_dir: Path) -> Iterator[Problem]:
     begun: set[str] = set()
     for index, state in enumerate(config.sequence_batching.state):
         try:
-            _check(state, begun, config, model_dir)
+            _check_state_and_initial(state, begun, config, model_dir)
         except ZmqTritonError as error:
             field = ("sequence_batching", "state", index)
-            yield Problem(error.text, field, number=error.number)
+            yield Problem(error.text, field, error_number=error.number)
 
 
-def _check(state: Any, begun: set[str], config: Any, model_dir: Path) -> None:
+def _check_state_and_initial(state: Any, begun: set[str], config: Any, model_dir: Path) -> None:
     datatype = _check_state(state, config)
     if len(state.initial_state) > 1:
         raise ConfigError(
@@ -53,19 +53,19 @@ def _check(state: Any, begun: set[str], config: Any, model_dir: Path) -> None:
             f"one or zero element. Found '{len(state.initial_state)}' elements."
         )
     for initial in state.initial_state:
-        _check_description(initial, state)
+        _check_initial_declaration(initial, state)
         if state.input_name in begun:
             raise ConfigError(f"State input name '{state.input_name}' specified more than once.")
         begun.add(state.input_name)
-        _check_dims(initial.dims, state)
-        _check_data(initial, state.input_name, datatype, config.name, model_dir)
+        _check_initial_dims(initial.dims, state)
+        _check_initial_data(initial, state.input_name, datatype, config.name, model_dir)
 
 
 def _check_state(state: Any, config: Any) -> Datatype:
     if not state.input_name:
         raise ConfigError(f"sequence batching state must specify 'input_name' for {config.name}")
     where = f"sequence batching state '{state.input_name}'"
-    datatype = BY_CONFIG_NAME.get(_name(state.data_type))
+    datatype = BY_CONFIG_NAME.get(_data_type_name(state.data_type))
     if datatype is None:
         raise ConfigError(f"{where} must specify 'data_type' for {config.name}")
     if any(dim < 1 and dim != -1 for dim in state.dims):
@@ -77,7 +77,7 @@ def _check_state(state: Any, config: Any) -> Datatype:
     return datatype
 
 
-def _name(data_type: int) -> str:
+def _data_type_name(data_type: int) -> str:
     known = _DATA_TYPES.get(data_type)
     return "" if known is None else str(known.name)
 
@@ -87,7 +87,7 @@ def _check_size(size: int, where: str) -> None:
         raise ConfigError(f"{where} of {size} bytes exceeds the limit of {_MAX_BYTES}")
 
 
-def _check_description(initial: Any, state: Any) -> None:
+def _check_initial_declaration(initial: Any, state: Any) -> None:
     if initial.data_type != state.data_type:
         raise ConfigError(
             f"The data type used for 'initial_state' field of state '{state.input_name}' does not "
@@ -100,7 +100,7 @@ def _check_description(initial: Any, state: Any) -> None:
         )
 
 
-def _check_dims(dims: Sequence[int], state: Any) -> None:
+def _check_initial_dims(dims: Sequence[int], state: Any) -> None:
     name, wanted = state.input_name, state.dims
     if len(dims) != len(wanted):
         raise ConfigError(
@@ -119,7 +119,9 @@ def _check_dims(dims: Sequence[int], state: Any) -> None:
             )
 
 
-def _check_data(initial: Any, name: str, datatype: Datatype, model: str, model_dir: Path) -> None:
+def _check_initial_data(
+    initial: Any, name: str, datatype: Datatype, model: str, model_dir: Path
+) -> None:
     kind = initial.WhichOneof("state_data")
     if kind is None:
         raise ConfigError(f"initial_state setting expects state'{name}' to have state_data set")
@@ -127,9 +129,9 @@ def _check_data(initial: Any, name: str, datatype: Datatype, model: str, model_d
     _check_size(size, f"initial_state of state input '{name}'")
     if kind != "data_file":
         return
-    path = model_dir / FOLDER / initial.data_file
+    path = model_dir / INITIAL_STATE_FOLDER / initial.data_file
     try:
-        with open_regular(path) as file:
+        with open_regular_file(path) as file:
             found = os.fstat(file.fileno()).st_size
             _check_size(found, f"initial_state of state input '{name}'")
             data = file.read() if datatype.number == BYTES else b""

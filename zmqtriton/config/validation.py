@@ -16,7 +16,7 @@ from typing import Any
 import zmqtriton_protos
 from zmqtriton.config.backends import ENSEMBLE, PLATFORMS
 from zmqtriton.config.ensembles import step_problems
-from zmqtriton.config.errors import Field, Problem, closest, ending, refuse
+from zmqtriton.config.errors import FieldPath, Problem, append_text, closest_match, raise_first
 from zmqtriton.config.scheduling import dynamic_batching_problems, sequence_batching_problems
 
 #: What a 64-bit process can address; a tensor of a larger size is a slip of the pen.
@@ -29,15 +29,15 @@ _TENSORRT = "tensorrt_plan"
 
 def validate(config: Any) -> None:
     """Raises ConfigError with the first rule that the configuration breaks."""
-    refuse(problems(config))
+    raise_first(config_problems(config))
 
 
 def validate_tensors(config: Any) -> None:
     """Raises ConfigError with the first thing that is wrong with inputs and outputs."""
-    refuse(tensor_problems(config))
+    raise_first(tensor_problems(config))
 
 
-def problems(config: Any) -> Iterator[Problem]:
+def config_problems(config: Any) -> Iterator[Problem]:
     """All rules that the configuration breaks, apart from those of tensors."""
     yield from _backend_problems(config)
     if config.max_batch_size < 0:
@@ -70,12 +70,12 @@ def tensor_problems(config: Any) -> Iterator[Problem]:
     """Of inputs, outputs and batch tensors; apart, because a model may add them by completion."""
     for index, tensor in enumerate(config.input):
         field = ("input", index)
-        yield from ending(_input_problems(tensor, config, field), f" for {config.name}")
+        yield from append_text(_input_problems(tensor, config, field), f" for {config.name}")
     for index, tensor in enumerate(config.output):
-        found = _tensor_problems(tensor, config, "model output", ("output", index))
-        yield from ending(found, f" for {config.name}")
-    yield from ending(_batch_input_problems(config), f" for {config.name}")
-    yield from ending(_batch_output_problems(config), f" for {config.name}")
+        found = _output_problems(tensor, config, "model output", ("output", index))
+        yield from append_text(found, f" for {config.name}")
+    yield from append_text(_batch_input_problems(config), f" for {config.name}")
+    yield from append_text(_batch_output_problems(config), f" for {config.name}")
 
 
 def _backend_problems(config: Any) -> Iterator[Problem]:
@@ -83,7 +83,9 @@ def _backend_problems(config: Any) -> Iterator[Problem]:
     if not name:
         yield Problem("model configuration must specify 'name'")
     if not backend and platform != ENSEMBLE:
-        meant = closest(platform, [ENSEMBLE, *(p for known in PLATFORMS.values() for p in known)])
+        meant = closest_match(
+            platform, [ENSEMBLE, *(p for known in PLATFORMS.values() for p in known)]
+        )
         yield Problem(f"unexpected platform type '{platform}' for {name}", ("platform",), meant)
     if backend and platform == ENSEMBLE:
         yield Problem(
@@ -94,24 +96,24 @@ def _backend_problems(config: Any) -> Iterator[Problem]:
         yield Problem(
             f"unexpected 'platform' and 'backend' pair, got:{platform}, {backend}",
             ("platform",),
-            closest(platform, PLATFORMS[backend]),
+            closest_match(platform, PLATFORMS[backend]),
         )
 
 
-def _input_problems(tensor: Any, config: Any, field: Field) -> Iterator[Problem]:
+def _input_problems(tensor: Any, config: Any, field: FieldPath) -> Iterator[Problem]:
     yield from _shape_problems(tensor, config, "model input", field)
     three_dims = (_INPUT.FORMAT_NHWC, _INPUT.FORMAT_NCHW)
     if tensor.format in three_dims and len(tensor.dims) != 3:
         yield Problem("model input NHWC/NCHW require 3 dims", (*field, "dims"))
-    yield from _kind_problems(tensor, config, field)
+    yield from _tensorrt_only_problems(tensor, config, field)
 
 
-def _tensor_problems(tensor: Any, config: Any, kind: str, field: Field) -> Iterator[Problem]:
+def _output_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
     yield from _shape_problems(tensor, config, kind, field)
-    yield from _kind_problems(tensor, config, field)
+    yield from _tensorrt_only_problems(tensor, config, field)
 
 
-def _kind_problems(tensor: Any, config: Any, field: Field) -> Iterator[Problem]:
+def _tensorrt_only_problems(tensor: Any, config: Any, field: FieldPath) -> Iterator[Problem]:
     if config.platform != _TENSORRT and tensor.is_shape_tensor:
         yield Problem(
             "shape tensors are only supported for TensorRT platform", (*field, "is_shape_tensor")
@@ -123,7 +125,7 @@ def _kind_problems(tensor: Any, config: Any, field: Field) -> Iterator[Problem]:
         )
 
 
-def _shape_problems(tensor: Any, config: Any, kind: str, field: Field) -> Iterator[Problem]:
+def _shape_problems(tensor: Any, config: Any, kind: str, field: FieldPath) -> Iterator[Problem]:
     if not tensor.name:
         yield Problem(f"{kind} must specify 'name'", field)
         return
@@ -149,7 +151,7 @@ def _shape_problems(tensor: Any, config: Any, kind: str, field: Field) -> Iterat
     yield from wrong
 
 
-def _dim_problems(dims: Sequence[int], what: str, field: Field) -> Iterator[Problem]:
+def _dim_problems(dims: Sequence[int], what: str, field: FieldPath) -> Iterator[Problem]:
     for index, dim in enumerate(dims):
         if dim < 1 and dim != -1:
             yield Problem(
@@ -161,10 +163,10 @@ def _dim_problems(dims: Sequence[int], what: str, field: Field) -> Iterator[Prob
         yield Problem(f"{what} must describe at most {MAX_TENSOR_ELEMENTS} elements", field)
 
 
-def _reshape_problems(tensor: Any, where: str, field: Field) -> Iterator[Problem]:
+def _reshape_problems(tensor: Any, where: str, field: FieldPath) -> Iterator[Problem]:
     """Both must hold the same elements, also between two dimensions of variable size."""
     shape = tensor.reshape.shape
-    before, after = _fixed_sizes(tensor.dims), _fixed_sizes(shape)
+    before, after = _fixed_element_counts(tensor.dims), _fixed_element_counts(shape)
     if not shape:
         # An empty shape is a scalar, which only a tensor of one element can become.
         if before == [1]:
@@ -178,7 +180,7 @@ def _reshape_problems(tensor: Any, where: str, field: Field) -> Iterator[Problem
         yield Problem(f"{where} has different size for dims and reshape", field)
 
 
-def _fixed_sizes(dims: Sequence[int]) -> list[int]:
+def _fixed_element_counts(dims: Sequence[int]) -> list[int]:
     """[2, 4, -1, 6] -> [8, 6]: the element counts between the dimensions of variable size."""
     sizes = [1]
     for variable, run in groupby(dims, key=lambda dim: dim == -1):
@@ -232,20 +234,22 @@ def _batch_output_problems(config: Any) -> Iterator[Problem]:
         for number, target in enumerate(batch.target_name):
             here = (*field, "target_name", number)
             if target not in outputs:
-                meant = closest(target, outputs)
+                meant = closest_match(target, outputs)
                 yield Problem(f"unknown target output name '{target}'", here, meant)
             elif target in seen:
                 yield Problem(f"target output name '{target}' can only be specified once", here)
             seen.add(target)
 
 
-def _source_problems(sources: Sequence[str], names: set[str], field: Field) -> Iterator[Problem]:
+def _source_problems(
+    sources: Sequence[str], names: set[str], field: FieldPath
+) -> Iterator[Problem]:
     for index, source in enumerate(sources):
         if source not in names:
             yield Problem(
                 f"unknown source input name '{source}'",
                 (*field, "source_input", index),
-                closest(source, names),
+                closest_match(source, names),
             )
 
 

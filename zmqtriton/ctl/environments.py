@@ -20,7 +20,7 @@ from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
     from zmqtriton.environments.ahead import ModelEnvironment
-    from zmqtriton.environments.cache import Cache
+    from zmqtriton.environments.cache import EnvironmentCache
 
 
 @click.group()
@@ -55,31 +55,33 @@ def prepare(
     """
     # Not before: the other commands need none of it.
     from zmqtriton.environments import ahead
-    from zmqtriton.environments.cache import Cache
+    from zmqtriton.environments.cache import EnvironmentCache
 
     failed = 0
     with told():
-        cache = Cache(context.meta["cache"])
+        cache = EnvironmentCache(context.meta["cache"])
         for place in list(_places(context, what)):
-            found = ahead.read(place, may_build=build_environments, config_name=model_config_name)
+            found = ahead.read_environments(
+                place, may_build=build_environments, config_name=model_config_name
+            )
             failed += sum(not _prepare(asked, cache) for asked in found)
     if failed:
         sys.exit(REFUSED)
 
 
-def _prepare(asked: ModelEnvironment, cache: Cache) -> bool:
+def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> bool:
     """Whether it is ready; says how it went."""
     from zmqtriton.environments.demand import Environment
-    from zmqtriton.environments.prepare import prepare as prepare_one
+    from zmqtriton.environments.prepare import prepare_environment as prepare_one
 
     try:
-        if isinstance(asked.demand, ZmqTritonError):
-            raise asked.demand
-        if isinstance(asked.demand, Environment):
+        if isinstance(asked.result, ZmqTritonError):
+            raise asked.result
+        if isinstance(asked.result, Environment):
             click.echo(f"{asked.model}: the server's own Python")
             return True
-        click.echo(f"{asked.model}: preparing {asked.demand}")
-        found = prepare_one(asked.demand, cache, _show)
+        click.echo(f"{asked.model}: preparing {asked.result}")
+        found = prepare_one(asked.result, cache, _show)
     except ZmqTritonError as error:
         click.echo(f"{asked.model}: {error.text}", err=True)
         return False
@@ -117,12 +119,12 @@ def _places(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
 @click.pass_context
 def list_entries(context: click.Context) -> None:
     """Show what has been unpacked and built, and of what."""
-    from zmqtriton.environments.cache import Cache
+    from zmqtriton.environments.cache import EnvironmentCache
 
     with told():
-        entries = Cache(context.meta["cache"]).entries()
+        entries = EnvironmentCache(context.meta["cache"]).entries()
     for entry in entries:
-        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.made_s))
+        made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
         click.echo(f"{entry.kind:8}  {made}  {entry.source}\n          {entry.tree}")
 
 
@@ -130,8 +132,8 @@ def list_entries(context: click.Context) -> None:
 @click.pass_context
 def clean(context: click.Context) -> None:
     """Remove them all; models that need them make them anew."""
-    from zmqtriton.environments.cache import Cache
+    from zmqtriton.environments.cache import EnvironmentCache
 
     with told():
-        removed = Cache(context.meta["cache"]).clean()
+        removed = EnvironmentCache(context.meta["cache"]).remove_all()
     click.echo(f"removed {removed}")

@@ -11,14 +11,14 @@ import json
 import os
 import sys
 
-from zmqtriton.environments.cache import Cache
+from zmqtriton.environments.cache import EnvironmentCache
 from zmqtriton.environments.demand import EnvironmentSpec
-from zmqtriton.environments.prepare import prepare
+from zmqtriton.environments.prepare import prepare_environment
 from zmqtriton_floor import prctl, wire
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 from zmqtriton_floor.lifeline import Lifeline
 
-_MOST_CHARACTERS = 8192
+_MAX_CHARACTERS = 8192
 
 
 def main(arguments: list[str]) -> int:
@@ -39,25 +39,25 @@ def main(arguments: list[str]) -> int:
     numbers = itertools.count(1)
 
     def report(level: str, text: str) -> None:
-        line.send(wire.LogLine(level, origin, next(numbers), _plain(text)))
+        line.send(wire.LogLine(level, origin, next(numbers), _printable(text)))
 
     try:
-        found = prepare(demand, Cache(arguments[3]), report)
+        found = prepare_environment(demand, EnvironmentCache(arguments[3]), report)
         answer = wire.CallResult(0, 0, "", json.dumps(found))
     except ZmqTritonError as error:
-        answer = wire.CallResult(0, error.number, _plain(error.text), "")
+        answer = wire.CallResult(0, error.number, _printable(error.text), "")
     except OSError as error:
         text = f"{demand} cannot be prepared: {error}"
-        answer = wire.CallResult(0, InternalError.number, _plain(text), "")
+        answer = wire.CallResult(0, InternalError.number, _printable(text), "")
     line.send(answer)
     while line.is_backed_up and not line.ended:
         line.wait(1.0)
     return 0
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     """Of bounded length; names of files may be no text at all."""
-    return text[:_MOST_CHARACTERS].encode("utf-8", "backslashreplace").decode()
+    return text[:_MAX_CHARACTERS].encode("utf-8", "backslashreplace").decode()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from zmqtriton_floor.errors import InternalError
 
 #: (level letter, text): what is being done, for the log.
-Report = Callable[[str, str], None]
+LogFunction = Callable[[str, str], None]
 
 ARCHIVES, BUILT, SUPPORT = "archives", "built", "support"
 KINDS = (ARCHIVES, BUILT, SUPPORT)
@@ -33,14 +33,14 @@ _DIGESTS = "digests"
 _CHUNK = 1 << 20
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     kind: str
     name: str
     #: The directory that it is about.
     tree: str
     #: What it was made of, and when.
     source: str
-    made_s: float
+    created_s: float
 
 
 def default_root() -> str:
@@ -52,7 +52,7 @@ def default_root() -> str:
     return os.path.join(home, "zmqtriton", "environments")
 
 
-class Cache:
+class EnvironmentCache:
     def __init__(self, root: str) -> None:
         """Raises InternalError where nothing can be kept."""
         self.root = Path(root or default_root())
@@ -70,25 +70,27 @@ class Cache:
                 "another directory with --environment-directory"
             )
 
-    def tree(self, kind: str, name: str) -> Path:
+    def tree_path(self, kind: str, name: str) -> Path:
         return self.root / kind / name / _TREE
 
     def is_ready(self, kind: str, name: str) -> bool:
         return (self.root / kind / name / _READY).exists()
 
-    def make(
-        self, kind: str, name: str, source: str, fill: Callable[[Path], None], report: Report
+    def get_or_create(
+        self, kind: str, name: str, source: str, fill: Callable[[Path], None], report: LogFunction
     ) -> Path:
         """The entry's directory; `fill` is called for an empty one unless the entry is there."""
         if self.is_ready(kind, name):
-            return self.tree(kind, name)
-        with self._locked(kind, name, report):
+            return self.tree_path(kind, name)
+        with self._entry_lock(kind, name, report):
             if not self.is_ready(kind, name):
-                self.sweep()
-                self._fill(kind, name, source, fill)
-        return self.tree(kind, name)
+                self.remove_incomplete()
+                self._create_entry(kind, name, source, fill)
+        return self.tree_path(kind, name)
 
-    def _fill(self, kind: str, name: str, source: str, fill: Callable[[Path], None]) -> None:
+    def _create_entry(
+        self, kind: str, name: str, source: str, fill: Callable[[Path], None]
+    ) -> None:
         home = self.root / kind / name
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(mode=0o700)
@@ -103,12 +105,12 @@ class Cache:
         draft.write_text(json.dumps({"source": source, "made_s": time.time()}))
         draft.rename(home / _READY)
 
-    def forget(self, kind: str, name: str) -> None:
+    def invalidate(self, kind: str, name: str) -> None:
         """It has turned out to be of no use any more."""
         (self.root / kind / name / _READY).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _locked(self, kind: str, name: str, report: Report) -> Iterator[None]:
+    def _entry_lock(self, kind: str, name: str, report: LogFunction) -> Iterator[None]:
         # Never removed: whoever waits for it would hold a file that nobody else can find.
         with open(self.root / kind / f"{name}.lock", "a") as lock:
             try:
@@ -118,28 +120,30 @@ class Cache:
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def sweep(self) -> int:
+    def remove_incomplete(self) -> int:
         """Removes what was begun and is not being made any more; returns how many."""
         count = 0
         for kind in KINDS:
-            for home in _folders(self.root / kind):
+            for home in _subdirectories(self.root / kind):
                 if not (home / _READY).exists() and _remove_unless_locked(home):
                     count += 1
         return count
 
     # --------------------------------------------------------------- for people
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CacheEntry]:
         found = []
         for kind in KINDS:
-            for home in _folders(self.root / kind):
+            for home in _subdirectories(self.root / kind):
                 if (home / _READY).exists():
                     about: dict[str, Any] = json.loads((home / _READY).read_text())
                     tree = str(home / _TREE)
-                    found.append(Entry(kind, home.name, tree, about["source"], about["made_s"]))
+                    found.append(
+                        CacheEntry(kind, home.name, tree, about["source"], about["made_s"])
+                    )
         return found
 
-    def clean(self) -> int:
+    def remove_all(self) -> int:
         """Removes everything; returns how many entries there were. Raises InternalError while a
         server uses them."""
         with open(self.root / _IN_USE, "a") as lock:
@@ -149,7 +153,7 @@ class Cache:
                 raise InternalError(
                     f"a running server uses the environments in {self.root}; stop it first"
                 ) from None
-            homes = [home for kind in KINDS for home in _folders(self.root / kind)]
+            homes = [home for kind in KINDS for home in _subdirectories(self.root / kind)]
             removed = sum(_remove_unless_locked(home) for home in homes)
             for digest in (self.root / _DIGESTS).iterdir():
                 digest.unlink(missing_ok=True)
@@ -157,7 +161,7 @@ class Cache:
 
     # ------------------------------------------------------------------ digests
 
-    def digest_of(self, file: Any, path: str, report: Report) -> str:
+    def file_digest(self, file: Any, path: str, report: LogFunction) -> str:
         """Of the content of an open file; remembered while the file looks the same."""
         stat = os.fstat(file.fileno())
         seen = f"{path} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino} {stat.st_dev}"
@@ -173,18 +177,18 @@ class Cache:
         return digest
 
 
-def _hash(file: Any, size: int, path: str, report: Report) -> str:
+def _hash(file: Any, size: int, path: str, report: LogFunction) -> str:
     progress = Progress(f"Reading {path}", size, report)
     digest = hashlib.sha256()
     file.seek(0)
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
-        progress.reached(file.tell())
+        progress.update(file.tell())
     file.seek(0)
     return digest.hexdigest()[:32]
 
 
-def hold(root: str) -> int | None:
+def lock_in_use(root: str) -> int | None:
     """A descriptor; while it is open nobody can clean. For a server, whose models use entries."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
@@ -202,22 +206,22 @@ def hold(root: str) -> int | None:
 class Progress:
     """Says every few seconds how far something is, if it takes that long."""
 
-    EVERY_S = 5.0
+    INTERVAL_S = 5.0
 
-    def __init__(self, what: str, whole: int, report: Report) -> None:
-        self._what = what
-        self._whole = max(1, whole)
+    def __init__(self, what: str, whole: int, report: LogFunction) -> None:
+        self._title = what
+        self._total = max(1, whole)
         self._report = report
-        self._next_s = time.monotonic() + self.EVERY_S
+        self._next_s = time.monotonic() + self.INTERVAL_S
 
-    def reached(self, part: int) -> None:
+    def update(self, part: int) -> None:
         now_s = time.monotonic()
         if now_s >= self._next_s:
-            self._next_s = now_s + self.EVERY_S
-            self._report("I", f"{self._what}: {100 * part // self._whole} %")
+            self._next_s = now_s + self.INTERVAL_S
+            self._report("I", f"{self._title}: {100 * part // self._total} %")
 
 
-def _folders(directory: Path) -> list[Path]:
+def _subdirectories(directory: Path) -> list[Path]:
     return sorted(path for path in directory.iterdir() if path.is_dir())
 
 

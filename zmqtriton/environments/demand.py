@@ -16,11 +16,11 @@ import zmqtriton_floor
 from zmqtriton_floor.errors import InternalError, Unsupported
 
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
-ARCHIVES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
 #: Beside a model, in this order.
 REQUIREMENT_FILES = ("requirements.txt", "pyproject.toml")
 #: Triton runs it in place of its own.
-_STUB = "triton_python_backend_stub"
+_TRITON_STUB = "triton_python_backend_stub"
 _YES = frozenset({"yes", "true", "on", "1"})
 _NO = frozenset({"no", "false", "off", "0"})
 
@@ -37,15 +37,15 @@ class Environment(NamedTuple):
     #: The directory of a virtual or conda environment; "": an interpreter as it is.
     root: str = ""
     #: Where the modules lie that stubs need and this Python lacks, or "".
-    support: str = ""
+    support_directory: str = ""
 
     @property
-    def is_servers_own(self) -> bool:
+    def is_server_environment(self) -> bool:
         """The server's interpreter, packages and variables, with nothing added."""
-        return self == SERVERS_OWN
+        return self == SERVER_ENVIRONMENT
 
 
-SERVERS_OWN = Environment(sys.executable)
+SERVER_ENVIRONMENT = Environment(sys.executable)
 
 
 class EnvironmentSpec(NamedTuple):
@@ -57,7 +57,7 @@ class EnvironmentSpec(NamedTuple):
     #: A path, or a name like python3.11.
     python: str = sys.executable
     #: Differs when what `path` names has changed.
-    stamp: str = ""
+    fingerprint: str = ""
 
     def __str__(self) -> str:
         if self.kind == INTERPRETER:
@@ -67,26 +67,28 @@ class EnvironmentSpec(NamedTuple):
         return f"the environment {self.path}"
 
 
-def find_demand(config: Any, model_dir: Path, *, may_build: bool) -> Environment | EnvironmentSpec:
+def resolve_environment(
+    config: Any, model_dir: Path, *, may_build: bool
+) -> Environment | EnvironmentSpec:
     """Raises what is wrong with what the parameters name."""
     path = _parameter(config, "EXECUTION_ENV_PATH", model_dir)
     if path:
-        return _of_path(path)
+        return _spec_of_path(path)
     named = _parameter(config, "PYTHON_EXECUTABLE", model_dir)
     if "/" in named and not (os.access(named, os.X_OK) and os.path.isfile(named)):
         raise InternalError(f"PYTHON_EXECUTABLE '{named}' is no program that can be run")
     python = named or sys.executable
     requirements = _requirements(config, model_dir, may_build=may_build)
     if requirements:
-        return EnvironmentSpec(REQUIREMENTS, requirements, python, _stamp(requirements))
+        return EnvironmentSpec(REQUIREMENTS, requirements, python, _file_fingerprint(requirements))
     if python == sys.executable:
-        return SERVERS_OWN
+        return SERVER_ENVIRONMENT
     return EnvironmentSpec(INTERPRETER, "", python)
 
 
-def ignored_stubs(model_dir: Path) -> list[str]:
+def ignored_stub_warnings(model_dir: Path) -> list[str]:
     """A warning where somebody has put a stub of Triton beside the model."""
-    stub = model_dir / _STUB
+    stub = model_dir / _TRITON_STUB
     if not stub.exists():
         return []
     return [
@@ -102,7 +104,7 @@ def _parameter(config: Any, name: str, model_dir: Path) -> str:
     return value.replace(_MODEL_DIRECTORY, str(model_dir))
 
 
-def _of_path(path: str) -> EnvironmentSpec:
+def _spec_of_path(path: str) -> EnvironmentSpec:
     if path.endswith(".zip"):
         raise Unsupported(
             f"EXECUTION_ENV_PATH '{path}' is a .zip; pack the environment as .tar.gz, or name a "
@@ -111,8 +113,8 @@ def _of_path(path: str) -> EnvironmentSpec:
     if not os.path.exists(path):
         raise InternalError(f"Failed to get the canonical path for {path}.")
     root = os.path.realpath(path)
-    if path.endswith(ARCHIVES) and not os.path.isdir(root):
-        return EnvironmentSpec(ARCHIVE, root, stamp=_stamp(root))
+    if path.endswith(ARCHIVE_SUFFIXES) and not os.path.isdir(root):
+        return EnvironmentSpec(ARCHIVE, root, fingerprint=_file_fingerprint(root))
     check_directory(root)
     return EnvironmentSpec(DIRECTORY, root)
 
@@ -124,11 +126,11 @@ def check_directory(root: str) -> None:
             f"Path {root}/bin/activate does not exist. The Python environment should contain an "
             "'activate' script."
         )
-    if not os.access(interpreter_of(root), os.X_OK):
+    if not os.access(interpreter_path(root), os.X_OK):
         raise InternalError(f"The Python environment {root} has no bin/python that can be run.")
 
 
-def interpreter_of(root: str) -> str:
+def interpreter_path(root: str) -> str:
     """Not resolved further: an environment knows itself by the path of its own link."""
     return os.path.join(root, "bin", "python")
 
@@ -152,14 +154,16 @@ def _requirements(config: Any, model_dir: Path, *, may_build: bool) -> str:
     return ""
 
 
-def _stamp(path: str) -> str:
+def _file_fingerprint(path: str) -> str:
     found = os.stat(path)
     return f"{path} {found.st_size} {found.st_mtime_ns} {found.st_ino}"
 
 
-def variables(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str | None]:
+def variable_overrides(
+    environment: Environment, inherited: Mapping[str, str]
+) -> dict[str, str | None]:
     """What an instance's process has in place of what the server has; None: it lacks that."""
-    if environment.is_servers_own:
+    if environment.is_server_environment:
         return {}
     # Of the environment from which the server was started, if that was active.
     changed: dict[str, str | None] = dict.fromkeys(
@@ -187,7 +191,7 @@ def _is_server_in_user_site() -> bool:
     )
 
 
-def applied(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:
+def process_variables(environment: Environment, inherited: Mapping[str, str]) -> dict[str, str]:
     """All variables of such a process."""
-    merged = {**inherited, **variables(environment, inherited)}
+    merged = {**inherited, **variable_overrides(environment, inherited)}
     return {name: value for name, value in merged.items() if value is not None}

@@ -15,24 +15,24 @@ import sys
 from typing import NamedTuple
 
 import zmqtriton_floor
-from zmqtriton.environments.demand import Environment, applied
+from zmqtriton.environments.demand import Environment, process_variables
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 
-_PROBE = os.path.join(
+_PROBE_PROGRAM = os.path.join(
     os.path.dirname(os.path.dirname(zmqtriton_floor.__file__)), "zmqtriton_stub", "probe.py"
 )
-_MARK = "zmqtriton-probe "
+_OUTPUT_MARK = "zmqtriton-probe "
 #: A cold disk may take long; what hangs must end.
-_WITHIN_S = 60
-_OLDEST = (3, 8)
-_NAME = re.compile(r"python(3\.[0-9]+)")
+_TIMEOUT_S = 60
+_MIN_VERSION = (3, 8)
+_VERSIONED_NAME = re.compile(r"python(3\.[0-9]+)")
 
 
 class Interpreter(NamedTuple):
     """What one has said of itself."""
 
-    python: str
+    path: str
     version: tuple[int, ...]
     implementation: str
     abi: str
@@ -40,7 +40,7 @@ class Interpreter(NamedTuple):
     #: The file that runs in the end.
     executable: str
     #: Modules that stubs need and it has not.
-    lacks: tuple[str, ...]
+    missing_modules: tuple[str, ...]
 
     @property
     def identity(self) -> str:
@@ -49,32 +49,32 @@ class Interpreter(NamedTuple):
         return f"{self.implementation}-{number}-{self.abi}-{self.platform}-{self.executable}"
 
 
-def ask(environment: Environment) -> Interpreter:
+def probe(environment: Environment) -> Interpreter:
     """Raises InternalError that says why it is of no use."""
     python = environment.python
     try:
         answer = subprocess.run(
-            [python, _PROBE],
-            env=applied(environment, os.environ),
+            [python, _PROBE_PROGRAM],
+            env=process_variables(environment, os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_WITHIN_S,
+            timeout=_TIMEOUT_S,
             check=False,
             preexec_fn=prctl.die_with_parent,
         )
     except OSError as error:
         raise InternalError(f"The interpreter {python} cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise InternalError(f"The interpreter {python} said nothing for {_WITHIN_S} s") from error
-    said = [line for line in answer.stdout.splitlines() if line.startswith(_MARK)]
+        raise InternalError(f"The interpreter {python} said nothing for {_TIMEOUT_S} s") from error
+    said = [line for line in answer.stdout.splitlines() if line.startswith(_OUTPUT_MARK)]
     if answer.returncode or not said:
         words = answer.stderr.strip().splitlines()[-3:] or [f"status {answer.returncode}"]
         raise InternalError(f"The interpreter {python} does not work: {' / '.join(words)}")
-    found = json.loads(said[-1][len(_MARK) :])
+    found = json.loads(said[-1][len(_OUTPUT_MARK) :])
     version = tuple(found["version"])
-    if version < _OLDEST:
+    if version < _MIN_VERSION:
         number = ".".join(map(str, version))
         raise InternalError(f"{python} is Python {number}; models need Python 3.8 or newer")
     return Interpreter(
@@ -88,33 +88,33 @@ def ask(environment: Environment) -> Interpreter:
     )
 
 
-def find(named: str) -> str:
+def find_interpreter(named: str) -> str:
     """The path of an interpreter that may be named like python3.11. Raises InternalError."""
     if "/" in named:
         return named
     tried = []
-    for candidate in candidates(named):
+    for candidate in candidate_paths(named):
         try:
-            found = ask(Environment(candidate))
+            found = probe(Environment(candidate))
         except InternalError as error:
             tried.append(error.text)  # such as a shim that only complains
             continue
-        version = _NAME.fullmatch(named)
+        version = _VERSIONED_NAME.fullmatch(named)
         if version is None or version.group(1) == "{}.{}".format(*found.version):
             return candidate
-    raise InternalError("; ".join([not_there(named), *tried]))
+    raise InternalError("; ".join([not_found_text(named), *tried]))
 
 
-def not_there(named: str) -> str:
+def not_found_text(named: str) -> str:
     """What is said of a name that leads to no interpreter."""
     text = f"PYTHON_EXECUTABLE '{named}': there is no such interpreter on PATH"
-    return f"{text}, nor among those of pyenv and uv" if _NAME.fullmatch(named) else text
+    return f"{text}, nor among those of pyenv and uv" if _VERSIONED_NAME.fullmatch(named) else text
 
 
-def candidates(named: str) -> list[str]:
+def candidate_paths(named: str) -> list[str]:
     """Programs that such a name may mean; none of them is run."""
     found = [shutil.which(named, path=folder) for folder in os.get_exec_path()]
-    version = _NAME.fullmatch(named)
+    version = _VERSIONED_NAME.fullmatch(named)
     if version is not None:
         pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
         data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
@@ -125,5 +125,5 @@ def candidates(named: str) -> list[str]:
     return list(dict.fromkeys(path for path in found if path))
 
 
-def servers_own() -> Interpreter:
-    return ask(Environment(sys.executable))
+def server_interpreter() -> Interpreter:
+    return probe(Environment(sys.executable))

@@ -10,28 +10,30 @@ from pathlib import Path
 from typing import IO
 
 from zmqtriton.environments import programs
-from zmqtriton.environments.build import build
-from zmqtriton.environments.cache import ARCHIVES, Cache, Report
+from zmqtriton.environments.build import build_environment
+from zmqtriton.environments.cache import ARCHIVES, EnvironmentCache, LogFunction
 from zmqtriton.environments.demand import (
     ARCHIVE,
     DIRECTORY,
     REQUIREMENTS,
     Environment,
     EnvironmentSpec,
-    applied,
     check_directory,
-    interpreter_of,
+    interpreter_path,
+    process_variables,
 )
-from zmqtriton.environments.interpreters import ask, find
-from zmqtriton.environments.support import supply
-from zmqtriton.environments.unpack import Bounds, root_of, unpack
+from zmqtriton.environments.interpreters import find_interpreter, probe
+from zmqtriton.environments.support import prepare_support_directory
+from zmqtriton.environments.unpack import ArchiveLimits, environment_root, unpack
 from zmqtriton_floor.errors import InternalError
 
 #: conda-unpack rewrites every file that holds a path.
-_ADAPT_WITHIN_S = 600
+_CONDA_UNPACK_TIMEOUT_S = 600
 
 
-def prepare(demand: EnvironmentSpec, cache: Cache, report: Report) -> Environment:
+def prepare_environment(
+    demand: EnvironmentSpec, cache: EnvironmentCache, report: LogFunction
+) -> Environment:
     """Raises ZmqTritonError that names cause and cure."""
     if demand.kind == DIRECTORY:
         report(
@@ -39,21 +41,24 @@ def prepare(demand: EnvironmentSpec, cache: Cache, report: Report) -> Environmen
             "Returning canonical path since EXECUTION_ENV_PATH does not contain compressed path. "
             f"Path: {demand.path}",
         )
-        environment = _in_root(demand.path)
+        environment = _environment_at(demand.path)
     elif demand.kind == ARCHIVE:
-        environment = _in_root(_unpacked(demand.path, cache, report))
+        environment = _environment_at(_unpack_archive(demand.path, cache, report))
     else:
-        environment = Environment(find(demand.python))
+        environment = Environment(find_interpreter(demand.python))
     if demand.kind == REQUIREMENTS:
-        environment = _in_root(build(demand.path, ask(environment), cache, report))
+        environment = _environment_at(
+            build_environment(demand.path, probe(environment), cache, report)
+        )
     if environment.root:
         report("I", f"Using Python execution env {environment.root}")
         _warn_of_scripts(environment.root, report)
-    interpreter = ask(environment)
-    return environment._replace(support=supply(interpreter, cache, report))
+    interpreter = probe(environment)
+    support = prepare_support_directory(interpreter, cache, report)
+    return environment._replace(support_directory=support)
 
 
-def _warn_of_scripts(root: str, report: Report) -> None:
+def _warn_of_scripts(root: str, report: LogFunction) -> None:
     folder = Path(root, "etc", "conda", "activate.d")
     names = sorted(path.name for path in folder.glob("*.sh"))
     if names:
@@ -64,50 +69,50 @@ def _warn_of_scripts(root: str, report: Report) -> None:
         )
 
 
-def _in_root(root: str) -> Environment:
-    return Environment(interpreter_of(root), root)
+def _environment_at(root: str) -> Environment:
+    return Environment(interpreter_path(root), root)
 
 
-def _unpacked(path: str, cache: Cache, report: Report) -> str:
+def _unpack_archive(path: str, cache: EnvironmentCache, report: LogFunction) -> str:
     """The root of an archive's environment."""
-    with _opened(path) as file:
+    with _open_archive(path) as file:
         before = os.fstat(file.fileno())
-        name = cache.digest_of(file, path, report)
+        name = cache.file_digest(file, path, report)
 
         def fill(tree: Path) -> None:
             report("I", f"Extracting Python execution env {path}")
-            unpack(path, file, tree, report, Bounds())
+            unpack(path, file, tree, report, ArchiveLimits())
             after = os.fstat(file.fileno())
             if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
                 raise InternalError(f"The archive {path} was changed while it was unpacked")
-            _adapt(root_of(tree), report)
+            _run_conda_unpack(environment_root(tree), report)
 
-        tree = cache.make(ARCHIVES, name, path, fill, report)
-    root = str(root_of(tree))
-    if not os.access(interpreter_of(root), os.X_OK):
-        cache.forget(ARCHIVES, name)  # the interpreter that it leads to is gone
+        tree = cache.get_or_create(ARCHIVES, name, path, fill, report)
+    root = str(environment_root(tree))
+    if not os.access(interpreter_path(root), os.X_OK):
+        cache.invalidate(ARCHIVES, name)  # the interpreter that it leads to is gone
     check_directory(root)
     return root
 
 
-def _opened(path: str) -> IO[bytes]:
+def _open_archive(path: str) -> IO[bytes]:
     try:
         return open(path, "rb")
     except OSError as error:
         raise InternalError(f"The archive {path} cannot be read: {error.strerror}") from error
 
 
-def _adapt(root: Path, report: Report) -> None:
+def _run_conda_unpack(root: Path, report: LogFunction) -> None:
     """Conda's own program puts the new place in where files hold the old one."""
     check_directory(str(root))
     program = root / "bin" / "conda-unpack"
     if not program.is_file():
         return
-    environment = _in_root(str(root))
+    environment = _environment_at(str(root))
     programs.run(
         [environment.python, str(program)],
         f"Running {program}",
         report,
-        variables=applied(environment, os.environ),
-        within_s=_ADAPT_WITHIN_S,
+        variables=process_variables(environment, os.environ),
+        within_s=_CONDA_UNPACK_TIMEOUT_S,
     )

@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from zmqtriton.environments.cache import Report
+from zmqtriton.environments.cache import LogFunction
 from zmqtriton_floor import prctl
 from zmqtriton_floor.errors import InternalError
 
@@ -29,7 +29,7 @@ def find_uv() -> str | None:
 def run(
     command: Sequence[str],
     what: str,
-    report: Report,
+    report: LogFunction,
     *,
     directory: str | None = None,
     variables: Mapping[str, str] | None = None,
@@ -38,7 +38,7 @@ def run(
     """Raises InternalError: `what` failed, and the program's last lines."""
     last: deque[str] = deque(maxlen=_LAST_LINES)
     reading, writing = os.pipe()
-    listener = threading.Thread(target=_listen, args=(reading, last, report), daemon=True)
+    listener = threading.Thread(target=_forward_lines, args=(reading, last, report), daemon=True)
     listener.start()
     status = 1
     try:
@@ -66,7 +66,7 @@ def run(
         raise InternalError(f"{what} failed: " + "\n".join(last))
 
 
-def _listen(reading: int, last: deque[str], report: Report) -> None:
+def _forward_lines(reading: int, last: deque[str], report: LogFunction) -> None:
     with open(reading, errors="replace") as lines:
         for line in lines:
             text = line.rstrip()

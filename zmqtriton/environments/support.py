@@ -12,52 +12,56 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 from zmqtriton.environments import programs
-from zmqtriton.environments.cache import SUPPORT, Cache, Report
-from zmqtriton.environments.interpreters import Interpreter, servers_own
+from zmqtriton.environments.cache import SUPPORT, EnvironmentCache, LogFunction
+from zmqtriton.environments.interpreters import Interpreter, server_interpreter
 from zmqtriton_floor.errors import InternalError
 
 #: Module and the project that has it.
 _PROJECTS = {"zmq": "pyzmq", "msgpack": "msgpack", "numpy": "numpy"}
-_WITHIN_S = 600
+_TIMEOUT_S = 600
 
 
-def supply(interpreter: Interpreter, cache: Cache, report: Report) -> str:
+def prepare_support_directory(
+    interpreter: Interpreter, cache: EnvironmentCache, report: LogFunction
+) -> str:
     """The directory, or "" if nothing is missing. Raises what to do where it cannot be had."""
-    if not interpreter.lacks:
+    if not interpreter.missing_modules:
         return ""
-    name = _name(interpreter)
+    name = _cache_name(interpreter)
     if not cache.is_ready(SUPPORT, name):
-        lacking = ", ".join(interpreter.lacks)
-        report("I", f"{interpreter.python} lacks {lacking}; preparing them once for {name}")
+        lacking = ", ".join(interpreter.missing_modules)
+        report("I", f"{interpreter.path} lacks {lacking}; preparing them once for {name}")
 
     def fill(tree: Path) -> None:
-        if not _copy_own(interpreter, tree):
+        if not _copy_server_packages(interpreter, tree):
             _install(interpreter, tree, report)
 
     return str(
-        cache.make(SUPPORT, name, f"{', '.join(_PROJECTS.values())} for {name}", fill, report)
+        cache.get_or_create(
+            SUPPORT, name, f"{', '.join(_PROJECTS.values())} for {name}", fill, report
+        )
     )
 
 
-def _name(interpreter: Interpreter) -> str:
+def _cache_name(interpreter: Interpreter) -> str:
     number = "{}.{}".format(*interpreter.version)
     name = f"{interpreter.implementation}-{number}-{interpreter.abi}-{interpreter.platform}"
     return "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
 
 
-def _copy_own(interpreter: Interpreter, tree: Path) -> bool:
+def _copy_server_packages(interpreter: Interpreter, tree: Path) -> bool:
     """Whether the server's own could be taken; its other packages stay where they are."""
-    own = servers_own()
-    if own.lacks or _name(own) != _name(interpreter):
+    own = server_interpreter()
+    if own.missing_modules or _cache_name(own) != _cache_name(interpreter):
         return False
     try:
         found = [distribution(project) for project in _PROJECTS.values()]
     except PackageNotFoundError:
         return False
-    return all([_copy(one, tree) for one in found])
+    return all([_copy_distribution(one, tree) for one in found])
 
 
-def _copy(project: Distribution, tree: Path) -> bool:
+def _copy_distribution(project: Distribution, tree: Path) -> bool:
     copied = 0
     for file in project.files or ():
         source = Path(str(project.locate_file(file)))
@@ -70,21 +74,21 @@ def _copy(project: Distribution, tree: Path) -> bool:
     return copied > 0
 
 
-def _install(interpreter: Interpreter, tree: Path, report: Report) -> None:
+def _install(interpreter: Interpreter, tree: Path, report: LogFunction) -> None:
     projects = list(_PROJECTS.values())
-    fix = f"{interpreter.python} -m pip install {' '.join(projects)}"
+    fix = f"{interpreter.path} -m pip install {' '.join(projects)}"
     lacks = (
-        f"The Python environment of {interpreter.python} lacks the module "
-        f"'{interpreter.lacks[0]}', which every model needs. Install it with: {fix}"
+        f"The Python environment of {interpreter.path} lacks the module "
+        f"'{interpreter.missing_modules[0]}', which every model needs. Install it with: {fix}"
     )
     uv = programs.find_uv()
     if uv is None:
         raise InternalError(
             f"{lacks}; or let the server supply it: {sys.executable} -m pip install uv"
         )
-    command = [uv, "pip", "install", "--python", interpreter.python, "--target", str(tree)]
+    command = [uv, "pip", "install", "--python", interpreter.path, "--target", str(tree)]
     command += ["--only-binary", ":all:", "--no-config", *projects]
     try:
-        programs.run(command, "supplying it", report, directory=str(tree), within_s=_WITHIN_S)
+        programs.run(command, "supplying it", report, directory=str(tree), within_s=_TIMEOUT_S)
     except InternalError as error:
         raise InternalError(f"{lacks} ({error.text})") from error

@@ -20,13 +20,13 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from zmqtriton.environments.cache import Progress, Report
+from zmqtriton.environments.cache import LogFunction, Progress
 from zmqtriton_floor.errors import InternalError, Unsupported
 
 _CHUNK = 1 << 20
 #: A header may ask for any amount, and tarfile would read it.
-_MORE_MEMORY = 512 << 20
-_BROKEN = (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError, MemoryError)
+_EXTRA_MEMORY_BYTES = 512 << 20
+_ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, LZMAError, ValueError, MemoryError)
 _COMPRESSIONS = (
     (".gz", "gz"),
     (".tgz", "gz"),
@@ -37,62 +37,64 @@ _COMPRESSIONS = (
 _INTERPRETER_LINK = re.compile(r"bin/(python|pypy)[0-9.]*t?")
 #: In scripts of an environment: what its own path was. Conda-pack keeps it for those files that the
 #: environment has got from elsewhere than a package, which may be links too.
-_OLD_PLACES = {
+_PREFIX_PATTERNS = {
     "bin/activate": re.compile(r"""^\s*(?:export )?VIRTUAL_ENV=['"]?(/[^'"\n]+)['"]?\s*$""", re.M),
     "bin/conda-unpack": re.compile(r"""^\('[^'\n]*', '(/[^'\n]+)', '(?:text|binary)'\)""", re.M),
 }
 _SCRIPT_CHARACTERS = 32 << 20
 
 
-class Bounds(NamedTuple):
+class ArchiveLimits(NamedTuple):
     """More than this is no environment."""
 
-    members: int = 500_000
-    bytes: int = 64 << 30
+    max_members: int = 500_000
+    max_bytes: int = 64 << 30
     #: Of what is unpacked to the archive's size, for what is large.
-    ratio: int = 200
-    always_bytes: int = 256 << 20
+    max_ratio: int = 200
+    always_allowed_bytes: int = 256 << 20
 
 
-class Refused(InternalError):
+class RejectedArchive(InternalError):
     """Raised when an archive holds what an environment must not."""
 
 
-def unpack(path: str, file: IO[bytes], target: Path, report: Report, bounds: Bounds) -> None:
+def unpack(
+    path: str, file: IO[bytes], target: Path, report: LogFunction, bounds: ArchiveLimits
+) -> None:
     """`file` is the open archive; after an error `target` holds half of it."""
     size = os.fstat(file.fileno()).st_size
     free = shutil.disk_usage(target).free * 9 // 10
-    most = min(bounds.bytes, free, max(bounds.always_bytes, bounds.ratio * size))
-    unpacking = _Unpacking(path, target, most, bounds.members)
+    most = min(bounds.max_bytes, free, max(bounds.always_allowed_bytes, bounds.max_ratio * size))
+    unpacking = _Unpacker(path, target, most, bounds.max_members)
     progress = Progress(f"Extracting Python execution env {path}", size, report)
     try:
         mode: Any = f"r|{_compression(path)}"
-        with _little_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
+        with _limited_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
             remembered: Any = vars(archive)["members"]
             for member in archive:
-                unpacking.take(archive, member)
+                unpacking.extract(archive, member)
                 remembered.clear()  # there may be hundreds of thousands
-                progress.reached(file.tell())
-        unpacking.finish()
-    except (*_BROKEN, OSError) as error:
+                progress.update(file.tell())
+        unpacking.resolve_links()
+    except (*_ARCHIVE_ERRORS, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # a full disk, and not bad data
             raise InternalError(f"{path} cannot be unpacked into {target}: {error}") from error
-        raise _unusable(path, error) from error
+        raise _unusable_archive_error(path, error) from error
 
 
-def check_beginning(path: str) -> None:
+def check_archive_start(path: str) -> None:
     """Raises what is wrong with an archive as far as its first member tells."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             mode: Any = f"r|{_compression(path)}"
-            with _little_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
+            with _limited_memory(), tarfile.open(fileobj=file, mode=mode) as archive:
                 if archive.next() is None:
                     raise EOFError("it is empty")
-    except (*_BROKEN, OSError) as error:
-        raise _unusable(path, error) from error
+    except (*_ARCHIVE_ERRORS, OSError) as error:
+        raise _unusable_archive_error(path, error) from error
 
 
-def _unusable(path: str, error: Exception) -> InternalError:
+def _unusable_archive_error(path: str, error: Exception) -> InternalError:
     return InternalError(
         f"The archive {path} cannot be unpacked: {error}. Is it whole, and packed by "
         "conda-pack or tar?"
@@ -100,11 +102,11 @@ def _unusable(path: str, error: Exception) -> InternalError:
 
 
 @contextlib.contextmanager
-def _little_memory() -> Iterator[None]:
+def _limited_memory() -> Iterator[None]:
     """In here MemoryError comes before the machine suffers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     pages = int(Path("/proc/self/statm").read_text().split()[5])
-    most = pages * resource.getpagesize() + _MORE_MEMORY
+    most = pages * resource.getpagesize() + _EXTRA_MEMORY_BYTES
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
@@ -123,7 +125,7 @@ def _compression(path: str) -> str:
     return name
 
 
-class _Unpacking:
+class _Unpacker:
     def __init__(self, path: str, target: Path, most_bytes: int, most_members: int) -> None:
         self._path = path
         self._target = target
@@ -133,42 +135,42 @@ class _Unpacking:
         self._directories = {""}
         self._links: dict[str, str] = {}
         #: The directory, and `/`, in which all of it was packed.
-        self._inner = ""
+        self._root_prefix = ""
 
-    def _refuse(self, name: str, why: str) -> Refused:
-        return Refused(f"The archive {self._path} is refused: '{name[:200]}' {why}")
+    def _rejection(self, name: str, why: str) -> RejectedArchive:
+        return RejectedArchive(f"The archive {self._path} is refused: '{name[:200]}' {why}")
 
-    def take(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def extract(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         self._members_left -= 1
         if self._members_left < 0:
-            raise self._refuse(member.name, "is one member too many")
-        name = self._plain(member.name)
+            raise self._rejection(member.name, "is one member too many")
+        name = self._normalize_name(member.name)
         if not name:
             return  # the root itself
         if member.isdir():
             self._make_directories(name)
             return
         if not (member.isreg() or member.issym() or member.islnk()):
-            raise self._refuse(name, "is neither file, directory nor link")
+            raise self._rejection(name, "is neither file, directory nor link")
         self._make_directories(posixpath.dirname(name))
         if os.path.lexists(self._target / name):
-            raise self._refuse(name, "is there twice")
+            raise self._rejection(name, "is there twice")
         if member.issym():
-            self._link(name, member.linkname)
+            self._add_symlink(name, member.linkname)
         elif member.islnk():
-            self._link_hard(name, self._plain(member.linkname))
+            self._add_hard_link(name, self._normalize_name(member.linkname))
         else:
             self._write(archive, member, name)
 
-    def _plain(self, name: str) -> str:
+    def _normalize_name(self, name: str) -> str:
         """Without `./` at its head; relative and going nowhere but down."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if name.startswith("/"):
-            raise self._refuse(name, "is an absolute name")
+            raise self._rejection(name, "is an absolute name")
         if ".." in parts:
-            raise self._refuse(name, "leads outside")
+            raise self._rejection(name, "leads outside")
         if "\0" in name or len(name) > 4096:
-            raise self._refuse(name, "is no name of a file")
+            raise self._rejection(name, "is no name of a file")
         return "/".join(parts)
 
     def _make_directories(self, name: str) -> None:
@@ -182,13 +184,13 @@ class _Unpacking:
             try:
                 os.mkdir(self._target / directory, 0o755)
             except FileExistsError:
-                raise self._refuse(name, f"goes through '{directory}', a file or link") from None
+                raise self._rejection(name, f"goes through '{directory}', a file or link") from None
             self._directories.add(directory)
 
     def _write(self, archive: tarfile.TarFile, member: tarfile.TarInfo, name: str) -> None:
         self._bytes_left -= member.size
         if self._bytes_left < 0:
-            raise self._refuse(name, "is more than there may be, or is room for")
+            raise self._rejection(name, "is more than there may be, or is room for")
         source = archive.extractfile(member)
         assert source is not None  # it is a file
         mode = 0o755 if member.mode & 0o111 else 0o644
@@ -204,70 +206,70 @@ class _Unpacking:
         modified = min(max(0, int(member.mtime)), 0xFFFFFFFF)
         os.utime(self._target / name, (modified, modified))
 
-    def _link_hard(self, name: str, existing: str) -> None:
+    def _add_hard_link(self, name: str, existing: str) -> None:
         original = self._target / existing
         parent = posixpath.dirname(existing)
         if parent not in self._directories or not original.is_file() or original.is_symlink():
-            raise self._refuse(name, f"is a link to '{existing}', which is no file before it")
+            raise self._rejection(name, f"is a link to '{existing}', which is no file before it")
         os.link(original, self._target / name, follow_symlinks=False)
 
-    def _link(self, name: str, goal: str) -> None:
+    def _add_symlink(self, name: str, goal: str) -> None:
         if not goal or "\0" in goal:
-            raise self._refuse(name, "is a link to nothing")
+            raise self._rejection(name, "is a link to nothing")
         self._links[name] = goal
         os.symlink(goal, self._target / name)
 
     # ------------------------------------------------------------------- links
 
-    def finish(self) -> None:
+    def resolve_links(self) -> None:
         """Looks where the links lead, now that all are there."""
-        inner = root_of(self._target)
+        inner = environment_root(self._target)
         if inner != self._target:
-            self._inner = f"{inner.name}/"
-        places = self._old_places()
+            self._root_prefix = f"{inner.name}/"
+        places = self._original_prefixes()
         for name, goal in self._links.items():
             if goal.startswith("/"):
-                self._bring_home(name, posixpath.normpath(goal), places)
+                self._relocate_link(name, posixpath.normpath(goal), places)
         root = os.path.realpath(self._target)
         for name in self._links:
             end = os.path.realpath(self._target / name)
             if end != root and not end.startswith(root + "/"):
-                self._judge_outside(name, end)
+                self._check_outside_link(name, end)
 
-    def _old_places(self) -> list[str]:
+    def _original_prefixes(self) -> list[str]:
         """Where it may have been before it was packed, as its own scripts say."""
         found: set[str] = set()
-        for name, pattern in _OLD_PLACES.items():
-            script = self._target / self._inner / name
+        for name, pattern in _PREFIX_PATTERNS.items():
+            script = self._target / self._root_prefix / name
             if script.is_file() and not script.is_symlink():
                 with script.open(errors="replace") as file:
                     found.update(pattern.findall(file.read(_SCRIPT_CHARACTERS)))
         return sorted((posixpath.normpath(place) for place in found), reverse=True)
 
-    def _bring_home(self, name: str, goal: str, places: list[str]) -> None:
+    def _relocate_link(self, name: str, goal: str, places: list[str]) -> None:
         """Makes a link into the place of old one that leads to the same file here."""
         old = next((place for place in places if goal.startswith(place + "/")), "")
         if old:
-            inside = self._inner + goal[len(old) + 1 :]
+            inside = self._root_prefix + goal[len(old) + 1 :]
             here = posixpath.relpath(inside, posixpath.dirname(name) or ".")
             (self._target / name).unlink()
             os.symlink(here, self._target / name)
 
-    def _judge_outside(self, name: str, end: str) -> None:
-        is_python = _INTERPRETER_LINK.fullmatch(name.removeprefix(self._inner)) is not None
-        if not is_python or not os.path.isfile(self._target / self._inner / "pyvenv.cfg"):
-            raise self._refuse(name, f"is a link to '{self._links[name]}', which is outside")
+    def _check_outside_link(self, name: str, end: str) -> None:
+        is_python = _INTERPRETER_LINK.fullmatch(name.removeprefix(self._root_prefix)) is not None
+        if not is_python or not os.path.isfile(self._target / self._root_prefix / "pyvenv.cfg"):
+            raise self._rejection(name, f"is a link to '{self._links[name]}', which is outside")
         if not os.path.isfile(end) or not os.access(end, os.X_OK):
-            raise self._refuse(
+            raise self._rejection(
                 name,
                 f"leads to the interpreter {end}, which this machine does not have; install that "
                 "Python here, or pack the environment with conda-pack, which includes it",
             )
         if _INTERPRETER_LINK.fullmatch(f"bin/{os.path.basename(end)}") is None:
-            raise self._refuse(name, f"leads to {end}, which is no Python")
+            raise self._rejection(name, f"leads to {end}, which is no Python")
 
 
-def root_of(tree: Path) -> Path:
+def environment_root(tree: Path) -> Path:
     """Where the environment begins: people pack the directory too that it is in."""
     if (tree / "bin" / "activate").exists():
         return tree

@@ -9,14 +9,14 @@ from __future__ import annotations
 from zmqtriton.options.parser import HelpRequested, OptionError, parse, with_environment
 from zmqtriton.options.result import Options
 from zmqtriton.options.trace import OPENTELEMETRY, TraceOptions
-from zmqtriton.options.values import Resource, Restriction, Setting
+from zmqtriton.options.values import RateLimitResource, Restriction, Setting
 
 __all__ = [
     "OPENTELEMETRY",
     "HelpRequested",
     "OptionError",
     "Options",
-    "Resource",
+    "RateLimitResource",
     "Restriction",
     "Setting",
     "TraceOptions",

@@ -8,16 +8,16 @@ from __future__ import annotations
 import textwrap
 from dataclasses import fields
 
-from zmqtriton.options.kinds import Option, Sense, Shape
+from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import Options
-from zmqtriton.options.table import GROUPS
+from zmqtriton.options.table import OPTION_GROUPS
 
 _WIDTH = 80
 _INDENT = " " * 8
-_NOTES = {
-    Sense.HONOURED: "",
-    Sense.PENDING: " (No effect yet.)",
-    Sense.INERT: " (Ignored.)",
+_SUPPORT_NOTES = {
+    OptionSupport.SUPPORTED: "",
+    OptionSupport.PLANNED: " (No effect yet.)",
+    OptionSupport.IGNORED: " (Ignored.)",
 }
 #: Words that may stand first, each with how to use it; `--help` behind them says more.
 COMMANDS = {
@@ -39,26 +39,26 @@ def help_text() -> str:
         "  --version",
         f"{_INDENT}Print the version and exit.",
     ]
-    for group, options in GROUPS.items():
+    for group, options in OPTION_GROUPS.items():
         lines += ["", f"{group}:"]
         for option in options:
-            lines += _lines_of(option)
+            lines += _option_lines(option)
     return "\n".join(lines)
 
 
-def _lines_of(option: Option) -> list[str]:
-    metavar = "" if option.shape is Shape.SWITCH else f" <{option.metavar}>"
-    text = f"{option.help}{_default(option)}{_NOTES[option.sense]}"
+def _option_lines(option: Option) -> list[str]:
+    metavar = "" if option.arity is Arity.SWITCH else f" <{option.metavar}>"
+    text = f"{option.help}{_default_text(option)}{_SUPPORT_NOTES[option.support]}"
     wrapped = textwrap.wrap(
         text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
     )
     return [f"  --{option.name}{metavar}", *wrapped]
 
 
-def _default(option: Option) -> str:
+def _default_text(option: Option) -> str:
     """Nothing for a flag, for what adds up, and for what is empty until said."""
-    default = _DEFAULTS.get(option.target)
-    if option.shape is not Shape.ONCE or default is None or default == "":
+    default = _DEFAULTS.get(option.field_name)
+    if option.arity is not Arity.LAST_WINS or default is None or default == "":
         return ""
     if option.name == "allow-client-shm":
         return ""

@@ -11,26 +11,26 @@ from enum import Enum
 from typing import Any
 
 from zmqtriton.options import values
-from zmqtriton.options.trace import DEPRECATED
+from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS
 from zmqtriton.options.values import Setting
 from zmqtriton_floor.restrictions import CATEGORIES
 
 
-class Sense(Enum):
+class OptionSupport(Enum):
     """What becomes of an option whose value is not the default."""
 
-    HONOURED = "honoured"
+    SUPPORTED = "honoured"
     #: Kept in Options for what is still to be built; a warning says so.
-    PENDING = "accepted but has no effect yet"
+    PLANNED = "accepted but has no effect yet"
     #: Tunes something that this server does not have; a warning says so.
-    INERT = "accepted and ignored"
+    IGNORED = "accepted and ignored"
 
 
-class Shape(Enum):
+class Arity(Enum):
     """How often an option may stand, and with what."""
 
-    ONCE = "the last one counts"
-    MANY = "each adds one value"
+    LAST_WINS = "the last one counts"
+    REPEATABLE = "each adds one value"
     #: `--flag`, or `--flag=false`; never takes the next argument.
     SWITCH = "needs no value"
 
@@ -39,32 +39,32 @@ class Shape(Enum):
 class Option:
     name: str
     metavar: str
-    read: Callable[[str], Any]
+    parse_value: Callable[[str], Any]
     help: str
-    sense: Sense = Sense.HONOURED
-    shape: Shape = Shape.ONCE
+    support: OptionSupport = OptionSupport.SUPPORTED
+    arity: Arity = Arity.LAST_WINS
     #: The field of Options where the value goes; by default the name's own.
     field: str = ""
     #: Printed whenever the option is used.
     warning: str = ""
     #: Of one that is not honoured: what there is in its place.
-    why: str = ""
+    reason: str = ""
 
     @property
-    def target(self) -> str:
+    def field_name(self) -> str:
         return self.field or self.name.replace("-", "_")
 
 
-def _kind(
-    metavar: str, reader: Callable[[str], Any], shape: Shape = Shape.ONCE
+def _option_factory(
+    metavar: str, reader: Callable[[str], Any], shape: Arity = Arity.LAST_WINS
 ) -> Callable[..., Option]:
     def option(
         name: str,
         help: str,
-        sense: Sense = Sense.HONOURED,
+        sense: OptionSupport = OptionSupport.SUPPORTED,
         *,
         read: Callable[[str], Any] = reader,
-        shape: Shape = shape,
+        shape: Arity = shape,
         field: str = "",
         warning: str = "",
         why: str = "",
@@ -74,49 +74,49 @@ def _kind(
     return option
 
 
-text = _kind("string", values.text)
-texts = _kind("string", values.text, Shape.MANY)
-boolean = _kind("boolean", values.boolean)
-switch = _kind("boolean", values.boolean, Shape.SWITCH)
-integer = _kind("integer", values.integer)
-long_integer = _kind("integer", values.long_integer)
-count = _kind("integer", values.count)
-port = _kind("integer", values.port)
-number = _kind("float", values.number)
+text = _option_factory("string", values.text)
+texts = _option_factory("string", values.text, Arity.REPEATABLE)
+boolean = _option_factory("boolean", values.boolean)
+switch = _option_factory("boolean", values.boolean, Arity.SWITCH)
+integer = _option_factory("integer", values.integer)
+long_integer = _option_factory("integer", values.long_integer)
+count = _option_factory("integer", values.count)
+port = _option_factory("integer", values.port)
+number = _option_factory("float", values.number)
 
 
-def other(
-    metavar: str, read: Callable[[str], Any], *, shape: Shape = Shape.MANY
+def custom(
+    metavar: str, read: Callable[[str], Any], *, shape: Arity = Arity.REPEATABLE
 ) -> Callable[..., Option]:
     """A kind of value that one option alone has."""
-    return _kind(metavar, read, shape)
+    return _option_factory(metavar, read, shape)
 
 
-def setting(
+def setting_option(
     name: str,
     noun: str,
     help: str,
-    sense: Sense = Sense.HONOURED,
+    sense: OptionSupport = OptionSupport.SUPPORTED,
     *,
     may_be_global: bool,
 ) -> Option:
     read = values.setting(f"--{name}", noun, may_be_global=may_be_global)
-    return Option(name, f"{noun},setting=value", read, help, sense, Shape.MANY)
+    return Option(name, f"{noun},setting=value", read, help, sense, Arity.REPEATABLE)
 
 
-def restriction(name: str, kind: str, header_prefix: str) -> Option:
+def restriction_option(name: str, kind: str, header_prefix: str) -> Option:
     read = values.restriction(f"--{name}", kind, header_prefix)
     help = (
         f"These {kind}s, separated by commas, answer only to requests with this key and value. "
         "A value @FILE stands in that file; without a slash it is a credential of the service. "
         f"May be repeated. Any of: {', '.join(CATEGORIES)}."
     )
-    return Option(name, f"{kind}s:key=value", read, help, shape=Shape.MANY)
+    return Option(name, f"{kind}s:key=value", read, help, arity=Arity.REPEATABLE)
 
 
-def deprecated_trace(name: str) -> Option:
+def deprecated_trace_option(name: str) -> Option:
     """An option that --trace-config replaced; it becomes the setting that stands for it."""
-    instead = DEPRECATED[name]
+    instead = DEPRECATED_TRACE_OPTIONS[name]
     prefix = f"{instead.name}," if instead.name else ""
     advice = f"'--trace-config {prefix}{instead.key}={instead.value}'"
 
@@ -128,7 +128,7 @@ def deprecated_trace(name: str) -> Option:
         "value",
         read,
         f"Use {advice}.",
-        shape=Shape.MANY,
+        arity=Arity.REPEATABLE,
         field="trace_deprecated",
         warning=(
             f"Warning: '--{name}' has been deprecated and will be removed in future releases. "

@@ -14,17 +14,17 @@ from dataclasses import fields, replace
 from typing import Any, NoReturn
 
 from zmqtriton.options.help import COMMANDS, help_text
-from zmqtriton.options.kinds import Option, Sense, Shape
+from zmqtriton.options.kinds import Arity, Option, OptionSupport
 from zmqtriton.options.result import Options
-from zmqtriton.options.table import BY_NAME
-from zmqtriton.options.trace import exporting, trace_options
+from zmqtriton.options.table import OPTIONS_BY_NAME
+from zmqtriton.options.trace import trace_options, with_exporter_environment
 from zmqtriton.options.values import BadValue, Restriction, Setting
 from zmqtriton_floor import __version__
 
 _HINT = "Try 'zmqtriton --help' for all options."
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Options)}
 #: What rows write and `_settle` turns into fields of Options.
-_INTERMEDIATE: dict[str, Any] = {
+_INTERMEDIATE_DEFAULTS: dict[str, Any] = {
     "disable_auto_complete_config": False,
     "response_cache_byte_size": None,
     "trace_config": (),
@@ -46,7 +46,7 @@ class HelpRequested(Exception):
 def with_environment(options: Options, environment: Mapping[str, str]) -> Options:
     """What some options are where only variables say it. Raises OptionError."""
     try:
-        return replace(options, trace=exporting(options.trace, environment))
+        return replace(options, trace=with_exporter_environment(options.trace, environment))
     except BadValue as error:
         raise OptionError(str(error)) from None
 
@@ -54,41 +54,41 @@ def with_environment(options: Options, environment: Mapping[str, str]) -> Option
 def parse(argv: list[str], *, takes_directories: bool = False) -> Options:
     """The options in argv, which lacks the program's name. With `takes_directories` what is no
     option is a repository. Raises OptionError, HelpRequested."""
-    defaults = {**_DEFAULTS, **_INTERMEDIATE}
+    defaults = {**_DEFAULTS, **_INTERMEDIATE_DEFAULTS}
     values = dict(defaults)
     warnings: list[str] = []
-    for option, text in _words(argv, takes_directories):
-        value = _value(option, text)
+    for option, text in _option_texts(argv, takes_directories):
+        value = _parse_value(option, text)
         if option.warning:
             warnings.append(option.warning)
         # To say what is so anyway promises nothing.
-        if option.shape is Shape.MANY or value != defaults[option.target]:
-            _judge(option, warnings)
-        if option.shape is Shape.MANY:
-            value = (*values[option.target], value)
-        values[option.target] = value
-    return _settle(values, warnings)
+        if option.arity is Arity.REPEATABLE or value != defaults[option.field_name]:
+            _warn_if_unsupported(option, warnings)
+        if option.arity is Arity.REPEATABLE:
+            value = (*values[option.field_name], value)
+        values[option.field_name] = value
+    return _resolve_options(values, warnings)
 
 
-def _judge(option: Option, warnings: list[str]) -> None:
-    if option.sense is not Sense.HONOURED:
-        warning = f"{option.sense.value}: --{option.name}: {option.why}"
+def _warn_if_unsupported(option: Option, warnings: list[str]) -> None:
+    if option.support is not OptionSupport.SUPPORTED:
+        warning = f"{option.support.value}: --{option.name}: {option.reason}"
         if warning not in warnings:
             warnings.append(warning)
 
 
-def _words(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, str]]:
+def _option_texts(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, str]]:
     """Each option with its value's text."""
     words = iter(argv)
     for word in words:
         if takes_directories and not word.startswith("-"):
-            yield BY_NAME["model-repository"], word
+            yield OPTIONS_BY_NAME["model-repository"], word
             continue
         if word in ("-", "--") or not word.startswith("-"):
-            raise OptionError(f"Unexpected argument: {word}{_meant(word)}\n{_HINT}")
+            raise OptionError(f"Unexpected argument: {word}{_suggest_command(word)}\n{_HINT}")
         name, has_value, text = word.removeprefix("--").partition("=")
-        option = _find(name, word)
-        if not has_value and option.shape is Shape.SWITCH:
+        option = _find_option(name, word)
+        if not has_value and option.arity is Arity.SWITCH:
             text = "true"
         elif not has_value:
             following = next(words, None)
@@ -98,56 +98,56 @@ def _words(argv: list[str], takes_directories: bool) -> Iterator[tuple[Option, s
         yield option, text
 
 
-def _meant(word: str) -> str:
+def _suggest_command(word: str) -> str:
     """What somebody may have wanted who wrote a word that is no option."""
     close = difflib.get_close_matches(word, COMMANDS, n=1)
     if close:
         return f"; did you mean 'zmqtriton {close[0]}'?"
-    if word.partition("=")[0] in BY_NAME:
+    if word.partition("=")[0] in OPTIONS_BY_NAME:
         return f"; did you mean '--{word}'?"
     is_path = word.strip("-") and "=" not in word
     return f"; did you mean '--model-repository={word}'?" if is_path else ""
 
 
-def _find(name: str, word: str) -> Option:
+def _find_option(name: str, word: str) -> Option:
     """The option of this name or, if that is one only, the one that begins with it."""
-    if word.startswith("--") and name in BY_NAME:
-        return BY_NAME[name]
-    names = [*BY_NAME, "help", "version"]
+    if word.startswith("--") and name in OPTIONS_BY_NAME:
+        return OPTIONS_BY_NAME[name]
+    names = [*OPTIONS_BY_NAME, "help", "version"]
     fitting = [known for known in names if known.startswith(name)] if word[:2] == "--" else []
     if fitting == ["help"] or word == "-h":
         raise HelpRequested(help_text())
     if fitting == ["version"]:
         raise HelpRequested(f"zmqtriton {__version__}")
     if len(fitting) == 1:
-        return BY_NAME[fitting[0]]
+        return OPTIONS_BY_NAME[fitting[0]]
     if fitting and name:
         possible = " ".join(f"'--{known}'" for known in fitting)
         raise OptionError(f"option '{word}' is ambiguous; possibilities: {possible}\n{_HINT}")
-    _unrecognized(name.lstrip("-"), word, names)
+    _raise_unrecognized(name.lstrip("-"), word, names)
 
 
-def _unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
+def _raise_unrecognized(name: str, word: str, names: list[str]) -> NoReturn:
     written = word.partition("=")[0]
     close = difflib.get_close_matches(name.replace("_", "-"), names, n=1)
     suggestion = f"; did you mean '--{close[0]}'?" if close else ""
     raise OptionError(f"unrecognized option '{written}'{suggestion}\n{_HINT}")
 
 
-def _value(option: Option, text: str) -> Any:
+def _parse_value(option: Option, text: str) -> Any:
     try:
-        return option.read(text)
+        return option.parse_value(text)
     except BadValue as error:
         raise OptionError(f'Bad option: "--{option.name}".\n{error}') from None
 
 
-def _settle(values: Mapping[str, Any], warnings: list[str]) -> Options:
+def _resolve_options(values: Mapping[str, Any], warnings: list[str]) -> Options:
     """Checks options against each other and resolves the defaults that depend on others."""
     settled = {name: values[name] for name in _DEFAULTS}
     settled["strict_model_config"] = _is_strict(values, warnings)
-    settled["model_repository"] = _repositories(values)
+    settled["model_repository"] = _model_repositories(values)
     settled["load_model"] = _startup_models(values)
-    _check_demand(values)
+    _check_on_demand_loading(values)
     if values["model_control_mode"] != "poll":
         settled["repository_poll_secs"] = 0
     settled["metrics_address"] = values["metrics_address"] or values["http_address"]
@@ -157,7 +157,7 @@ def _settle(values: Mapping[str, Any], warnings: list[str]) -> Options:
         mutual = values[f"{service}_use_ssl_mutual"]
         settled[f"{service}_use_ssl"] = values[f"{service}_use_ssl"] or mutual
         _check_certificates(service, settled)
-    settled["cache_config"] = _cache(values, warnings)
+    settled["cache_config"] = _cache_settings(values, warnings)
     for option, kind in (("http-restricted-api", "api"), ("grpc-restricted-protocol", "protocol")):
         _check_restrictions(option, kind, values[option.replace("-", "_")])
     _check_ports(settled)
@@ -182,7 +182,7 @@ def _is_strict(values: Mapping[str, Any], warnings: list[str]) -> bool:
     return True
 
 
-def _repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
+def _model_repositories(values: Mapping[str, Any]) -> tuple[str, ...]:
     # An empty one is an unset variable in somebody's script.
     found = tuple(dict.fromkeys(path for path in values["model_repository"] if path))
     if not found:
@@ -203,7 +203,7 @@ def _startup_models(values: Mapping[str, Any]) -> tuple[str, ...]:
     return models
 
 
-def _check_demand(values: Mapping[str, Any]) -> None:
+def _check_on_demand_loading(values: Mapping[str, Any]) -> None:
     if values["load_on_demand"] and values["model_control_mode"] != "explicit":
         raise OptionError(
             "Error: Use of '--load-on-demand' requires setting '--model-control-mode=explicit' as "
@@ -219,7 +219,7 @@ def _check_demand(values: Mapping[str, Any]) -> None:
             )
 
 
-def _cache(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:
+def _cache_settings(values: Mapping[str, Any], warnings: list[str]) -> tuple[Setting, ...]:
     settings: tuple[Setting, ...] = values["cache_config"]
     size = values["response_cache_byte_size"]
     if size is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from zmqtriton.options.trace import TraceOptions
-from zmqtriton.options.values import Resource, Restriction, Setting
+from zmqtriton.options.values import RateLimitResource, Restriction, Setting
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Options:
     cache_directory: str = "/opt/tritonserver/caches"
     #: execution_count or off
     rate_limit: str = "off"
-    rate_limit_resource: tuple[Resource, ...] = ()
+    rate_limit_resource: tuple[RateLimitResource, ...] = ()
 
     # Backends
     backend_directory: str = "/opt/tritonserver/backends"

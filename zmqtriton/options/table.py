@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from zmqtriton.options import kinds as a
 from zmqtriton.options import values as read
-from zmqtriton.options.kinds import Option, Sense, Shape
-from zmqtriton.options.trace import DEPRECATED, trace_setting
+from zmqtriton.options.kinds import Arity, Option, OptionSupport
+from zmqtriton.options.trace import DEPRECATED_TRACE_OPTIONS, trace_setting
 
-_PENDING, _INERT = Sense.PENDING, Sense.INERT
+_PENDING, _INERT = OptionSupport.PLANNED, OptionSupport.IGNORED
 _NO_SAGEMAKER = "SageMaker's endpoints are not served"
 _NO_VERTEX = "Vertex AI's endpoints are not served"
 
-GROUPS: dict[str, tuple[Option, ...]] = {
+OPTION_GROUPS: dict[str, tuple[Option, ...]] = {
     "Server": (
         a.text("id", "Name of this server, as clients see it."),
         a.integer(
@@ -96,7 +96,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "model-config-name",
             "Read configs/NAME.pbtxt of each model that has it, in place of config.pbtxt.",
-            read=read.filled("Error: empty argument for --model-config-name"),
+            read=read.non_empty_text("Error: empty argument for --model-config-name"),
         ),
         a.count("model-load-thread-count", "Models that may load at the same time."),
         a.count("model-load-retry-count", "Times that a failed load is tried again."),
@@ -129,7 +129,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "http-header-forward-pattern",
             "Headers that match this expression become parameters of the request.",
-            read=read.expression("--http-header-forward-pattern"),
+            read=read.regular_expression("--http-header-forward-pattern"),
         ),
         a.integer("http-workers", "Processes that serve HTTP; 0 is by the number of cores."),
         a.integer(
@@ -144,7 +144,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.boolean(
             "allow-web-page", "Serve a page for people at /, /docs, and the API's description."
         ),
-        a.restriction("http-restricted-api", "api", ""),
+        a.restriction_option("http-restricted-api", "api", ""),
         a.texts(
             "http-allowed-origin",
             "Web pages of this origin may load models and change settings too. May be repeated.",
@@ -163,7 +163,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text(
             "grpc-header-forward-pattern",
             "Metadata that matches this expression becomes parameters of the request.",
-            read=read.expression("--grpc-header-forward-pattern"),
+            read=read.regular_expression("--grpc-header-forward-pattern"),
         ),
         a.text(
             "grpc-transport",
@@ -232,7 +232,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             "grpc-max-connection-age-grace",
             "Milliseconds more for calls under way on it; 0 is any.",
         ),
-        a.restriction("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
+        a.restriction_option("grpc-restricted-protocol", "protocol", "triton-grpc-protocol-"),
     ),
     "Shared memory": (
         a.boolean(
@@ -247,7 +247,9 @@ GROUPS: dict[str, tuple[Option, ...]] = {
     "Sagemaker": (
         a.boolean("allow-sagemaker", "Serve SageMaker's endpoints.", _PENDING, why=_NO_SAGEMAKER),
         a.port("sagemaker-port", "Port for them.", _PENDING, why=_NO_SAGEMAKER),
-        a.other("integer-integer", read.pair(read.integer, read.integer, "-"), shape=Shape.ONCE)(
+        a.custom(
+            "integer-integer", read.pair(read.integer, read.integer, "-"), shape=Arity.LAST_WINS
+        )(
             "sagemaker-safe-port-range",
             "Range that this port may come from.",
             _PENDING,
@@ -283,24 +285,24 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         a.text("metrics-address", "Address to listen on. By default that of HTTP."),
         a.port("metrics-port", "Port to listen on."),
         a.number("metrics-interval-ms", "Milliseconds between measurements."),
-        a.other("setting=value", read.metrics_setting)(
+        a.custom("setting=value", read.metrics_setting)(
             "metrics-config",
             "counter_latencies, histogram_latencies, summary_latencies or summary_quantiles.",
         ),
     ),
     "Tracing": (
-        a.other("trace mode,setting=value", trace_setting)(
+        a.custom("trace mode,setting=value", trace_setting)(
             "trace-config",
             "mode, level, rate, count; triton,file; triton,log-frequency; opentelemetry,url ...",
         ),
     ),
     "Backend": (
         a.text("backend-directory", "Directory of backends, for those written in Python."),
-        a.setting(
+        a.setting_option(
             "backend-config",
             "backend name",
             "Setting of a backend, or of all without a name. May be repeated.",
-            Sense.HONOURED,
+            OptionSupport.SUPPORTED,
             may_be_global=True,
         ),
     ),
@@ -313,7 +315,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
         ),
     ),
     "Response Cache": (
-        a.setting(
+        a.setting_option(
             "cache-config",
             "cache name",
             "Setting of the response cache, such as local,size=1048576.",
@@ -329,7 +331,7 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             '"execution_count" or "off".',
             read=read.one_of(("execution_count", "off"), "invalid argument for --rate-limit"),
         ),
-        a.other("name:count:device", read.resource)(
+        a.custom("name:count:device", read.resource)(
             "rate-limit-resource",
             "How many of a resource there are, on one device or without one. May be repeated.",
         ),
@@ -341,13 +343,13 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             _INERT,
             why="no memory is pinned",
         ),
-        a.other("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
+        a.custom("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-memory-pool-byte-size",
             "Bytes of memory on a GPU. May be repeated.",
             _INERT,
             why="memory of a GPU is taken as it is needed",
         ),
-        a.other("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
+        a.custom("gpu:bytes", read.pair(read.integer, read.long_integer, ":"))(
             "cuda-virtual-address-size",
             "Address space of Triton's growable memory.",
             _INERT,
@@ -360,11 +362,11 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             _INERT,
             why="tensors are copied by no threads of their own",
         ),
-        a.other("policy name,setting=value", read.host_policy)(
+        a.custom("policy name,setting=value", read.host_policy)(
             "host-policy",
             "numa-node or cpu-cores of a policy. May be repeated.",
         ),
-        a.other("gpu:fraction", read.pair(read.integer, read.number, ":"))(
+        a.custom("gpu:fraction", read.pair(read.integer, read.number, ":"))(
             "model-load-gpu-limit",
             "Share of a GPU's memory in use above which nothing more is loaded.",
         ),
@@ -379,10 +381,10 @@ GROUPS: dict[str, tuple[Option, ...]] = {
             ),
         ),
         a.long_integer("response-cache-byte-size", "Use --cache-config=local,size=BYTES."),
-        *map(a.deprecated_trace, DEPRECATED),
+        *map(a.deprecated_trace_option, DEPRECATED_TRACE_OPTIONS),
     ),
 }
 
-BY_NAME: dict[str, Option] = {
-    option.name: option for options in GROUPS.values() for option in options
+OPTIONS_BY_NAME: dict[str, Option] = {
+    option.name: option for options in OPTION_GROUPS.values() for option in options
 }

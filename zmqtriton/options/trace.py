@@ -13,18 +13,18 @@ from zmqtriton.options.values import BadValue, Setting, integer, setting
 
 OPENTELEMETRY = "opentelemetry"
 _MODES = ("triton", OPENTELEMETRY)
-_ON = ("true", "on", "min", "max", "timestamps")
+_TIMESTAMP_LEVELS = ("true", "on", "min", "max", "timestamps")
 
 #: What the exporter of OpenTelemetry is told in numbers, with the least of each. They may be set
 #: in the environment too, under these names in capitals with a prefix.
-_NUMBERS = {
+_EXPORTER_MINIMUMS = {
     "bsp_max_export_batch_size": 1,
     "bsp_schedule_delay": 0,
     "bsp_max_queue_size": 1,
 }
 
 #: The setting of --trace-config that stands for each deprecated option.
-DEPRECATED = {
+DEPRECATED_TRACE_OPTIONS = {
     "trace-file": Setting("triton", "file", "<filepath>"),
     "trace-level": Setting("", "level", "<OFF|TIMESTAMPS|TENSORS>"),
     "trace-rate": Setting("", "rate", "<rate value>"),
@@ -51,7 +51,7 @@ class TraceOptions:
     opentelemetry: tuple[tuple[str, str], ...] = ()
 
     @property
-    def may_be_on(self) -> bool:
+    def can_trace(self) -> bool:
         """There is a place for traces; clients may turn them on, and cannot give one."""
         return self.mode == OPENTELEMETRY or bool(self.file)
 
@@ -62,7 +62,7 @@ _read_setting = setting("--trace-config", "trace mode", may_be_global=True)
 def trace_setting(value: str) -> Setting:
     """One --trace-config, with the mode's name checked."""
     found = _read_setting(value)
-    return found._replace(name=_mode(found.name)) if found.name else found
+    return found._replace(name=_parse_mode(found.name)) if found.name else found
 
 
 def trace_options(settings: Iterable[Setting]) -> TraceOptions:
@@ -71,22 +71,24 @@ def trace_options(settings: Iterable[Setting]) -> TraceOptions:
     is_off = False
     for found in settings:
         try:
-            options = _with(options, found)
+            options = _apply_setting(options, found)
         except BadValue as error:
             where = f"{found.name},{found.key}" if found.name else found.key
             raise BadValue(f'Bad option: "--trace-config {where}".\n{error}') from None
-        is_off = is_off or (found.key == "level" and _level(found.value) is None)
+        is_off = is_off or (found.key == "level" and _parse_level(found.value) is None)
     # OFF wins wherever it stands, since levels otherwise add up.
     return replace(options, level=()) if is_off else options
 
 
-def exporting(options: TraceOptions, environment: Mapping[str, str]) -> TraceOptions:
+def with_exporter_environment(
+    options: TraceOptions, environment: Mapping[str, str]
+) -> TraceOptions:
     """With the numbers that only variables say, as Triton reads them; BadValue's text names the
     variable."""
     if options.mode != OPENTELEMETRY:
         return options
     pairs = list(options.opentelemetry)
-    for key in _NUMBERS.keys() - dict(pairs).keys():
+    for key in _EXPORTER_MINIMUMS.keys() - dict(pairs).keys():
         name = f"OTEL_{key.upper()}"
         if environment.get(name):
             try:
@@ -97,15 +99,15 @@ def exporting(options: TraceOptions, environment: Mapping[str, str]) -> TraceOpt
 
 
 def _exporter_value(key: str, value: str) -> str:
-    if key not in _NUMBERS:
+    if key not in _EXPORTER_MINIMUMS:
         return value
-    number, least = integer(value), _NUMBERS[key]
+    number, least = integer(value), _EXPORTER_MINIMUMS[key]
     if number < least:
         raise BadValue(f"Must not be below {least}. Got {value}")
     return str(number)
 
 
-def _with(options: TraceOptions, found: Setting) -> TraceOptions:
+def _apply_setting(options: TraceOptions, found: Setting) -> TraceOptions:
     if found.name == OPENTELEMETRY:
         pair = found.key, _exporter_value(found.key, found.value)
         return replace(options, opentelemetry=(*options.opentelemetry, pair))
@@ -116,9 +118,9 @@ def _with(options: TraceOptions, found: Setting) -> TraceOptions:
             return replace(options, log_frequency=integer(found.value))
         return options
     if found.key == "mode":
-        return replace(options, mode=_mode(found.value))
+        return replace(options, mode=_parse_mode(found.value))
     if found.key == "level":
-        level = _level(found.value)
+        level = _parse_level(found.value)
         if level is None or level in options.level:
             return options
         return replace(options, level=(*options.level, level))
@@ -129,7 +131,7 @@ def _with(options: TraceOptions, found: Setting) -> TraceOptions:
     return options
 
 
-def _mode(value: str) -> str:
+def _parse_mode(value: str) -> str:
     word = value.lower()
     if word not in _MODES:
         raise BadValue(
@@ -139,12 +141,12 @@ def _mode(value: str) -> str:
     return word
 
 
-def _level(value: str) -> str | None:
+def _parse_level(value: str) -> str | None:
     """The level's name; None for off."""
     word = value.lower()
     if word in ("false", "off"):
         return None
-    if word in _ON:
+    if word in _TIMESTAMP_LEVELS:
         return "TIMESTAMPS"
     if word == "tensors":
         return "TENSORS"

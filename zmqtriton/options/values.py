@@ -15,9 +15,9 @@ from zmqtriton_floor.restrictions import CATEGORIES
 First = TypeVar("First")
 Second = TypeVar("Second")
 
-_CORES = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_CORE_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 #: More than the kernel can have.
-_MOST_CORES = 1 << 13
+_MAX_CORES = 1 << 13
 _INT_LIMIT = 2**31
 _LONG_LIMIT = 2**63
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]+)")
@@ -44,7 +44,7 @@ class Restriction(NamedTuple):
     value: str
 
 
-class Resource(NamedTuple):
+class RateLimitResource(NamedTuple):
     """One rate-limiter resource; device is -1 for one that belongs to no device."""
 
     name: str
@@ -56,7 +56,7 @@ def text(value: str) -> str:
     return value
 
 
-def filled(message: str) -> Callable[[str], str]:
+def non_empty_text(message: str) -> Callable[[str], str]:
     """A text that may not be empty."""
 
     def read(value: str) -> str:
@@ -112,7 +112,7 @@ def number(value: str) -> float:
     return float(found.group(1))
 
 
-def expression(option: str) -> Callable[[str], str]:
+def regular_expression(option: str) -> Callable[[str], str]:
     """A regular expression; one that begins with (?-i) heeds case."""
 
     def read(value: str) -> str:
@@ -223,10 +223,10 @@ def core_numbers(value: str) -> set[int]:
     """`0-3,8`: each of a list of numbers and ranges."""
     cores: set[int] = set()
     for part in value.split(","):
-        found = _CORES.fullmatch(part.strip())
+        found = _CORE_RANGE.fullmatch(part.strip())
         first = int(found[1]) if found else 0
         last = int(found[2] or first) if found else -1
-        if not first <= last < _MOST_CORES:
+        if not first <= last < _MAX_CORES:
             raise BadValue(f"invalid list of cores, expected one as 0-3,8. Got {value}")
         cores.update(range(first, last + 1))
     return cores
@@ -251,7 +251,7 @@ def restriction(option: str, kind: str, header_prefix: str) -> Callable[[str], R
     return read
 
 
-def resource(value: str) -> Resource:
+def resource(value: str) -> RateLimitResource:
     parts = value.split(":")
     if len(parts) not in (2, 3):
         raise BadValue(
@@ -259,4 +259,4 @@ def resource(value: str) -> Resource:
             f"'<resource_name>:<count>'. Got {value}"
         )
     device = integer(parts[2]) if len(parts) == 3 else -1
-    return Resource(parts[0], integer(parts[1]), device)
+    return RateLimitResource(parts[0], integer(parts[1]), device)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.config.errors import Problem, closest
-from zmqtriton.config.files import is_inside
+from zmqtriton.config.errors import Problem, closest_match
+from zmqtriton.config.files import is_name_inside
 
 CHECKSUM = "checksum"
 
@@ -25,7 +25,7 @@ def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
                 f"unable to find 'libtritonrepoagent_{agent.name}.so' for repo agent "
                 f"'{agent.name}', searched: {directory}",
                 field,
-                closest(agent.name, [CHECKSUM]),
+                closest_match(agent.name, [CHECKSUM]),
             )
             continue
         if config.HasField("ensemble_scheduling") and agent.parameters:
@@ -40,5 +40,5 @@ def agent_problems(config: Any, directory: str) -> Iterator[Problem]:
             here = (*field, "parameters", key)
             if kind != "MD5":
                 yield Problem(f"Unsupported checksum type in '{key}', expected 'MD5:<file>'", here)
-            elif not is_inside(file):
+            elif not is_name_inside(file):
                 yield Problem(f"file '{file}' of a checksum is outside model directory", here)

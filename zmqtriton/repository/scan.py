@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.files import leads_inside
+from zmqtriton.config.files import resolves_inside
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 CONFIG_FILE = "config.pbtxt"
@@ -45,7 +45,7 @@ class ScannedModel:
     warnings: tuple[str, ...] = ()
     problem: str = ""
     #: By version, of its files and those that belong to all, the configuration apart.
-    contents: Mapping[int, str] = field(default_factory=dict)
+    version_fingerprints: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,9 @@ class VersionChoice:
     warnings: tuple[str, ...] = ()
 
 
-def scan(repositories: Sequence[Path], config_name: str = "") -> dict[str, ScannedModel]:
+def scan_repositories(
+    repositories: Sequence[Path], config_name: str = ""
+) -> dict[str, ScannedModel]:
     """All model directories by name, in the order of their names.
 
     A name in several repositories is one entry, that of the first, with its `problem` set.
@@ -64,28 +66,28 @@ def scan(repositories: Sequence[Path], config_name: str = "") -> dict[str, Scann
     models: dict[str, ScannedModel] = {}
     for repository in repositories:
         for path in subdirectories(repository):
-            model = _scan_or_tell(path, repository, config_name)
+            model = _scan_or_problem(path, repository, config_name)
             if model.name not in models:
                 models[model.name] = model
             elif models[model.name].path.resolve() != path.resolve():
                 models[model.name] = replace(
                     models[model.name],
-                    problem=not_unique(model.name),
+                    problem=not_unique_text(model.name),
                 )
     return dict(sorted(models.items()))
 
 
-def not_unique(name: str) -> str:
+def not_unique_text(name: str) -> str:
     """Why a model that two repositories have cannot be loaded."""
     return f"failed to poll model '{name}': not unique across all model repositories"
 
 
-def not_found(name: str) -> str:
+def not_found_text(name: str) -> str:
     """Why a model that no repository has cannot be loaded."""
     return f"failed to poll model '{name}': model not found in any model repository."
 
 
-def _scan_or_tell(path: Path, repository: Path, config_name: str) -> ScannedModel:
+def _scan_or_problem(path: Path, repository: Path, config_name: str) -> ScannedModel:
     """One directory that cannot be read must not keep the others from being served."""
     try:
         return scan_model(path, repository, config_name)
@@ -106,7 +108,7 @@ def scan_model(path: Path, repository: Path, config_name: str = "") -> ScannedMo
         versions=tuple(sorted(versions)),
         fingerprint=_fingerprint(path, config_path, versions.values()),
         warnings=tuple(warnings),
-        contents=_contents(path, config_path, versions),
+        version_fingerprints=_version_fingerprints(path, config_path, versions),
     )
 
 
@@ -160,10 +162,10 @@ def subdirectories(path: Path) -> list[Path]:
 
 
 def _is_ignored(name: str) -> bool:
-    return name.startswith(".") or name == "__pycache__" or not is_text(name)
+    return name.startswith(".") or name == "__pycache__" or not is_utf8_name(name)
 
 
-def is_text(name: str) -> bool:
+def is_utf8_name(name: str) -> bool:
     """Can it be said to clients? A name on disk is bytes, and may be no UTF-8."""
     try:
         name.encode()
@@ -189,7 +191,7 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
             warnings.append(
                 f"ignore version directory '{name}' which fails to convert to integral number"
             )
-        elif not leads_inside(directory, path, repository):
+        elif not resolves_inside(directory, path, repository):
             warnings.append(
                 f"ignore version directory '{name}' which leads outside the model repository"
             )
@@ -203,22 +205,22 @@ def find_versions(path: Path, repository: Path, warnings: list[str]) -> dict[int
     return versions
 
 
-def advice(repository: Path) -> str:
+def repository_hint(repository: Path) -> str:
     """What was probably meant by a directory that holds no models, or "". Raises InternalError."""
     inside = subdirectories(repository)
-    if is_model(repository, inside):
+    if is_model_directory(repository, inside):
         return (
             f"'{repository}' looks like a model, not like a directory of models; "
             f"did you mean --model-repository={repository.absolute().parent}?"
         )
-    return "" if inside else nothing_in(repository)
+    return "" if inside else no_model_text(repository)
 
 
-def nothing_in(repository: Path) -> str:
+def no_model_text(repository: Path) -> str:
     return f"there is no model in '{repository}'"
 
 
-def is_model(directory: Path, inside: Sequence[Path]) -> bool:
+def is_model_directory(directory: Path, inside: Sequence[Path]) -> bool:
     """Is it a model, or a repository? A model may be called 1, and a version has no versions."""
     if os.path.lexists(directory / CONFIG_FILE) or (directory / CONFIG_FOLDER).is_dir():
         return True
@@ -247,31 +249,33 @@ def _fingerprint(path: Path, config_path: Path | None, versions: Iterable[Path])
     if config_path is not None:
         digest.update(f"config {config_path}\n".encode(errors="surrogateescape"))
         if config_path.parent != path:
-            digest.update(_entry(config_path, path))
+            digest.update(_entry_fingerprint(config_path, path))
     for directory in subdirectories(path):
         digest.update(f"{directory.name}\n".encode(errors="surrogateescape"))
     for file in _files(path, recursive=False):
-        digest.update(_entry(file, path))
+        digest.update(_entry_fingerprint(file, path))
     for root in roots:
         for file in _files(root, recursive=True):
-            digest.update(_entry(file, path))
+            digest.update(_entry_fingerprint(file, path))
     return digest.hexdigest()
 
 
-def _contents(path: Path, config_path: Path | None, versions: Mapping[int, Path]) -> dict[int, str]:
+def _version_fingerprints(
+    path: Path, config_path: Path | None, versions: Mapping[int, Path]
+) -> dict[int, str]:
     """What loading a version depends on, besides its configuration."""
     shared = hashlib.blake2b(f"{path}\n".encode(errors="surrogateescape"), digest_size=16)
     for file in _files(path, recursive=False):
         if file != config_path:
-            shared.update(_entry(file, path))
+            shared.update(_entry_fingerprint(file, path))
     for folder in DATA_FOLDERS:
         for file in _files(path / folder, recursive=True):
-            shared.update(_entry(file, path))
+            shared.update(_entry_fingerprint(file, path))
     contents = {}
     for number, directory in versions.items():
         digest = shared.copy()
         for file in _files(directory, recursive=True):
-            digest.update(_entry(file, path))
+            digest.update(_entry_fingerprint(file, path))
         contents[number] = digest.hexdigest()
     return contents
 
@@ -284,7 +288,7 @@ def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
     waiting = [os.fspath(directory)]
     while waiting:
         inner = []
-        for entry in _entries(waiting.pop()):
+        for entry in _sorted_entries(waiting.pop()):
             if _is_directory(entry):
                 inner.append(entry.path)
             else:
@@ -293,7 +297,7 @@ def _files(directory: Path, *, recursive: bool) -> Iterator[Path]:
             waiting += [path for path in reversed(inner) if not os.path.islink(path)]
 
 
-def _entries(directory: str) -> list[os.DirEntry[str]]:
+def _sorted_entries(directory: str) -> list[os.DirEntry[str]]:
     """By name; of a directory that has gone, or may not be read, there are none."""
     try:
         with os.scandir(directory) as entries:
@@ -309,7 +313,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
         return False  # a link that leads to itself
 
 
-def _entry(file: Path, base: Path) -> bytes:
+def _entry_fingerprint(file: Path, base: Path) -> bytes:
     try:
         stat = file.stat()
     except OSError:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.simulation.load import SECOND, Arrival, Clients, Cost, Pattern, fit, from_lines
-from zmqtriton.simulation.run import Outcome, Run
+from zmqtriton.simulation.load import SECOND, Arrival, Clients, Cost, Pattern, fit_cost, from_lines
+from zmqtriton.simulation.run import SimulationResult, SimulationRun
 from zmqtriton.simulation.settings import Change, Setting, settings
 
 _COLUMNS = (
@@ -109,7 +109,7 @@ def _cost(arguments: argparse.Namespace) -> Cost:
             for batch in model["batch_stats"]:
                 took = batch["compute_infer"]
                 batches.append((batch["batch_size"], took["count"], took["ns"]))
-        return fit(batches, arguments.spread)
+        return fit_cost(batches, arguments.spread)
     base, _, each = arguments.execution.partition("+")
     try:
         cost = Cost(float(base), float(each or 0), arguments.spread)
@@ -120,17 +120,19 @@ def _cost(arguments: argparse.Namespace) -> Cost:
     return cost
 
 
-def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> Outcome:
+def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> SimulationResult:
     if not setting.instances:
         raise ValueError("there is no instance that executes anything")
     if min(arguments.requests, arguments.batch, arguments.sequence) < 1:
         raise ValueError("--requests, --batch and --sequence must be 1 or more")
-    run = Run(setting.config, setting.instances, cost, arguments.seed)
+    run = SimulationRun(setting.config, setting.instances, cost, arguments.seed)
     if arguments.clients is not None:
         if arguments.clients < 1:
             raise ValueError("--clients must be 1 or more")
         length = arguments.sequence if setting.is_sequential else 0
-        return run.closed(Clients(arguments.clients, arguments.requests, arguments.batch, length))
+        return run.run_closed_loop(
+            Clients(arguments.clients, arguments.requests, arguments.batch, length)
+        )
     if setting.is_sequential:
         raise ValueError("sequences are asked by --clients, each of which sends one at a time")
     return run.open(_arrivals(arguments))
@@ -151,7 +153,7 @@ def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
     return list(pattern.arrivals(random.Random(arguments.seed)))
 
 
-def _row(setting: Setting, outcome: Outcome) -> dict[str, Any]:
+def _row(setting: Setting, outcome: SimulationResult) -> dict[str, Any]:
     latencies = sorted(outcome.latencies_ns) or [0]
     executions = outcome.batches.total()
     seconds = outcome.end_ns / SECOND

@@ -30,7 +30,7 @@ class Cost:
         return max(1, round(whole * MS))
 
 
-def fit(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Cost:
+def fit_cost(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Cost:
     """The line through what was measured: (batch size, how often executed, nanoseconds in all)."""
     weight = sum(count for _, count, _ in batches)
     if not weight:

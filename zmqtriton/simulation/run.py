@@ -26,7 +26,7 @@ _EMPTY = wire.encode_body(wire.ResponseBody({}, []))
 
 
 @dataclass
-class Outcome:
+class SimulationResult:
     """What came of a run."""
 
     answered: int = 0
@@ -42,7 +42,7 @@ class Outcome:
 
 
 @dataclass
-class _Asked:
+class _OpenRequest:
     """A request that has no answer yet."""
 
     arrival: Arrival
@@ -56,7 +56,7 @@ class _Stub:
     def __init__(self, serial: int) -> None:
         self.serial = serial
         #: Read by the core: what has begun is not taken back.
-        self.begun = 0
+        self.last_begun_batch = 0
         self.is_busy = False
         self.waiting: deque[list[wire.BatchedRequest]] = deque()
 
@@ -65,11 +65,11 @@ class _Stub:
             self.waiting.append(list(batch))
 
 
-class Run:
+class SimulationRun:
     """The requests of one load, against one configuration."""
 
     def __init__(self, config: str, instances: Sequence[str], cost: Cost, seed: int) -> None:
-        self._outcome = Outcome()
+        self._outcome = SimulationResult()
         self._core = Core()
         self._cost = cost
         self._chance = random.Random(seed)
@@ -78,11 +78,11 @@ class Run:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._ids = itertools.count(1)
-        self._asked: dict[int, _Asked] = {}
-        self._core.begin(1)
-        self._core.serve(wire.AddGeneration(_GENERATION, "simulated", 1, config))
+        self._asked: dict[int, _OpenRequest] = {}
+        self._core.configure(1)
+        self._core.add_generation(wire.AddGeneration(_GENERATION, "simulated", 1, config))
         self._core.expect(wire.ExpectPeer(_FRONTEND, _TOKEN, "http", "http", 0))
-        self._core.recognise(wire.Hello(_FRONTEND, _TOKEN, 1))
+        self._core.authenticate(wire.Hello(_FRONTEND, _TOKEN, 1))
         self._stubs = {
             serial: self._start(serial, name) for serial, name in enumerate(instances, _FIRST_STUB)
         }
@@ -91,23 +91,23 @@ class Run:
         stub = _Stub(serial)
         hello = wire.Hello(serial, _TOKEN, 1)
         self._core.expect(wire.ExpectPeer(serial, _TOKEN, "stub", name, 0))
-        self._core.recognise(hello)
+        self._core.authenticate(hello)
         self._core.connected(hello, [], self._now_ns)
         self._core.attach(wire.AttachInstance(_GENERATION, serial, name), self._now_ns, stub)
         return stub
 
-    def open(self, arrivals: Iterable[Arrival]) -> Outcome:
+    def open(self, arrivals: Iterable[Arrival]) -> SimulationResult:
         """Requests come when they come."""
         self._await(iter(arrivals))
         return self._run()
 
-    def closed(self, clients: Clients) -> Outcome:
+    def run_closed_loop(self, clients: Clients) -> SimulationResult:
         """Each client asks again when it has its answer."""
         for _ in range(clients.number):
             self._ask_next(clients.requests())
         return self._run()
 
-    def _run(self) -> Outcome:
+    def _run(self) -> SimulationResult:
         while self._events or self._asked:
             timer_ns = self._core.next_timer_ns()
             if self._events and (timer_ns is None or self._events[0][0] <= timer_ns):
@@ -122,7 +122,7 @@ class Run:
         self._outcome.end_ns = self._now_ns
         return self._outcome
 
-    def _at(self, when_ns: int, event: Callable[[], None]) -> None:
+    def _schedule(self, when_ns: int, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when_ns, next(self._order), event))
 
     # ------------------------------------------------------------- clients
@@ -130,7 +130,9 @@ class Run:
     def _await(self, coming: Iterator[Arrival]) -> None:
         arrival = next(coming, None)
         if arrival is not None:
-            self._at(max(self._now_ns, 1 + arrival.at_ns), lambda: self._arrive(arrival, coming))
+            self._schedule(
+                max(self._now_ns, 1 + arrival.at_ns), lambda: self._arrive(arrival, coming)
+            )
 
     def _arrive(self, arrival: Arrival, coming: Iterator[Arrival]) -> None:
         self._ask(arrival, None)
@@ -139,14 +141,14 @@ class Run:
     def _ask_next(self, client: Iterator[Arrival]) -> None:
         arrival = next(client, None)
         if arrival is not None:
-            self._at(self._now_ns, lambda: self._ask(arrival, client))
+            self._schedule(self._now_ns, lambda: self._ask(arrival, client))
 
     def _ask(self, arrival: Arrival, client: Iterator[Arrival] | None) -> None:
         own_id = next(self._ids)
         flags = arrival.is_first * wire.SEQUENCE_START | arrival.is_last * wire.SEQUENCE_END
         fields = (own_id, _GENERATION, "", -1, flags if arrival.sequence else 0)
         row = wire.Request(*fields, 0, 0, 0, arrival.batch, 0, arrival.sequence)
-        self._asked[own_id] = _Asked(arrival, self._now_ns, client)
+        self._asked[own_id] = _OpenRequest(arrival, self._now_ns, client)
         self._core.infer(_FRONTEND, [row], [_BODY], self._now_ns)
 
     def _answered(self, reply: wire.Reply) -> None:
@@ -166,7 +168,7 @@ class Run:
     def _deliver(self) -> None:
         """What the core wants sent arrives at once."""
         outbox = self._core.outbox
-        works, outbox.works = outbox.works, {}
+        works, outbox.batched_requests = outbox.batched_requests, {}
         replies, outbox.replies = outbox.replies, {}
         for serial, rows in works.items():
             self._stubs[serial].take(work for work, _ in rows)
@@ -179,14 +181,14 @@ class Run:
             return
         stub.is_busy = True
         works = stub.waiting.popleft()
-        stub.begun = works[0].batch
+        stub.last_begun_batch = works[0].batch
         wanted = [self._asked[work.id] for work in works if work.id in self._asked]
         size = sum(asked.arrival.batch for asked in wanted)
         took_ns = self._cost.execution_ns(size, self._chance)
         self._outcome.batches[size] += 1
         self._outcome.busy_ns += took_ns
         self._outcome.queued_ns += sum(self._now_ns - asked.at_ns for asked in wanted)
-        self._at(self._now_ns + took_ns, lambda: self._end(stub, works, took_ns))
+        self._schedule(self._now_ns + took_ns, lambda: self._end(stub, works, took_ns))
 
     def _end(self, stub: _Stub, works: list[wire.BatchedRequest], took_ns: int) -> None:
         stub.is_busy = False

@@ -14,7 +14,7 @@ from typing import Any
 
 from zmqtriton.config.document import to_dict, to_json
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.config.instances import apply_group_defaults, instance_names
+from zmqtriton.config.instances import apply_group_defaults, instance_specs
 from zmqtriton.config.model_config import load_config
 from zmqtriton.repository.scan import CONFIG_FILE
 
@@ -44,7 +44,7 @@ class Setting:
     def __init__(self, label: str, config: Any) -> None:
         self.label = label
         self.config = to_json(config)
-        self.instances = [one.name for one in instance_names(config) if not one.passive]
+        self.instances = [one.name for one in instance_specs(config) if not one.passive]
         self.is_sequential = config.HasField("sequence_batching")
 
 

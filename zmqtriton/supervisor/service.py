@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from zmqtriton import systemd
-from zmqtriton.environments.cache import default_root, hold
+from zmqtriton.environments.cache import default_root, lock_in_use
 from zmqtriton.options import Options
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
@@ -283,7 +283,7 @@ class Service:
     def _prepare_environment(self, action: actions.PrepareEnvironment) -> None:
         cache = self._options.environment_directory or default_root()
         if self._cache_hold is None:
-            self._cache_hold = hold(cache)
+            self._cache_hold = lock_in_use(cache)
         self._children.spawn(
             action.serial,
             lambda line: commands.environment_command(line, action.model, cache, action.demand),

@@ -7,37 +7,37 @@ from typing import Any
 
 import pytest
 
-from tests.broker.ensemble_world import Pipeline, ensemble, model, step, tensor
+from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
 from zmqtriton_floor import wire
 
 F = 1
 
 
-def limited(most: int) -> Pipeline:
+def limited(most: int) -> EnsembleHarness:
     """Whatever `many` sends is read by `each`, so many of them at a time."""
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
     decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
-    world = Pipeline(model("many", **decoupled), model("each"))
+    world = EnsembleHarness(model("many", **decoupled), model("each"))
     config = ensemble(steps, **decoupled)
     config["ensemble_scheduling"]["max_inflight_requests"] = most
     world.numbers["e"] = 9
-    world.core.serve(wire.AddGeneration(9, "e", 1, json.dumps(config)))
+    world.core.add_generation(wire.AddGeneration(9, "e", 1, json.dumps(config)))
     return world
 
 
 @pytest.mark.row("E56")
 def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
     world = limited(2)
-    world.ask(1)
+    world.infer_ensemble(1)
     each = next(g for g in world.core.generations if g.model == "each")
 
     seen = []
     for number in range(4):
-        world.answer("many", tensor("O", b"%d" % number), flags=0, number=number)
+        world.respond("many", tensor("O", b"%d" % number), flags=0, number=number)
         seen.append(each.unanswered)
-    world.answer("many", flags=wire.FINAL, number=4)
-    while world.busy():
-        world.answer("each", world.asked("each").inputs[0]._replace(name="O"))
+    world.respond("many", flags=wire.FINAL, number=4)
+    while world.busy_models():
+        world.respond("each", world.executing_request("each").inputs[0]._replace(name="O"))
         seen.append(each.unanswered)
 
     assert [1, 2, 2, 2, 2, 2, 1, 0] == seen
@@ -48,69 +48,69 @@ def test_a_step_has_no_more_requests_at_once_than_the_ensemble_says() -> None:
 @pytest.mark.row("E56")
 def test_what_waits_for_its_turn_holds_back_the_step_before_it() -> None:
     world = limited(1)
-    world.ask(1)
+    world.infer_ensemble(1)
     window = wire.STREAM_WINDOW
 
     for number in range(window):
-        world.answer("many", tensor("O"), flags=0, number=number)
-    assert {} == world.granted
+        world.respond("many", tensor("O"), flags=0, number=number)
+    assert {} == world.acknowledged_responses
 
     for _ in range(window):
-        world.answer("each", tensor("O"))
-    assert window // 2 <= world.granted[world.serials["many"]][-1]
+        world.respond("each", tensor("O"))
+    assert window // 2 <= world.acknowledged_responses[world.serials["many"]][-1]
 
 
 def test_an_error_drops_what_waits_for_its_turn_and_releases_its_memory() -> None:
     world = limited(1)
-    world.ask(1)
+    world.infer_ensemble(1)
     serial = world.serials["many"]
     blocks = [wire.Block(serial, 1, number) for number in (1, 2)]
     for number, block in enumerate(blocks):
         output = tensor("O", wire.Reference(*block, 0, 99_999))
-        world.answer("many", output, flags=0, number=number, blocks=[block])
+        world.respond("many", output, flags=0, number=number, blocks=[block])
 
-    world.fail("each", "no luck")
-    world.answer("many", flags=wire.FINAL, number=2)
+    world.respond_error("each", "no luck")
+    world.respond("many", flags=wire.FINAL, number=2)
 
     assert ["in ensemble 'e', no luck"] == world.error_texts(1)
-    assert blocks == sorted(world.released[serial])
+    assert blocks == sorted(world.released_blocks[serial])
     assert 0 == world.core.limits.unanswered
 
 
 RESHAPED = {"reshape": {"shape": [2, 2]}}
 
 
-def reshaped(where: str) -> Pipeline:
+def reshaped(where: str) -> EnsembleHarness:
     """Those who ask see four elements in a row, the step sees two rows of two."""
     config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
     config[where][0] |= RESHAPED
-    return Pipeline(config, model("m"))
+    return EnsembleHarness(config, model("m"))
 
 
 @pytest.mark.row("E31")
 def test_the_steps_see_the_inputs_of_an_ensemble_in_its_own_shape() -> None:
     world = reshaped("input")
 
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    assert [2, 2] == world.asked("m").inputs[0].shape
+    assert [2, 2] == world.executing_request("m").inputs[0].shape
 
 
 @pytest.mark.row("E31")
 def test_those_who_ask_see_its_outputs_in_theirs() -> None:
     world = reshaped("output")
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer("m", tensor("O", b"data", shape=[2, 2]))
+    world.respond("m", tensor("O", b"data", shape=[2, 2]))
 
     assert [4] == world.response(1).outputs[0].shape
 
 
 def test_an_output_that_cannot_have_its_shape_is_an_error() -> None:
     world = reshaped("output")
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer("m", tensor("O", b"data", shape=[2, 2, 2]))
+    world.respond("m", tensor("O", b"data", shape=[2, 2, 2]))
 
     assert [
         "in ensemble 'e', output tensor shape does not match size of output for 'y'"

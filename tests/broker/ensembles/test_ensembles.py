@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.ensemble_world import Pipeline, ensemble, model, step, tensor
+from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
 from tests.broker.world import request
 from zmqtriton.broker.ensembles import scheduler
 from zmqtriton_floor import wire
@@ -17,13 +17,13 @@ from zmqtriton_floor.errors import InternalError, Unavailable
 F, OWNER = 1, 2
 
 
-def chain(**more: Any) -> Pipeline:
+def chain(**more: Any) -> EnsembleHarness:
     """x → first → middle → second → y"""
     steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
-    return Pipeline(ensemble(steps, **more), model("first"), model("second"))
+    return EnsembleHarness(ensemble(steps, **more), model("first"), model("second"))
 
 
-def fork() -> Pipeline:
+def fork() -> EnsembleHarness:
     """x → left → p, x → right → q, then both → join → y"""
     steps = [
         step("join", {"A": "p", "B": "q"}, {"O": "y"}),
@@ -31,20 +31,20 @@ def fork() -> Pipeline:
         step("right", {"I": "x"}, {"O": "q"}),
     ]
     join = model("join", inputs="AB")
-    return Pipeline(ensemble(steps), model("left"), model("right"), join)
+    return EnsembleHarness(ensemble(steps), model("left"), model("right"), join)
 
 
 def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> None:
     world = chain()
     body = wire.RequestBody("7", {"p": 1}, [], [tensor("x", b"data")])
 
-    world.ask(1, body)
-    asked = world.asked("first")
-    world.answer("first", tensor("O", b"made"))
+    world.infer_ensemble(1, body)
+    asked = world.executing_request("first")
+    world.respond("first", tensor("O", b"made"))
 
     assert wire.RequestBody("7", {"p": 1}, ["O"], [tensor("I", b"data")]) == asked
-    assert [tensor("I", b"made")] == world.asked("second").inputs
-    world.answer("second", tensor("O", b"done"))
+    assert [tensor("I", b"made")] == world.executing_request("second").inputs
+    world.respond("second", tensor("O", b"done"))
     assert [tensor("y", b"done")] == world.response(1).outputs
     assert 0 == world.core.limits.unanswered
 
@@ -53,14 +53,14 @@ def test_each_step_gets_what_the_one_before_has_made_under_its_own_names() -> No
 def test_branches_run_side_by_side_and_meet_when_both_are_there() -> None:
     world = fork()
 
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    assert {"left", "right"} == world.busy()
-    world.answer("right", tensor("O", b"q"))
-    assert {"left"} == world.busy()
-    world.answer("left", tensor("O", b"p"))
-    assert [tensor("A", b"p"), tensor("B", b"q")] == world.asked("join").inputs
-    world.answer("join", tensor("O", b"y"))
+    assert {"left", "right"} == world.busy_models()
+    world.respond("right", tensor("O", b"q"))
+    assert {"left"} == world.busy_models()
+    world.respond("left", tensor("O", b"p"))
+    assert [tensor("A", b"p"), tensor("B", b"q")] == world.executing_request("join").inputs
+    world.respond("join", tensor("O", b"y"))
     assert [tensor("y", b"y")] == world.response(1).outputs
 
 
@@ -69,9 +69,9 @@ def test_references_pass_through_as_they_are() -> None:
     world = chain()
     reference = wire.Reference(OWNER, 2, 3, 4096, 600_000)
 
-    world.ask(1, wire.RequestBody("", {}, [], [tensor("x", reference)]))
+    world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", reference)]))
 
-    assert [tensor("I", reference)] == world.asked("first").inputs
+    assert [tensor("I", reference)] == world.executing_request("first").inputs
 
 
 @pytest.mark.row("E53")
@@ -80,20 +80,22 @@ def test_what_nobody_needs_is_neither_run_nor_asked_for() -> None:
         step("two", {"I": "x"}, {"O": "y", "P": "z"}),
         step("more", {"I": "x"}, {"O": "w"}),
     ]
-    world = Pipeline(ensemble(steps, outputs="yzw"), model("two", outputs="OP"), model("more"))
+    world = EnsembleHarness(
+        ensemble(steps, outputs="yzw"), model("two", outputs="OP"), model("more")
+    )
 
-    world.ask(1, wire.RequestBody("", {}, ["z"], [tensor("x")]))
+    world.infer_ensemble(1, wire.RequestBody("", {}, ["z"], [tensor("x")]))
 
-    assert {"two"} == world.busy()
-    assert ["P"] == world.asked("two").outputs
-    world.answer("two", tensor("P", b"z"))
+    assert {"two"} == world.busy_models()
+    assert ["P"] == world.executing_request("two").outputs
+    world.respond("two", tensor("P", b"z"))
     assert [tensor("z", b"z")] == world.response(1).outputs
 
 
 def test_an_unknown_output_is_refused() -> None:
     world = chain()
 
-    world.ask(1, wire.RequestBody("", {}, ["nothing"], [tensor("x")]))
+    world.infer_ensemble(1, wire.RequestBody("", {}, ["nothing"], [tensor("x")]))
 
     assert ["unexpected inference output 'nothing' for model 'e'"] == world.error_texts(1)
 
@@ -101,49 +103,49 @@ def test_an_unknown_output_is_refused() -> None:
 @pytest.mark.row("E54")
 def test_the_first_error_ends_the_ensemble_in_its_name() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.fail("first", "no luck")
+    world.respond_error("first", "no luck")
 
     [reply] = world.finals(F, 1)
     assert (InternalError.number, "in ensemble 'e', no luck") == (reply.code, reply.text)
-    assert set() == world.busy()
+    assert set() == world.busy_models()
     failures = world.counters("e").failures
     assert {"REJECTED": 0, "CANCELED": 0, "BACKEND": 0, "OTHER": 1} == failures
 
 
 def test_a_branch_that_fails_stops_the_other_and_the_answer_waits_for_it() -> None:
     world = fork()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.fail("left", "no luck")
+    world.respond_error("left", "no luck")
 
-    assert [world.serials["right"]] == [serial for serial, _ in world.abandoned]
+    assert [world.serials["right"]] == [serial for serial, _ in world.cancelled_executions]
     assert [] == world.finals(F, 1), "its memory is still being read"
-    world.answer("right", tensor("O"))
+    world.respond("right", tensor("O"))
     assert ["in ensemble 'e', no luck"] == world.error_texts(1)
 
 
 def test_a_step_that_waits_is_dropped_when_another_fails() -> None:
     world = fork()
-    world.ask(1)
-    world.ask(2)
-    world.fail("left", "no luck")
-    world.answer("right", tensor("O"))
+    world.infer_ensemble(1)
+    world.infer_ensemble(2)
+    world.respond_error("left", "no luck")
+    world.respond("right", tensor("O"))
 
-    world.fail("left", "again")
+    world.respond_error("left", "again")
 
-    assert {"right"} == world.busy()
-    world.answer("right", tensor("O"))
-    assert set() == world.busy()
+    assert {"right"} == world.busy_models()
+    world.respond("right", tensor("O"))
+    assert set() == world.busy_models()
     assert ["in ensemble 'e', again"] == world.error_texts(2)
 
 
 def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.gone(world.serials["first"])
+    world.kill_peer(world.serials["first"])
 
     text = (
         "in ensemble 'e', Failed to process the request(s) for model instance 'm_2', message: "
@@ -154,10 +156,10 @@ def test_a_stub_that_dies_fails_the_requests_that_it_had_a_step_of() -> None:
 
 def test_a_step_whose_model_is_gone_fails() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
     world.core.retire(wire.Retire(world.numbers["second"]))
 
-    world.answer("first", tensor("O"))
+    world.respond("first", tensor("O"))
 
     text = "in ensemble 'e', Request for unknown model: 'second' is not at ready state"
     [reply] = world.finals(F, 1)
@@ -166,18 +168,18 @@ def test_a_step_whose_model_is_gone_fails() -> None:
 
 def test_an_output_that_a_step_did_not_make_is_an_error() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer("first")
+    world.respond("first")
 
     assert world.error_texts(1)[0].startswith("in ensemble 'e', unexpected deadlock")
 
 
 def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer_with("first", b"\xc1")
+    world.respond_with_body("first", b"\xc1")
 
     assert ["in ensemble 'e', body is not a response"] == world.error_texts(1)
 
@@ -185,56 +187,56 @@ def test_a_body_that_does_not_decode_fails_the_request_alone() -> None:
 @pytest.mark.row("E67")
 def test_a_cancelled_ensemble_stops_between_steps() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
     world.cancel(F, 1)
 
-    assert 1 == len(world.abandoned)
+    assert 1 == len(world.cancelled_executions)
     assert [] == world.finals(F, 1)
-    world.answer("first", tensor("O"))
-    assert set() == world.busy()
+    world.respond("first", tensor("O"))
+    assert set() == world.busy_models()
     assert ["request was cancelled"] == world.error_texts(1)
     assert 1 == world.counters("e").failures["CANCELED"]
 
 
 def test_a_deadline_ends_the_ensemble_and_the_steps_that_wait() -> None:
     world = chain()
-    world.ask(1)
-    world.ask(2, deadline_ns=5_000)
+    world.infer_ensemble(1)
+    world.infer_ensemble(2, deadline_ns=5_000)
 
     world.tick(10_000)
 
     assert ["Request timeout expired"] == world.error_texts(2)
-    world.answer("first", tensor("O"))
-    assert {"second"} == world.busy()
+    world.respond("first", tensor("O"))
+    assert {"second"} == world.busy_models()
 
 
 @pytest.mark.row("E58")
 def test_what_was_asked_of_the_scheduler_is_asked_for_each_step() -> None:
     world = chain()
 
-    world.ask(1, flags=wire.SEQUENCE_START, priority=3, timeout_us=9, correlation="s")
+    world.infer_ensemble(1, flags=wire.SEQUENCE_START, priority=3, timeout_us=9, correlation="s")
 
     for name in ("first", "second"):
-        [work] = world.works[world.serials[name]]
+        [work] = world.batched_requests[world.serials[name]]
         assert (wire.SEQUENCE_START | wire.UNCHECKED, 3, 9, "s") == (
             work.flags,
             work.priority,
             work.timeout_us,
             work.correlation,
         )
-        world.answer(name, tensor("O"))
+        world.respond(name, tensor("O"))
 
 
 @pytest.mark.row("E58")
 def test_a_step_may_change_the_sequence_of_those_after_it() -> None:
     world = chain()
-    world.ask(1, flags=wire.SEQUENCE_START, correlation=4)
+    world.infer_ensemble(1, flags=wire.SEQUENCE_START, correlation=4)
 
     parameters = {"sequence_id": 9, "sequence_start": False, "sequence_end": True}
-    world.answer("first", tensor("O"), parameters=parameters)
+    world.respond("first", tensor("O"), parameters=parameters)
 
-    [work] = world.works[world.serials["second"]]
+    [work] = world.batched_requests[world.serials["second"]]
     assert (wire.SEQUENCE_END | wire.UNCHECKED, 9) == (work.flags, work.correlation)
 
 
@@ -252,19 +254,19 @@ def test_a_batch_dimension_comes_and_goes_where_only_one_side_has_it(
     max_batch_size: int, shape: list[int], expected: list[int], elements: int
 ) -> None:
     steps = [step("m", {"I": "x"}, {"O": "y"})]
-    world = Pipeline(ensemble(steps), model("m", dims=[4], max_batch_size=max_batch_size))
+    world = EnsembleHarness(ensemble(steps), model("m", dims=[4], max_batch_size=max_batch_size))
 
-    world.ask(1, wire.RequestBody("", {}, [], [tensor("x", shape=shape)]))
+    world.infer_ensemble(1, wire.RequestBody("", {}, [], [tensor("x", shape=shape)]))
 
-    assert expected == world.asked("m").inputs[0].shape
-    [request] = world.core.instances[world.serials["m"]].open.values()
+    assert expected == world.executing_request("m").inputs[0].shape
+    [request] = world.core.instances[world.serials["m"]].open_requests.values()
     assert elements == request.row.batch_size
 
 
 def test_steps_of_several_requests_share_a_batch_of_a_model_that_batches() -> None:
     steps = [step("m", {"I": "x"}, {"O": "y"})]
     batching = model("m", max_batch_size=8, dynamic_batching={})
-    world = Pipeline(ensemble(steps, max_batch_size=8), batching)
+    world = EnsembleHarness(ensemble(steps, max_batch_size=8), batching)
     body = wire.RequestBody("", {}, [], [tensor("x", shape=[1, 4])])
 
     world.core.infer(
@@ -273,30 +275,30 @@ def test_steps_of_several_requests_share_a_batch_of_a_model_that_batches() -> No
         [wire.encode_body(body)] * 3,
         world.now,
     )
-    world.take()
+    world.drain_outbox()
 
-    assert 1 == len({work.batch for work in world.works[world.serials["m"]]})
-    assert 3 == len(world.works[world.serials["m"]])
+    assert 1 == len({work.batch for work in world.batched_requests[world.serials["m"]]})
+    assert 3 == len(world.batched_requests[world.serials["m"]])
 
 
 def test_an_optional_input_that_is_not_given_is_left_out() -> None:
     steps = [step("m", {"I": "x", "J": "o"}, {"O": "y"})]
-    world = Pipeline(ensemble(steps, inputs="xo"), model("m", inputs="IJ"))
+    world = EnsembleHarness(ensemble(steps, inputs="xo"), model("m", inputs="IJ"))
 
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    assert ["I"] == [t.name for t in world.asked("m").inputs]
+    assert ["I"] == [t.name for t in world.executing_request("m").inputs]
 
 
 def test_an_ensemble_may_be_a_step_of_another() -> None:
     inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
     outer = ensemble([step("inner", {"a": "x"}, {"b": "y"})])
-    world = Pipeline(outer, inner, model("m"))
+    world = EnsembleHarness(outer, inner, model("m"))
 
-    world.ask(1)
-    world.answer("m", tensor("O", b"done"))
-    world.ask(2)
-    world.fail("m", "no luck")
+    world.infer_ensemble(1)
+    world.respond("m", tensor("O", b"done"))
+    world.infer_ensemble(2)
+    world.respond_error("m", "no luck")
 
     assert [tensor("y", b"done")] == world.response(1).outputs
     assert ["in ensemble 'e', in ensemble 'inner', no luck"] == world.error_texts(2)
@@ -304,28 +306,28 @@ def test_an_ensemble_may_be_a_step_of_another() -> None:
 
 def test_a_named_version_is_asked() -> None:
     steps = [step("m", {"I": "x"}, {"O": "y"}, version=1)]
-    world = Pipeline(ensemble(steps), model("m"))
-    world.core.serve(wire.AddGeneration(99, "m", 2, json.dumps(model("m"))))
+    world = EnsembleHarness(ensemble(steps), model("m"))
+    world.core.add_generation(wire.AddGeneration(99, "m", 2, json.dumps(model("m"))))
 
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    assert {"m"} == world.busy()
+    assert {"m"} == world.busy_models()
 
 
 def test_without_a_version_the_newest_one_is_asked() -> None:
-    world = Pipeline(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=0)]), model("m"))
+    world = EnsembleHarness(ensemble([step("m", {"I": "x"}, {"O": "y"}, version=0)]), model("m"))
 
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    assert {"m"} == world.busy()
+    assert {"m"} == world.busy_models()
 
 
 def test_an_ensemble_of_the_time_of_another_broker_is_not_begun_again() -> None:
     world = chain()
 
-    world.ask(1, flags=wire.RESENT)
+    world.infer_ensemble(1, flags=wire.RESENT)
 
-    assert set() == world.busy()
+    assert set() == world.busy_models()
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
     # The same error each time; with a traceback it would keep all of these requests.
     assert scheduler._LOST.__traceback__ is None
@@ -333,9 +335,9 @@ def test_an_ensemble_of_the_time_of_another_broker_is_not_begun_again() -> None:
 
 def test_statistics_count_the_ensemble_and_each_step() -> None:
     world = chain()
-    world.ask(1)
-    world.answer("first", tensor("O"))
-    world.answer("second", tensor("O"))
+    world.infer_ensemble(1)
+    world.respond("first", tensor("O"))
+    world.respond("second", tensor("O"))
 
     counters = [world.counters(name) for name in ("e", "first", "second")]
 
@@ -348,10 +350,10 @@ def test_statistics_count_the_ensemble_and_each_step() -> None:
 
 def test_an_ensemble_that_is_removed_answers_what_it_had_begun() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
     world.core.remove(wire.RemoveGeneration(world.numbers["e"], "gave up"), world.now)
-    world.answer("first", tensor("O"))
+    world.respond("first", tensor("O"))
 
     assert ["gave up"] == world.error_texts(1)
 
@@ -364,39 +366,39 @@ LARGE = wire.Reference(OWNER, 1, 5, 0, 600_000)
 
 def test_a_block_is_released_when_the_step_that_reads_it_is_answered() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer("first", tensor("O", LARGE), blocks=[BLOCK])
-    assert {} == world.released
-    world.answer("second", tensor("O", b"small"))
+    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
+    assert {} == world.released_blocks
+    world.respond("second", tensor("O", b"small"))
 
-    assert {OWNER: [BLOCK]} == world.released
+    assert {OWNER: [BLOCK]} == world.released_blocks
     assert 0 == world.core.blocks.leases.count
 
 
 def test_a_block_of_the_response_goes_on_to_the_asker() -> None:
     world = chain()
-    world.ask(1)
-    world.answer("first", tensor("O"))
+    world.infer_ensemble(1)
+    world.respond("first", tensor("O"))
 
     own = BLOCK._replace(owner=world.serials["second"])
-    world.answer("second", tensor("O", LARGE._replace(owner=own.owner)), blocks=[own])
+    world.respond("second", tensor("O", LARGE._replace(owner=own.owner)), blocks=[own])
 
-    assert {} == world.released
+    assert {} == world.released_blocks
     assert [own] == world.core.blocks.leases.release(F, [own])
 
 
 def test_a_block_of_an_ensemble_within_is_held_until_the_steps_after_it_are_answered() -> None:
     inner = ensemble([step("m", {"I": "a"}, {"O": "b"})], name="inner", inputs="a", outputs="b")
     outer = ensemble([step("inner", {"a": "x"}, {"b": "t"}), step("last", {"I": "t"}, {"O": "y"})])
-    world = Pipeline(outer, inner, model("m"), model("last"))
-    world.ask(1)
+    world = EnsembleHarness(outer, inner, model("m"), model("last"))
+    world.infer_ensemble(1)
 
-    world.answer("m", tensor("O", LARGE), blocks=[BLOCK])
-    assert {} == world.released
-    world.answer("last", tensor("O"))
+    world.respond("m", tensor("O", LARGE), blocks=[BLOCK])
+    assert {} == world.released_blocks
+    world.respond("last", tensor("O"))
 
-    assert {OWNER: [BLOCK]} == world.released
+    assert {OWNER: [BLOCK]} == world.released_blocks
 
 
 def test_a_block_that_two_steps_read_is_released_after_the_second() -> None:
@@ -405,69 +407,71 @@ def test_a_block_that_two_steps_read_is_released_after_the_second() -> None:
         step("left", {"I": "t"}, {"O": "y"}),
         step("right", {"I": "t"}, {"O": "z"}),
     ]
-    world = Pipeline(ensemble(steps, outputs="yz"), model("first"), model("left"), model("right"))
-    world.ask(1)
-    world.answer("first", tensor("O", LARGE), blocks=[BLOCK])
+    world = EnsembleHarness(
+        ensemble(steps, outputs="yz"), model("first"), model("left"), model("right")
+    )
+    world.infer_ensemble(1)
+    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
 
-    world.answer("left", tensor("O"))
-    assert {} == world.released
-    world.answer("right", tensor("O"))
+    world.respond("left", tensor("O"))
+    assert {} == world.released_blocks
+    world.respond("right", tensor("O"))
 
-    assert {OWNER: [BLOCK]} == world.released
+    assert {OWNER: [BLOCK]} == world.released_blocks
 
 
 def test_a_block_that_nobody_reads_is_released_at_once() -> None:
     world = chain()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer("first", tensor("unmapped", LARGE), tensor("O"), blocks=[BLOCK])
+    world.respond("first", tensor("unmapped", LARGE), tensor("O"), blocks=[BLOCK])
 
-    assert {OWNER: [BLOCK]} == world.released
+    assert {OWNER: [BLOCK]} == world.released_blocks
 
 
 def test_an_error_releases_what_was_held() -> None:
     world = fork()
-    world.ask(1)
-    world.answer("left", tensor("O", LARGE), blocks=[BLOCK])
+    world.infer_ensemble(1)
+    world.respond("left", tensor("O", LARGE), blocks=[BLOCK])
 
-    world.fail("right", "no luck")
+    world.respond_error("right", "no luck")
 
-    assert {OWNER: [BLOCK]} == world.released
+    assert {OWNER: [BLOCK]} == world.released_blocks
     assert 0 == world.core.blocks.leases.count
 
 
 def test_a_dead_asker_is_handed_nothing() -> None:
     world = chain()
-    world.ask(1)
-    world.answer("first", tensor("O", LARGE), blocks=[BLOCK])
+    world.infer_ensemble(1)
+    world.respond("first", tensor("O", LARGE), blocks=[BLOCK])
 
-    world.gone(F)
-    world.answer("second", tensor("O", LARGE), blocks=[BLOCK])
+    world.kill_peer(F)
+    world.respond("second", tensor("O", LARGE), blocks=[BLOCK])
 
     assert 0 == world.core.blocks.leases.count
-    assert {OWNER: [BLOCK, BLOCK]} == world.released
+    assert {OWNER: [BLOCK, BLOCK]} == world.released_blocks
 
 
 # ------------------------------------------------------------ decoupled steps
 
 
-def stream(**more: Any) -> Pipeline:
+def stream(**more: Any) -> EnsembleHarness:
     """x → many (decoupled) → t, t → each → y"""
     steps = [step("many", {"I": "x"}, {"O": "t"}), step("each", {"I": "t"}, {"O": "y"})]
     decoupled: Any = {"model_transaction_policy": {"decoupled": True}}
-    return Pipeline(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
+    return EnsembleHarness(ensemble(steps, **decoupled), model("many", **decoupled), model("each"))
 
 
 @pytest.mark.row("E55")
 def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
     world = stream()
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    world.answer("many", tensor("O", b"0"), flags=0)
-    world.answer("many", tensor("O", b"1"), flags=0, number=1)
-    world.answer("many", flags=wire.FINAL, number=2)
+    world.respond("many", tensor("O", b"0"), flags=0)
+    world.respond("many", tensor("O", b"1"), flags=0, number=1)
+    world.respond("many", flags=wire.FINAL, number=2)
     for data in (b"a", b"b"):
-        world.answer("each", tensor("O", data))
+        world.respond("each", tensor("O", data))
 
     replies = world.replies[F, 1]
     assert [(0, 0), (0, 1), (wire.FINAL, 2)] == [(r.flags, r.number) for r in replies]
@@ -477,40 +481,40 @@ def test_each_response_of_a_decoupled_step_flows_on_by_itself() -> None:
 
 def test_a_decoupled_step_may_go_on_as_its_responses_are_done_with() -> None:
     world = stream()
-    world.ask(1)
+    world.infer_ensemble(1)
     half = wire.STREAM_WINDOW // 2
 
     for number in range(half):
-        world.answer("many", tensor("O"), flags=0, number=number)
-        assert {} == world.granted
-        world.answer("each", tensor("O"))
+        world.respond("many", tensor("O"), flags=0, number=number)
+        assert {} == world.acknowledged_responses
+        world.respond("each", tensor("O"))
 
-    assert {world.serials["many"]: [half]} == world.granted
+    assert {world.serials["many"]: [half]} == world.acknowledged_responses
 
 
 def test_a_decoupled_step_stalls_while_nobody_reads_the_ensemble() -> None:
     world = stream()
-    world.ask(1)
+    world.infer_ensemble(1)
     window = wire.STREAM_WINDOW
 
     for number in range(2 * window):
-        world.answer("many", tensor("O"), flags=0, number=number)
-        world.answer("each", tensor("O"))
-    assert [window // 2] == world.granted[world.serials["many"]]
+        world.respond("many", tensor("O"), flags=0, number=number)
+        world.respond("each", tensor("O"))
+    assert [window // 2] == world.acknowledged_responses[world.serials["many"]]
     world.core.acknowledge(F, wire.StreamAcks([wire.StreamAck(F, 1, 2 * window)]))
-    world.take()
+    world.drain_outbox()
 
-    assert 2 * window - window // 2 <= world.granted[world.serials["many"]][-1]
+    assert 2 * window - window // 2 <= world.acknowledged_responses[world.serials["many"]][-1]
 
 
 def test_an_error_in_a_stream_ends_it() -> None:
     world = stream()
-    world.ask(1)
-    world.answer("many", tensor("O"), flags=0)
+    world.infer_ensemble(1)
+    world.respond("many", tensor("O"), flags=0)
 
-    world.fail("each", "no luck")
+    world.respond_error("each", "no luck")
     assert [] == world.finals(F, 1)
-    world.answer("many", flags=wire.FINAL, number=1)
+    world.respond("many", flags=wire.FINAL, number=1)
 
     assert ["in ensemble 'e', no luck"] == world.error_texts(1)
 
@@ -518,17 +522,17 @@ def test_an_error_in_a_stream_ends_it() -> None:
 TAKES: dict[str, Any] = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
 
 
-def _may_stay(world: Pipeline) -> bool:
+def _may_stay(world: EnsembleHarness) -> bool:
     """Whether the first step may leave on a GPU what it makes."""
-    world.ask(1)
-    [work] = world.works[world.serials["first"]]
+    world.infer_ensemble(1)
+    [work] = world.batched_requests[world.serials["first"]]
     return bool(work.flags & wire.ACCEPTS_GPU)
 
 
 def test_what_a_step_makes_may_stay_on_a_gpu_for_a_model_that_takes_it() -> None:
     steps = [step("first", {"I": "x"}, {"O": "t"}), step("second", {"I": "t"}, {"O": "y"})]
 
-    assert _may_stay(Pipeline(ensemble(steps), model("first"), model("second", **TAKES)))
+    assert _may_stay(EnsembleHarness(ensemble(steps), model("first"), model("second", **TAKES)))
     assert not _may_stay(chain())
 
 
@@ -540,6 +544,6 @@ def test_what_has_several_readers_may_not_since_each_could_write_there() -> None
     )
     models = [model("first"), model("second", **TAKES), model("third", **TAKES)]
 
-    assert not _may_stay(Pipeline(ensemble([first, second, third], outputs="yz"), *models))
+    assert not _may_stay(EnsembleHarness(ensemble([first, second, third], outputs="yz"), *models))
     # The asker is another reader.
-    assert not _may_stay(Pipeline(ensemble([first, second], outputs="yt"), *models))
+    assert not _may_stay(EnsembleHarness(ensemble([first, second], outputs="yt"), *models))

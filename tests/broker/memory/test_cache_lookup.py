@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker.ensemble_world import Pipeline, ensemble, model, step, tensor
-from tests.broker.world import World, request
+from tests.broker.ensemble_world import EnsembleHarness, ensemble, model, step, tensor
+from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block, Reference, ResponseBody, Tensor
 
@@ -18,26 +18,26 @@ CONFIG = {"name": "m", "response_cache": {"enable": True}}
 SMALL = wire.encode_body(ResponseBody({}, [Tensor("O", 8, [1], b"abcd")]))
 
 
-class CachingWorld(World):
+class CachingWorld(BrokerHarness):
     def __init__(self, most: int = 1_000_000, **config: Any) -> None:
         super().__init__()
         settings = {"cache_secret": "00", "cache_bytes": most, "cache_shared_bytes": most}
-        self.core.begin(1, json.dumps(settings), lambda: self.now)
-        self.serve(config={**CONFIG, **config})
-        self.frontend(FRONTEND)
-        self.frontend(OTHER)
-        self.stub(STUB)
+        self.core.configure(1, json.dumps(settings), lambda: self.now)
+        self.add_generation(config={**CONFIG, **config})
+        self.add_frontend(FRONTEND)
+        self.add_frontend(OTHER)
+        self.add_stub(STUB)
 
     def ask(self, peer: int, own_id: int, key: bytes = KEY, **fields: Any) -> None:
         self.infer(peer, request(own_id, cache_key=key, **fields))
 
     def is_executing(self) -> bool:
-        return bool(self.works.get(STUB))
+        return bool(self.batched_requests.get(STUB))
 
     def counted(self) -> dict[str, int]:
         self.core.ask_statistics(FRONTEND, wire.AskStatistics(1, "m", -1), 0)
-        self.take()
-        stats = json.loads(self.told[-1].result)["model_stats"][0]
+        self.drain_outbox()
+        stats = json.loads(self.supervisor_messages[-1].result)["model_stats"][0]
         kinds = stats["inference_stats"]
         names = ("success", "queue", "compute_infer", "cache_hit", "cache_miss")
         return {"inferences": stats["inference_count"]} | {n: kinds[n]["count"] for n in names}
@@ -52,7 +52,7 @@ def large(owner: int = STUB, block: int = 5) -> tuple[bytes, list[Block]]:
 def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
     world = CachingWorld()
     world.ask(FRONTEND, 1)
-    world.finish(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(SMALL, []))
 
     world.ask(OTHER, 1)
 
@@ -78,7 +78,7 @@ def test_an_equal_request_is_answered_at_once_and_not_executed() -> None:
 def test_any_other_request_is_executed(key: bytes, fields: dict[str, Any]) -> None:
     world = CachingWorld()
     world.ask(FRONTEND, 1)
-    world.finish(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(SMALL, []))
 
     world.ask(FRONTEND, 2, key, **fields)
 
@@ -87,12 +87,12 @@ def test_any_other_request_is_executed(key: bytes, fields: dict[str, Any]) -> No
 
 def test_requests_of_models_never_get_what_others_have_asked_for() -> None:
     world = CachingWorld()
-    world.core.serve(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
-    world.stub(MODEL, generation=2)
+    world.core.add_generation(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
+    world.add_stub(MODEL, generation=2)
     for peer, own_id in ((FRONTEND, 1), (MODEL, 1), (MODEL, 2)):
         world.ask(peer, own_id)
         if world.is_executing():
-            world.finish(STUB, answer=(SMALL, []))
+            world.finish_batch(STUB, answer=(SMALL, []))
 
     counted = world.counted()
 
@@ -103,8 +103,8 @@ def test_two_that_are_executed_at_once_leave_one_answer() -> None:
     world = CachingWorld()
     world.ask(FRONTEND, 1)
     world.ask(OTHER, 1)
-    world.finish(STUB, answer=(SMALL, []))
-    world.finish(STUB, answer=(wire.encode_body(ResponseBody({}, [])), []))
+    world.finish_batch(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(wire.encode_body(ResponseBody({}, [])), []))
 
     world.ask(FRONTEND, 2)
 
@@ -114,7 +114,7 @@ def test_two_that_are_executed_at_once_leave_one_answer() -> None:
 def test_errors_are_not_kept() -> None:
     world = CachingWorld()
     world.ask(FRONTEND, 1)
-    world.finish(STUB, code=3)
+    world.finish_batch(STUB, code=3)
 
     world.ask(FRONTEND, 2)
 
@@ -124,7 +124,7 @@ def test_errors_are_not_kept() -> None:
 def test_nothing_is_kept_of_decoupled_models() -> None:
     world = CachingWorld(model_transaction_policy={"decoupled": True})
     world.ask(FRONTEND, 1)
-    world.finish(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(SMALL, []))
 
     world.ask(FRONTEND, 2)
 
@@ -135,19 +135,19 @@ def test_a_large_answer_is_leased_to_the_cache_and_to_everyone_who_gets_it() -> 
     world = CachingWorld()
     body, blocks = large()
     world.ask(FRONTEND, 1)
-    world.finish(STUB, answer=(body, blocks))
+    world.finish_batch(STUB, answer=(body, blocks))
     world.core.blocks.release(FRONTEND, blocks)
-    world.take()
-    kept = list(world.lent[STUB]), list(world.released[STUB])
+    world.drain_outbox()
+    kept = list(world.leased_blocks[STUB]), list(world.released_blocks[STUB])
 
     world.ask(OTHER, 1)
     world.core.retire(wire.Retire(1))
-    world.take()
+    world.drain_outbox()
 
     assert (blocks, blocks) == kept
     assert [body] == world.reply_bodies[OTHER, 1]
-    assert 2 * blocks == world.lent[STUB]
-    assert 2 * blocks == world.released[STUB]
+    assert 2 * blocks == world.leased_blocks[STUB]
+    assert 2 * blocks == world.released_blocks[STUB]
     assert 1 == world.core.blocks.leases.count  # the client's, until it says so
 
 
@@ -155,18 +155,18 @@ def test_what_had_to_go_is_given_back_to_its_owner() -> None:
     world = CachingWorld(most=150_000)
     for number in (1, 2):
         world.ask(FRONTEND, number, bytes([number]) * 32)
-        world.finish(STUB, answer=large(block=number))
+        world.finish_batch(STUB, answer=large(block=number))
 
-    assert [Block(STUB, 1, 1)] == world.released[STUB]
+    assert [Block(STUB, 1, 1)] == world.released_blocks[STUB]
 
 
 def test_memory_of_a_model_that_waits_for_an_answer_is_not_kept() -> None:
     world = CachingWorld()
-    world.core.serve(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
-    world.stub(MODEL, generation=2)
+    world.core.add_generation(wire.AddGeneration(2, "asker", 1, json.dumps({"name": "asker"})))
+    world.add_stub(MODEL, generation=2)
     world.ask(MODEL, 1)
 
-    world.finish(STUB, answer=large(owner=MODEL))  # its own input, passed on
+    world.finish_batch(STUB, answer=large(owner=MODEL))  # its own input, passed on
     world.ask(MODEL, 2)
 
     assert world.is_executing()
@@ -176,8 +176,8 @@ def test_a_dead_stub_takes_what_lay_in_its_memory_with_it() -> None:
     world = CachingWorld()
     for number, answer in ((1, large()), (2, (SMALL, []))):
         world.ask(FRONTEND, number, bytes([number]) * 32)
-        world.finish(STUB, answer=answer)
-    world.gone(STUB)
+        world.finish_batch(STUB, answer=answer)
+    world.kill_peer(STUB)
 
     for number in (1, 2):
         world.ask(OTHER, number, bytes([number]) * 32)
@@ -190,27 +190,27 @@ def test_what_was_loaded_anew_has_answers_of_its_own() -> None:
     world = CachingWorld()
     world.ask(FRONTEND, 1)
     world.ask(FRONTEND, 2, b"l" * 32)
-    world.finish(STUB, answer=(SMALL, []))
-    world.serve(generation=2, config=CONFIG)
+    world.finish_batch(STUB, answer=(SMALL, []))
+    world.add_generation(generation=2, config=CONFIG)
     world.core.retire(wire.Retire(1))
-    world.finish(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(SMALL, []))
 
     assert world.core.cache_lookup.cache is not None
     assert 0 == len(world.core.cache_lookup.cache)
-    world.stub(STUB + 1, generation=2)
+    world.add_stub(STUB + 1, generation=2)
     world.ask(FRONTEND, 3, generation=2)
-    assert world.works[STUB + 1]
+    assert world.batched_requests[STUB + 1]
 
 
 def test_an_answer_that_was_kept_waits_for_those_before_it_where_order_is() -> None:
     world = CachingWorld(dynamic_batching={"preserve_ordering": True}, max_batch_size=1)
     world.ask(FRONTEND, 1)
-    world.finish(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(SMALL, []))
     world.ask(FRONTEND, 2, b"s" * 32)
 
     world.ask(FRONTEND, 3)
     early = (FRONTEND, 3) in world.replies
-    world.finish(STUB, answer=(SMALL, []))
+    world.finish_batch(STUB, answer=(SMALL, []))
 
     assert not early
     assert [SMALL] == world.reply_bodies[FRONTEND, 3]
@@ -225,34 +225,36 @@ def test_only_what_a_model_with_a_cache_reads_is_hashed(
 ) -> None:
     steps = [step("first", {"I": "x"}, {"O": "m"}), step("second", {"I": "m"}, {"O": "y"})]
     second = model("second", response_cache={"enable": cached})
-    world = Pipeline(ensemble(steps), model("first"), second)
+    world = EnsembleHarness(ensemble(steps), model("first"), second)
     if has_cache:
         settings = {"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999}
-        world.core.begin(1, json.dumps(settings), lambda: world.now)
+        world.core.configure(1, json.dumps(settings), lambda: world.now)
 
-    world.ask(1)
+    world.infer_ensemble(1)
 
-    [work] = world.works[world.serials["first"]]
+    [work] = world.batched_requests[world.serials["first"]]
     assert is_hashed == bool(work.flags & wire.WANT_DIGESTS)
-    world.answer("first", tensor("O", b"m"))
-    [work] = world.works[world.serials["second"]]
+    world.respond("first", tensor("O", b"m"))
+    [work] = world.batched_requests[world.serials["second"]]
     assert not work.flags & wire.WANT_DIGESTS
 
 
 _SETTINGS = json.dumps({"cache_secret": "00", "cache_bytes": 9_999, "cache_shared_bytes": 9_999})
 
 
-def _asked_through_an_ensemble(asker: int) -> Pipeline:
+def _asked_through_an_ensemble(asker: int) -> EnsembleHarness:
     """`a` or a client has asked the ensemble, whose member has a cache, with a large tensor."""
     cached = model("m", response_cache={"enable": True})
-    world = Pipeline(ensemble([step("m", {"I": "x"}, {"O": "y"})]), cached, model("a"), model("b"))
-    world.core.begin(1, _SETTINGS, lambda: world.now)
+    world = EnsembleHarness(
+        ensemble([step("m", {"I": "x"}, {"O": "y"})]), cached, model("a"), model("b")
+    )
+    world.core.configure(1, _SETTINGS, lambda: world.now)
     _ask_large(world, asker)
-    world.answer("m", tensor("O", b"answer"))
+    world.respond("m", tensor("O", b"answer"))
     return world
 
 
-def _ask_large(world: Pipeline, asker: int, data: Any = None) -> None:
+def _ask_large(world: EnsembleHarness, asker: int, data: Any = None) -> None:
     claimed = Reference(asker, 1, 5, 0, 100_000, b"d" * 32)
     body = wire.RequestBody("", {}, [], [tensor("x", claimed if data is None else data)])
     row = request(world.numbers["e"], world.numbers["e"])._replace(id=len(world.replies) + 1)
@@ -267,19 +269,19 @@ def test_large_tensors_that_a_model_names_are_known_to_that_model_alone(asker: s
     world = _asked_through_an_ensemble(serials[asker])
 
     _ask_large(world, serials[asker])
-    assert set() == world.busy(), "it is known"
+    assert set() == world.busy_models(), "it is known"
 
     for other in {"a", "b", "client"} - {asker}:
         _ask_large(world, serials[other])
-        assert {"m"} == world.busy()
-        world.answer("m", tensor("O", b"other"))
+        assert {"m"} == world.busy_models()
+        world.respond("m", tensor("O", b"other"))
 
 
 def test_what_is_in_the_request_itself_is_known_to_all_who_ask_the_ensemble() -> None:
     world = _asked_through_an_ensemble(1)
     _ask_large(world, 1, b"small")
-    world.answer("m", tensor("O", b"answer"))
+    world.respond("m", tensor("O", b"answer"))
 
     _ask_large(world, world.serials["a"], b"small")
 
-    assert set() == world.busy()
+    assert set() == world.busy_models()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton.broker.memory.leases import Leases
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import Block
@@ -55,8 +55,8 @@ def test_a_lease_in_other_hands_is_no_news_to_its_owner() -> None:
 def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> None:
     leases = Leases()
     leases.lease(0, [A, B, A])
-    leases.tell(A, 100, 200)
-    leases.tell(A, 300, 400)
+    leases.widen_extent(A, 100, 200)
+    leases.widen_extent(A, 300, 400)
 
     leases.hand_over(0, F, [A, A])
 
@@ -69,16 +69,16 @@ def test_what_was_told_of_a_block_is_known_as_long_as_somebody_holds_it() -> Non
     leases.forget_holder(F)
     leases.forget_holder(B.owner)
     assert (0, {}, {}) == (leases.count, leases._extents, dict(leases._all))
-    leases.tell(A, 0, 1)
+    leases.widen_extent(A, 0, 1)
     assert {} == leases._extents
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.serve()
-    world.frontend(F)
-    world.stub(S)
+def world() -> BrokerHarness:
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
+    world.add_stub(S)
     return world
 
 
@@ -88,14 +88,14 @@ def _given(block: Block) -> bytes:
     return wire.encode_body(wire.RequestBody("", {}, [], [tensor]))
 
 
-def _answer(world: World, *blocks: Block) -> None:
-    work = world.works[S].pop(0)
+def _answer(world: BrokerHarness, *blocks: Block) -> None:
+    work = world.batched_requests[S].pop(0)
     outcome = wire.Outcome(work.peer, work.id, 0, "", wire.FINAL, 0, list(blocks))
     results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
     world.core.results(S, results, [b""], world.now)
 
 
-def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: World) -> None:
+def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     _answer(world, A)
     assert {} == world.core.outbox.releases
@@ -105,7 +105,7 @@ def test_a_block_is_released_to_its_owner_when_the_reader_is_done(world: World) 
     assert {S: [A]} == world.core.outbox.releases
 
 
-def test_a_reader_that_dies_releases_what_it_held(world: World) -> None:
+def test_a_reader_that_dies_releases_what_it_held(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     _answer(world, A, B)
 
@@ -114,9 +114,9 @@ def test_a_reader_that_dies_releases_what_it_held(world: World) -> None:
     assert {S: [A, B]} == world.core.outbox.releases
 
 
-def test_an_answer_to_the_dead_is_released_at_once(world: World) -> None:
+def test_an_answer_to_the_dead_is_released_at_once(world: BrokerHarness) -> None:
     world.infer(F, request(1))
-    world.gone(F)
+    world.kill_peer(F)
 
     _answer(world, A)
 
@@ -124,7 +124,7 @@ def test_an_answer_to_the_dead_is_released_at_once(world: World) -> None:
     assert 0 == world.core.blocks.leases.count
 
 
-def test_a_block_that_is_passed_on_is_leased_once_more(world: World) -> None:
+def test_a_block_that_is_passed_on_is_leased_once_more(world: BrokerHarness) -> None:
     other = Block(S2, 5, 5)
     world.infer(F, request(1), body=_given(other))
 
@@ -134,7 +134,7 @@ def test_a_block_that_is_passed_on_is_leased_once_more(world: World) -> None:
 
 
 def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_goes(
-    world: World,
+    world: BrokerHarness,
 ) -> None:
     other = Block(F, 5, 5)
     world.infer(F, request(1), body=_given(other))
@@ -144,7 +144,7 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
         told.append((owner, message))
         return owner == S
 
-    world.core.blocks.lend(world.core.instances[S], [A, other], send)
+    world.core.blocks.grant_requested_lease(world.core.instances[S], [A, other], send)
 
     assert [(S, wire.Lease([A])), (F, wire.Lease([other]))] == told
     # Whoever has no such connection hears of it on the other one.
@@ -152,11 +152,11 @@ def test_what_outlives_a_request_is_told_to_its_asker_the_way_that_the_answer_go
     assert 2 == world.core.blocks.leases.count
 
 
-def test_a_readers_grants_reach_the_stub_of_its_request(world: World) -> None:
+def test_a_readers_grants_reach_the_stub_of_its_request(world: BrokerHarness) -> None:
     world.infer(F, request(1))
 
     world.core.acknowledge(
         F, wire.StreamAcks([wire.StreamAck(99, 1, 64), wire.StreamAck(99, 7, 64)])
     )
 
-    assert {S: [wire.StreamAck(F, 1, 64)]} == world.core.outbox.grants
+    assert {S: [wire.StreamAck(F, 1, 64)]} == world.core.outbox.stream_acks

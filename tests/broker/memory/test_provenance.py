@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError
 from zmqtriton_floor.wire import Block, Reference
@@ -44,30 +44,32 @@ def _answered(*references: Any) -> bytes:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> BrokerHarness:
     """S executes a request with GIVEN; S2 runs another model."""
-    world = World()
-    world.serve()
-    world.core.serve(wire.AddGeneration(2, "other", 1, '{"name": "other"}'))
-    world.frontend(F)
-    world.stub(S)
-    world.stub(S2, 2)
+    world = BrokerHarness()
+    world.add_generation()
+    world.core.add_generation(wire.AddGeneration(2, "other", 1, '{"name": "other"}'))
+    world.add_frontend(F)
+    world.add_stub(S)
+    world.add_stub(S2, 2)
     world.infer(F, request(1), body=_asked(GIVEN))
     return world
 
 
-def _answer(world: World, body: bytes, *blocks: Block, flags: int = wire.FINAL) -> wire.Reply:
-    [work] = world.works.pop(S)
+def _answer(
+    world: BrokerHarness, body: bytes, *blocks: Block, flags: int = wire.FINAL
+) -> wire.Reply:
+    [work] = world.batched_requests.pop(S)
     outcome = wire.Outcome(work.peer, work.id, 0, "", flags, 0, list(blocks))
     results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
     world.core.results(S, results, [body], world.now)
-    world.take()
+    world.drain_outbox()
     [reply] = world.replies[work.peer, work.id]
     return reply
 
 
 def _ask(
-    world: World, *references: Reference, flags: int = wire.HAS_REFERENCES, own_id: int = 5
+    world: BrokerHarness, *references: Reference, flags: int = wire.HAS_REFERENCES, own_id: int = 5
 ) -> bool:
     """Whether such a question is passed on."""
     row = request(own_id, 0, model="other", version=-1, flags=flags)
@@ -77,7 +79,7 @@ def _ask(
 
 @pytest.mark.parametrize("reference", [OWN, GIVEN, GIVEN._replace(offset=8200, size=64)])
 def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
-    world: World, reference: Reference
+    world: BrokerHarness, reference: Reference
 ) -> None:
     reply = _answer(world, _answered(reference), _block(reference))
 
@@ -86,7 +88,9 @@ def test_a_response_may_refer_to_its_stubs_own_memory_and_to_its_inputs(
 
 
 @pytest.mark.parametrize("field", FORGED)
-def test_a_response_that_refers_to_what_was_not_given_is_an_error(world: World, field: str) -> None:
+def test_a_response_that_refers_to_what_was_not_given_is_an_error(
+    world: BrokerHarness, field: str
+) -> None:
     forged = FORGED[field]
 
     reply = _answer(world, _answered(forged), _block(forged))
@@ -94,32 +98,32 @@ def test_a_response_that_refers_to_what_was_not_given_is_an_error(world: World, 
     assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
     assert "the model refers to memory that it was not given" == reply.text
     assert [b""] == world.reply_bodies[F, 1]
-    assert ({}, 0) == (world.lent, world.core.blocks.leases.count)
+    assert ({}, 0) == (world.leased_blocks, world.core.blocks.leases.count)
     assert 1 == world.core.blocks.forged
 
 
-def test_a_response_may_not_refer_to_what_it_does_not_name(world: World) -> None:
+def test_a_response_may_not_refer_to_what_it_does_not_name(world: BrokerHarness) -> None:
     reply = _answer(world, _answered(OWN, GIVEN), _block(OWN))
 
     assert InternalError.number == reply.code
     # What is its own nobody reads any more.
-    assert {S: [_block(OWN)]} == world.released
+    assert {S: [_block(OWN)]} == world.released_blocks
 
 
-def test_that_its_references_were_checked_no_stub_can_say(world: World) -> None:
+def test_that_its_references_were_checked_no_stub_can_say(world: BrokerHarness) -> None:
     reply = _answer(world, _answered(FORGED["owner"]), flags=wire.FINAL | wire.HAS_REFERENCES)
 
     assert wire.FINAL == reply.flags
 
 
 @pytest.mark.parametrize("body", [b"\xc1", b"", _answered([1, 2, 3])])
-def test_a_body_that_is_none_is_an_error_or_empty(world: World, body: bytes) -> None:
+def test_a_body_that_is_none_is_an_error_or_empty(world: BrokerHarness, body: bytes) -> None:
     reply = _answer(world, body, _block(FORGED["block"]))
 
     assert InternalError.number == reply.code
 
 
-def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: World) -> None:
+def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: BrokerHarness) -> None:
     answered = Reference(S2, 1, 1, 0, 100_000)
     assert _ask(world, OWN, GIVEN)
     world.core.blocks.leases.lease(S, [_block(answered)])
@@ -130,16 +134,16 @@ def test_a_question_may_refer_to_inputs_and_to_what_is_leased(world: World) -> N
 
 @pytest.mark.parametrize(("offset", "size"), [(1, 100_000), (0, 100_001), (1 << 62, 100_000)])
 def test_of_what_is_leased_only_what_was_told_may_be_passed_on(
-    world: World, offset: int, size: int
+    world: BrokerHarness, offset: int, size: int
 ) -> None:
     answered = Reference(S2, 1, 1, 0, 100_000)
     block = _block(answered)
     _ask(world)
-    [work] = world.works.pop(S2)
+    [work] = world.batched_requests.pop(S2)
     outcome = wire.Outcome(S, work.id, 0, "", wire.FINAL, 0, [block])
     results = wire.Results([outcome], [wire.Executed(work.batch, 1, 1, 1)])
     world.core.results(S2, results, [_answered(answered)], world.now)
-    world.take()
+    world.drain_outbox()
 
     assert _ask(world, answered._replace(offset=500, size=99_500), own_id=6)
     assert not _ask(world, answered._replace(offset=offset, size=size), own_id=7)
@@ -150,48 +154,50 @@ def test_of_what_is_leased_only_what_was_told_may_be_passed_on(
 
 
 @pytest.mark.parametrize("field", FORGED)
-def test_a_question_that_refers_to_what_was_not_given_is_refused(world: World, field: str) -> None:
+def test_a_question_that_refers_to_what_was_not_given_is_refused(
+    world: BrokerHarness, field: str
+) -> None:
     assert not _ask(world, FORGED[field])
 
     assert "the model refers to memory that it was not given" == world.finals(S, 5)[0].text
 
 
-def test_a_question_that_names_no_memory_is_passed_on_as_such(world: World) -> None:
+def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarness) -> None:
     # Its executing stub refuses references then.
     row = request(5, 0, model="other", version=-1)
     world.infer(S, row, body=_asked(FORGED["owner"]))
 
-    [work] = world.works[S2]
+    [work] = world.batched_requests[S2]
     assert wire.UNCHECKED == work.flags & (wire.UNCHECKED | wire.HAS_REFERENCES)
 
 
 @pytest.mark.parametrize("field", ["owner", "segment", "block"])
-def test_what_was_not_given_cannot_be_leased(world: World, field: str) -> None:
+def test_what_was_not_given_cannot_be_leased(world: BrokerHarness, field: str) -> None:
     told: list[Any] = []
 
     def send(*message: Any) -> bool:
         told.append(message)
         return True
 
-    world.core.blocks.lend(world.core.instances[S], [_block(FORGED[field])], send)
+    world.core.blocks.grant_requested_lease(world.core.instances[S], [_block(FORGED[field])], send)
 
     assert ([], 0) == (told, world.core.blocks.leases.count)
 
 
-def test_until_all_have_told_what_they_hold_everything_is_believed(world: World) -> None:
-    world.core.begin(2)
+def test_until_all_have_told_what_they_hold_everything_is_believed(world: BrokerHarness) -> None:
+    world.core.configure(2)
     assert _ask(world, FORGED["block"])
     assert not _answer(world, _answered(FORGED["block"]), _block(FORGED["block"])).code
 
-    world.core.recovery.begin()
+    world.core.recovery.await_lease_reports()
     for serial in (F, S, S2):
         world.core.recovery.take_held_blocks(serial, wire.HeldBlocks([], 1))
 
     assert not _ask(world, FORGED["block"], own_id=6)
 
 
-def test_what_an_earlier_broker_knew_is_believed(world: World) -> None:
-    world.core.begin(2)
+def test_what_an_earlier_broker_knew_is_believed(world: BrokerHarness) -> None:
+    world.core.configure(2)
     world.infer(F, request(2, flags=wire.RESENT), body=_asked())
 
     assert _ask(world, FORGED["block"], flags=wire.HAS_REFERENCES | wire.RESENT)

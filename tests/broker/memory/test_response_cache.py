@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from zmqtriton.broker.memory.response_cache import Entry, Key, ResponseCache
+from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
 from zmqtriton_floor.wire import Block
 
 
-def key(asked: int, generation: int = 1, asker: int = 0) -> Key:
+def key(asked: int, generation: int = 1, asker: int = 0) -> CacheKey:
     return generation, 0, asker, asked.to_bytes(4, "big")
 
 
-def entry(at: Key, body: int = 1_000, shared: int = 0, owner: int = 7) -> Entry:
+def entry(at: CacheKey, body: int = 1_000, shared: int = 0, owner: int = 7) -> CacheEntry:
     blocks = [Block(owner, 1, at[3][-1])] if shared else []
-    return Entry(at, b"x" * body, blocks, shared)
+    return CacheEntry(at, b"x" * body, blocks, shared)
 
 
 def test_what_was_not_asked_for_the_longest_goes_first() -> None:
@@ -37,7 +37,7 @@ def test_thousands_of_entries_never_take_more_than_the_bound() -> None:
         assert cache.size <= 100_000
 
     assert 5_000 == len(cache) + cache.evictions
-    cache.forget(1)
+    cache.forget_generation(1)
     assert (0, 0) == (cache.size, len(cache))
     assert not cache._by_generation
     assert not cache._by_owner
@@ -89,6 +89,6 @@ def test_generations_have_entries_of_their_own() -> None:
     cache.put(entry(key(1, generation=1)))
     cache.put(entry(key(1, generation=2)))
 
-    cache.forget(1)
+    cache.forget_generation(1)
 
     assert [False, True] == [cache.get(key(1, generation=g)) is not None for g in (1, 2)]

@@ -7,37 +7,37 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 
 F, S, S2 = 2, 10, 11
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.serve()
-    world.frontend(F)
-    world.stub(S)
+def world() -> BrokerHarness:
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
+    world.add_stub(S)
     return world
 
 
-def occupancy(world: World) -> dict[str, Any]:
+def occupancy(world: BrokerHarness) -> dict[str, Any]:
     world.core.ask_statistics(F, wire.AskStatistics(5, "m", -1), 0, world.now)
-    world.take()
-    (entry,) = json.loads(world.told[-1].result)["model_stats"]
+    world.drain_outbox()
+    (entry,) = json.loads(world.supervisor_messages[-1].result)["model_stats"]
     own: dict[str, Any] = entry["zmqtriton"]
     return own
 
 
-def test_an_instance_is_busy_while_it_executes(world: World) -> None:
+def test_an_instance_is_busy_while_it_executes(world: BrokerHarness) -> None:
     world.now += 500
     world.infer(F, request(1))
 
     world.now += 30
     amid = occupancy(world)
     world.now += 20
-    world.finish(S)
+    world.finish_batch(S)
     world.now += 1000
     after = occupancy(world)
 
@@ -45,8 +45,8 @@ def test_an_instance_is_busy_while_it_executes(world: World) -> None:
     assert (1, 0) == (amid["unanswered"], after["unanswered"])
 
 
-def test_two_instances_are_busy_each_for_itself(world: World) -> None:
-    world.stub(S2)
+def test_two_instances_are_busy_each_for_itself(world: BrokerHarness) -> None:
+    world.add_stub(S2)
     world.infer(F, request(1), request(2))
     world.now += 100
 
@@ -55,20 +55,20 @@ def test_two_instances_are_busy_each_for_itself(world: World) -> None:
     assert (200, 2) == (found["busy_ns"], found["instances"])
 
 
-def test_what_a_dead_instance_was_busy_is_not_taken_back(world: World) -> None:
+def test_what_a_dead_instance_was_busy_is_not_taken_back(world: BrokerHarness) -> None:
     world.infer(F, request(1))
     world.now += 70
     before = occupancy(world)["busy_ns"]
 
     world.core.remove_peer(wire.PeerDied(S, "killed by SIGKILL"), world.now)
-    world.take()
+    world.drain_outbox()
     world.now += 1000
 
     found = occupancy(world)
     assert (70, 70, 0) == (before, found["busy_ns"], found["instances"])
 
 
-def test_one_that_nobody_asks_is_not_busy(world: World) -> None:
+def test_one_that_nobody_asks_is_not_busy(world: BrokerHarness) -> None:
     world.now += 1_000_000
 
     assert occupancy(world)["busy_ns"] == 0

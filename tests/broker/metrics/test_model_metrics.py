@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import TOKEN, World
+from tests.broker.world import TOKEN, BrokerHarness
 from zmqtriton.broker.metrics.model_metrics import ModelMetrics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton_floor import metrics, wire
@@ -23,12 +23,12 @@ class Stubs:
 
     def say(self, serial: int, *changes: list[Any]) -> str:
         """The text of a refusal, or ""."""
-        self.measures.call(serial, wire.Call(0, "measure", json.dumps(changes)))
+        self.measures.take_call(serial, wire.Call(0, "measure", json.dumps(changes)))
         return "".join(answer.text for _, answer in self._answers())
 
     def ask(self, serial: int, verb: str, about: int) -> Any:
         """What is answered: the value, or the text of an error."""
-        self.measures.call(serial, wire.Call(5, verb, json.dumps(about)))
+        self.measures.take_call(serial, wire.Call(5, verb, json.dumps(about)))
         [(to, answer)] = self._answers()
         assert (serial, 5) == (to, answer.id)
         return answer.text or json.loads(answer.result)
@@ -65,14 +65,14 @@ def test_a_counter_does_not_fall_as_long_as_somebody_holds_it(stubs: Stubs) -> N
         stubs.hold(serial, COUNTER)
         stubs.say(serial, ["add", 2, serial])
 
-    stubs.measures.forget(7)
+    stubs.measures.forget_peer(7)
     assert [15.0] == stubs.values
 
     stubs.say(8, ["drop", 2])
     assert [] == stubs.values
     assert ["f"] == [family["name"] for family in stubs.measures.page()]
 
-    stubs.measures.forget(8)
+    stubs.measures.forget_peer(8)
     assert [] == stubs.measures.page()
 
 
@@ -202,7 +202,7 @@ def test_what_makes_no_sense_is_dropped(stubs: Stubs, verb: str, document: str) 
     stubs.hold(7, kind, (1, 2) if kind == HISTOGRAM else ())
 
     try:
-        stubs.measures.call(7, wire.Call(0, verb, document))
+        stubs.measures.take_call(7, wire.Call(0, verb, document))
     except ProtocolError:
         assert [] == stubs.outbox.answers
     else:
@@ -212,11 +212,11 @@ def test_what_makes_no_sense_is_dropped(stubs: Stubs, verb: str, document: str) 
 
 
 def test_only_the_metrics_process_is_told_and_the_dead_are_forgotten() -> None:
-    world = World()
+    world = BrokerHarness()
     for serial, role in ((1, "http"), (2, "metrics"), (7, "stub")):
         world.core.expect(wire.ExpectPeer(serial, TOKEN, role, role, 0))
     changes = [["family", 1, "f", "", COUNTER], ["metric", 2, 1, {}, []]]
-    world.core.model_metrics.call(7, wire.Call(0, "measure", json.dumps(changes)))
+    world.core.model_metrics.take_call(7, wire.Call(0, "measure", json.dumps(changes)))
 
     def told(serial: int) -> Any:
         world.core.ask_statistics(serial, wire.AskStatistics(1, "", -1), 0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.requests.test_execution_modes import S2, F, S, _is_refused, _stub, _world
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 
 _DECOUPLED = {"name": "m", "model_transaction_policy": {"decoupled": True}}
@@ -16,45 +16,45 @@ _MS = 1_000_000
 _SOON = 150 * _MS
 
 
-def _pair(config: dict[str, Any] | None = None) -> World:
+def _pair(config: dict[str, Any] | None = None) -> BrokerHarness:
     """Two models with one instance each: m with S, and other with S2."""
     world = _world(config)
-    world.core.serve(wire.AddGeneration(2, "other", 1, json.dumps({"name": "other"})))
+    world.core.add_generation(wire.AddGeneration(2, "other", 1, json.dumps({"name": "other"})))
     _stub(world, S)
     _stub(world, S2, generation=2)
     return world
 
 
 @pytest.fixture
-def pair() -> World:
+def pair() -> BrokerHarness:
     return _pair()
 
 
-def _says(world: World, serial: int, *awaits: wire.WaitEdge) -> None:
+def _says(world: BrokerHarness, serial: int, *awaits: wire.WaitEdge) -> None:
     world.core.deadlocks.take_report(serial, wire.WaitReport(list(awaits)), world.now)
-    world.take()
+    world.drain_outbox()
 
 
-def _asked(world: World) -> int:
+def _asked(world: BrokerHarness) -> int:
     """How often processes were asked since the last time."""
-    count = sum(type(message) is wire.WaitReport for message in world.told)
-    world.told.clear()
+    count = sum(type(message) is wire.WaitReport for message in world.supervisor_messages)
+    world.supervisor_messages.clear()
     return count
 
 
-def test_nobody_is_asked_about_what_runs_or_can_run(pair: World) -> None:
+def test_nobody_is_asked_about_what_runs_or_can_run(pair: BrokerHarness) -> None:
     pair.infer(F, request(1), request(2, 2))
     pair.infer(S, request(1, 2))  # behind the other model's own work
 
     pair.tick(_SOON)
 
     assert 0 == _asked(pair)
-    pair.finish(S2)
+    pair.finish_batch(S2)
     pair.tick(10 * _SOON)
     assert 0 == _asked(pair)
 
 
-def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: World) -> None:
+def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: BrokerHarness) -> None:
     pair.infer(F, request(1))
     pair.infer(S, request(1))
 
@@ -67,7 +67,7 @@ def test_a_model_that_waits_for_itself_is_told_when_it_says_so(pair: World) -> N
     assert _is_refused(pair, S, 1, "m -> m")
 
 
-def test_who_says_nothing_is_asked_again_and_less_and_less_often(pair: World) -> None:
+def test_who_says_nothing_is_asked_again_and_less_and_less_often(pair: BrokerHarness) -> None:
     pair.infer(F, request(1))
     pair.infer(S, request(1))
 
@@ -79,7 +79,7 @@ def test_who_says_nothing_is_asked_again_and_less_and_less_often(pair: World) ->
     assert [] == pair.finals(S, 1)
 
 
-def test_two_models_are_both_asked(pair: World) -> None:
+def test_two_models_are_both_asked(pair: BrokerHarness) -> None:
     pair.infer(F, request(1))
     pair.infer(S, request(1, 2))
     pair.infer(S2, request(1, 1))
@@ -94,14 +94,14 @@ def test_two_models_are_both_asked(pair: World) -> None:
     assert [] == pair.finals(S, 1)
 
 
-def test_one_that_waits_for_either_of_two_goes_on_with_the_other(pair: World) -> None:
+def test_one_that_waits_for_either_of_two_goes_on_with_the_other(pair: BrokerHarness) -> None:
     pair.infer(F, request(1))
     pair.infer(S, request(1, 1), request(2, 2))
     pair.tick(_SOON)
 
     _says(pair, S, wire.WaitEdge(0, 1, 0), wire.WaitEdge(0, 2, 0))
     assert [] == pair.finals(S, 1)
-    pair.finish(S2)
+    pair.finish_batch(S2)
     assert [] == pair.finals(S, 1)  # it has an answer now, and may do without this one
 
     _says(pair, S, wire.WaitEdge(0, 1, 0))
@@ -125,12 +125,12 @@ def test_what_was_said_before_a_reply_does_not_count() -> None:
     assert _is_refused(world, S, 1, "m -> m")
 
 
-def test_what_was_said_ends_with_the_batch(pair: World) -> None:
+def test_what_was_said_ends_with_the_batch(pair: BrokerHarness) -> None:
     pair.infer(F, request(1), request(2))
     pair.infer(S, request(1, 2))
     _says(pair, S, wire.WaitEdge(0, 1, 0))
 
-    pair.finish(S)  # it had given up waiting
+    pair.finish_batch(S)  # it had given up waiting
     pair.infer(S2, request(1, 1))
     pair.tick(_SOON)
 
@@ -141,7 +141,7 @@ def test_a_batch_that_runs_beside_one_that_waits_leaves_room() -> None:
     world = _world({"name": "m", "parameters": {"MAX_INFLIGHT": {"string_value": "2"}}})
     _stub(world, S, concurrency=2)
     world.infer(F, request(1), request(2))
-    first, second = [work.batch for work in world.works[S]]
+    first, second = [work.batch for work in world.batched_requests[S]]
     world.infer(S, request(1), request(2))
     world.tick(_SOON)
 
@@ -153,12 +153,12 @@ def test_a_batch_that_runs_beside_one_that_waits_leaves_room() -> None:
     assert 1 == len(refused)  # and then the other one finds room
 
 
-def test_nothing_is_sent_ahead_to_who_has_open_questions(pair: World) -> None:
+def test_nothing_is_sent_ahead_to_who_has_open_questions(pair: BrokerHarness) -> None:
     for own_id in range(1, 4):
         pair.infer(F, request(own_id))
-        pair.finish(S)
+        pair.finish_batch(S)
     pair.infer(F, request(4))
 
     pair.infer(S, request(1, 1))
 
-    assert [4] == [work.id for work in pair.works[S]]
+    assert [4] == [work.id for work in pair.batched_requests[S]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 
 F, S, S2 = 1, 11, 12
@@ -15,20 +15,20 @@ FULL = "Exceeds maximum queue size"
 START, END = wire.SEQUENCE_START, wire.SEQUENCE_END
 
 
-def _limited(most: str = "", **settings: int) -> World:
-    world = World()
-    world.core.begin(1, json.dumps(settings))
+def _limited(most: str = "", **settings: int) -> BrokerHarness:
+    world = BrokerHarness()
+    world.core.configure(1, json.dumps(settings))
     config: dict[str, Any] = {"name": "m"}
     if most:
         config["parameters"] = {"MAX_REQUESTS": {"string_value": most}}
-    world.serve(config=config)
-    world.core.serve(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
-    world.frontend(F)
-    world.stub(S)
+    world.add_generation(config=config)
+    world.core.add_generation(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
+    world.add_frontend(F)
+    world.add_stub(S)
     return world
 
 
-def _texts(world: World, *ids: int) -> list[str]:
+def _texts(world: BrokerHarness, *ids: int) -> list[str]:
     return [reply.text for own_id in ids for reply in world.finals(F, own_id)]
 
 
@@ -40,7 +40,7 @@ def test_a_model_has_so_many_unanswered_and_no_more() -> None:
 
     assert [FULL, FULL] == _texts(world, 1, 2, 3, 4, 5)
     assert [FULL] == _texts(world, 5)
-    world.finish(S)
+    world.finish_batch(S)
     world.infer(F, request(6), request(7))
     assert [FULL] == _texts(world, 6, 7)
     world.infer(F, request(8, 2))
@@ -78,12 +78,12 @@ def test_what_is_no_number_limits_nothing(most: str) -> None:
 
 def test_what_an_admitted_request_needs_is_admitted() -> None:
     world = _limited(max_requests=1)
-    world.stub(S2, 2)
+    world.add_stub(S2, 2)
     world.infer(F, request(1))
 
     world.infer(S, request(1, 0, model="n"))
 
-    assert [1] == [work.id for work in world.works[S2]]
+    assert [1] == [work.id for work in world.batched_requests[S2]]
 
 
 def test_who_asks_a_new_broker_again_is_admitted() -> None:
@@ -100,9 +100,9 @@ def test_the_refused_are_counted() -> None:
 
     world.infer(F, request(1), request(2), request(3))
     world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
-    world.take()
+    world.drain_outbox()
 
-    [told] = [m for m in world.told if type(m) is wire.Statistics]
+    [told] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
     document = json.loads(told.result)
     [entry] = document["model_stats"]
     assert 2 == entry["zmqtriton"]["failures"]["REJECTED"]
@@ -114,13 +114,15 @@ def _part(own_id: int, flags: int = 0) -> wire.Request:
     return request(own_id, correlation=7, flags=flags)
 
 
-def _sequences(most: str) -> World:
-    world = World()
+def _sequences(most: str) -> BrokerHarness:
+    world = BrokerHarness()
     parameters = {"MAX_REQUESTS": {"string_value": most}}
     sequences = {"max_sequence_idle_microseconds": "1000000", "direct": {}}
-    world.serve(config={"name": "m", "parameters": parameters, "sequence_batching": sequences})
-    world.frontend(F)
-    world.stub(S)
+    world.add_generation(
+        config={"name": "m", "parameters": parameters, "sequence_batching": sequences}
+    )
+    world.add_frontend(F)
+    world.add_stub(S)
     return world
 
 
@@ -134,25 +136,25 @@ def test_a_sequence_of_which_one_is_too_much_does_not_go_on_without_it() -> None
     world = _sequences("2")
     world.infer(F, _part(1, START), _part(2), _part(3))
 
-    world.finish(S)
+    world.finish_batch(S)
     world.infer(F, _part(4))
 
     assert [FULL, BEFORE + FULL] == _texts(world, 3, 4)
-    assert [2] == [work.id for work in world.works[S]]
-    world.finish(S)
+    assert [2] == [work.id for work in world.batched_requests[S]]
+    world.finish_batch(S)
     world.infer(F, _part(5, START), _part(6, END))
-    assert [5] == [work.id for work in world.works[S]]
-    world.finish(S)
-    assert [6] == [work.id for work in world.works[S]]
+    assert [5] == [work.id for work in world.batched_requests[S]]
+    world.finish_batch(S)
+    assert [6] == [work.id for work in world.batched_requests[S]]
 
 
 def test_a_sequence_whose_first_one_is_too_much_does_not_begin_with_its_second() -> None:
     world = _sequences("1")
     world.infer(F, _part(1, START), _part(2, START))
 
-    world.finish(S)
+    world.finish_batch(S)
     world.infer(F, _part(3))
 
     assert [FULL, BEFORE + FULL] == _texts(world, 2, 3)
-    assert not world.works[S]
+    assert not world.batched_requests[S]
     assert 0 == world.core.generations[1].unanswered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import TOKEN, World, request
+from tests.broker.world import TOKEN, BrokerHarness, request
 from zmqtriton.broker.requests.recovery import LEFTOVER_NS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -13,11 +13,11 @@ F, S, S2 = 1, 2, 3
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> BrokerHarness:
     """The supervisor has told the new broker of two stubs; they have not said hello yet."""
-    world = World()
-    world.serve()
-    world.frontend(F)
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
     for serial in (S, S2):
         world.core.expect(wire.ExpectPeer(serial, TOKEN, "stub", f"m_{serial}", 0))
         world.core.attach(wire.AttachInstance(1, serial, f"m_{serial}"), world.now)
@@ -27,12 +27,15 @@ def world() -> World:
 A, B = wire.Block(S, 1, 1), wire.Block(S, 1, 2)
 
 
-def _resend(world: World, *ids: int) -> None:
+def _resend(world: BrokerHarness, *ids: int) -> None:
     world.infer(F, *(request(i, flags=wire.RESENT) for i in ids))
 
 
 def _hello(
-    world: World, serial: int, received: tuple[int, ...] = (), answered: tuple[int, ...] = ()
+    world: BrokerHarness,
+    serial: int,
+    received: tuple[int, ...] = (),
+    answered: tuple[int, ...] = (),
 ) -> None:
     hello = wire.Hello(
         serial,
@@ -42,113 +45,119 @@ def _hello(
         [wire.Outcome(F, i, 0, "", wire.FINAL) for i in answered],
     )
     world.core.connected(hello, [b"body"] * len(answered), world.now)
-    world.take()
+    world.drain_outbox()
 
 
-def test_a_resent_request_waits_until_all_stubs_have_said_hello(world: World) -> None:
+def test_a_resent_request_waits_until_all_stubs_have_said_hello(world: BrokerHarness) -> None:
     _resend(world, 1)
     _hello(world, S)
-    assert not world.works
+    assert not world.batched_requests
 
     _hello(world, S2)
 
-    assert [1] == [w.id for works in world.works.values() for w in works]
+    assert [1] == [w.id for works in world.batched_requests.values() for w in works]
 
 
-def test_a_new_request_does_not_wait(world: World) -> None:
+def test_a_new_request_does_not_wait(world: BrokerHarness) -> None:
     _resend(world, 1)
     world.infer(F, request(2))
 
     _hello(world, S)
 
-    assert [2] == [w.id for w in world.works[S]]
+    assert [2] == [w.id for w in world.batched_requests[S]]
 
 
-def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: World) -> None:
+def test_what_a_stub_has_received_is_awaited_and_not_executed_again(world: BrokerHarness) -> None:
     _resend(world, 1)
     _hello(world, S, received=(1,))
     _hello(world, S2)
-    assert not world.works
+    assert not world.batched_requests
 
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
     world.core.results(S, late, [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
     assert 1 == len(world.finals(F, 1))
     assert 0 == world.core.traffic.malformed
 
 
-def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(world: World) -> None:
+def test_a_stub_that_is_still_executing_gets_nothing_until_that_is_over(
+    world: BrokerHarness,
+) -> None:
     hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(F, 1)], is_executing=1)
     world.core.connected(hello, [], world.now)
     _hello(world, S2, received=(9,))
-    world.gone(S2)
+    world.kill_peer(S2)
     world.infer(F, request(2))
-    assert not world.works
+    assert not world.batched_requests
 
     # Under the number that its first broker had given it.
     world.core.results(S, wire.Results([], [wire.Executed(77, 1, 1, 1)]), [], world.now)
-    world.take()
+    world.drain_outbox()
 
-    assert [2] == [w.id for w in world.works[S]]
+    assert [2] == [w.id for w in world.batched_requests[S]]
     assert 0 == world.core.traffic.malformed
 
 
-def test_what_a_stub_has_answered_is_passed_on(world: World) -> None:
+def test_what_a_stub_has_answered_is_passed_on(world: BrokerHarness) -> None:
     _resend(world, 1)
     _hello(world, S, answered=(1,))
     _hello(world, S2)
 
     assert [0] == [r.code for r in world.finals(F, 1)]
-    assert not world.works
+    assert not world.batched_requests
 
 
-def test_an_answer_may_come_before_its_asker_asks_again(world: World) -> None:
+def test_an_answer_may_come_before_its_asker_asks_again(world: BrokerHarness) -> None:
     _hello(world, S, received=(1,))
     _hello(world, S2)
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
     world.core.results(S, late, [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
     _resend(world, 1)
 
     assert [0] == [r.code for r in world.finals(F, 1)]
-    assert not world.works
+    assert not world.batched_requests
 
 
-def test_what_a_stub_had_that_died_without_a_hello_is_not_executed_again(world: World) -> None:
+def test_what_a_stub_had_that_died_without_a_hello_is_not_executed_again(
+    world: BrokerHarness,
+) -> None:
     _resend(world, 1)
     _hello(world, S)
 
-    world.gone(S2)
+    world.kill_peer(S2)
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    assert not world.works
+    assert not world.batched_requests
 
 
-def test_a_stub_that_has_a_resent_request_and_dies_fails_it(world: World) -> None:
+def test_a_stub_that_has_a_resent_request_and_dies_fails_it(world: BrokerHarness) -> None:
     _resend(world, 1)
     _hello(world, S, received=(1,))
     _hello(world, S2)
 
-    world.gone(S)
+    world.kill_peer(S)
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
 
 
-def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(world: World) -> None:
+def test_a_stub_that_dies_before_what_it_has_is_asked_for_again_fails_it(
+    world: BrokerHarness,
+) -> None:
     _hello(world, S, received=(1,))
     _hello(world, S2)
-    world.gone(S)
+    world.kill_peer(S)
 
     _resend(world, 1)
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    assert not world.works
+    assert not world.batched_requests
     assert 0 == world.core.limits.unanswered
 
 
-def test_a_waiting_request_can_be_cancelled_and_expire(world: World) -> None:
+def test_a_waiting_request_can_be_cancelled_and_expire(world: BrokerHarness) -> None:
     _resend(world, 1)
     world.infer(F, request(2, flags=wire.RESENT, deadline_ns=world.now + 10))
 
@@ -158,12 +167,12 @@ def test_a_waiting_request_can_be_cancelled_and_expire(world: World) -> None:
     _hello(world, S2)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
-    assert not world.works
+    assert not world.batched_requests
     assert 0 == world.core.limits.unanswered
     assert 0 == world.core.generations[1].pending
 
 
-def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> None:
+def test_responses_of_a_stream_wait_in_order_for_their_asker(world: BrokerHarness) -> None:
     _hello(world, S, received=(1,))
     _hello(world, S2)
     for number, flags in ((3, 0), (4, 0)):
@@ -173,7 +182,7 @@ def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> No
     _resend(world, 1)
     last = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL, 5)], [])
     world.core.results(S, last, [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
     assert [3, 4, 5] == [r.number for r in world.replies[F, 1]]
     assert 0 == world.core.limits.unanswered
@@ -182,66 +191,68 @@ def test_responses_of_a_stream_wait_in_order_for_their_asker(world: World) -> No
 # ------------------------------------------------------------------------ blocks
 
 
-def _told(world: World, holder: int, *blocks: wire.Block) -> None:
+def _told(world: BrokerHarness, holder: int, *blocks: wire.Block) -> None:
     world.core.recovery.take_held_blocks(holder, wire.HeldBlocks(list(blocks), 1))
-    world.take()
+    world.drain_outbox()
 
 
-def test_owners_hear_who_still_reads_and_then_that_all_have_told(world: World) -> None:
-    world.core.recovery.begin()
+def test_owners_hear_who_still_reads_and_then_that_all_have_told(world: BrokerHarness) -> None:
+    world.core.recovery.await_lease_reports()
     _told(world, F, A, B)
     _told(world, S)
-    assert {S: [A, B]} == world.lent
-    assert [] == world.settled
+    assert {S: [A, B]} == world.leased_blocks
+    assert [] == world.leases_reported
 
     _told(world, S2)
 
-    assert [F, S, S2] == sorted(world.settled)
+    assert [F, S, S2] == sorted(world.leases_reported)
     world.core.blocks.release(F, [A])
-    world.take()
-    assert {S: [A]} == world.released
+    world.drain_outbox()
+    assert {S: [A]} == world.released_blocks
 
 
-def test_nobody_waits_for_the_word_of_the_dead(world: World) -> None:
-    world.core.recovery.begin()
+def test_nobody_waits_for_the_word_of_the_dead(world: BrokerHarness) -> None:
+    world.core.recovery.await_lease_reports()
     _told(world, F, A)
     _told(world, S)
 
-    world.gone(S2)
+    world.kill_peer(S2)
 
-    assert [F, S] == sorted(world.settled)
+    assert [F, S] == sorted(world.leases_reported)
 
 
-def test_all_may_have_told_before_it_is_known_who_they_are(world: World) -> None:
+def test_all_may_have_told_before_it_is_known_who_they_are(world: BrokerHarness) -> None:
     for holder in (F, S, S2):
         _told(world, holder)
-    assert [] == world.settled
+    assert [] == world.leases_reported
 
-    world.core.recovery.begin()
-    world.take()
+    world.core.recovery.await_lease_reports()
+    world.drain_outbox()
 
-    assert [F, S, S2] == sorted(world.settled)
+    assert [F, S, S2] == sorted(world.leases_reported)
 
 
-def _hello_with_blocks(world: World, route: tuple[int, int]) -> None:
+def _hello_with_blocks(world: BrokerHarness, route: tuple[int, int]) -> None:
     outcome = wire.Outcome(*route, 0, "", wire.FINAL, 0, [A])
     world.core.connected(wire.Hello(S, TOKEN, 2, [], [outcome]), [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
 
-def test_an_answer_that_nobody_asks_for_again_is_dropped_with_its_blocks(world: World) -> None:
-    world.core.peers[F].has_asked_again = True
+def test_an_answer_that_nobody_asks_for_again_is_dropped_with_its_blocks(
+    world: BrokerHarness,
+) -> None:
+    world.core.peers[F].has_resent = True
     _hello_with_blocks(world, (F, 1))
 
     world.tick(LEFTOVER_NS - 1)
-    assert {} == world.released
+    assert {} == world.released_blocks
     world.tick(1)
 
-    assert {S: [A]} == world.released
+    assert {S: [A]} == world.released_blocks
     assert world.core.next_timer_ns() is None
 
 
-def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: World) -> None:
+def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: BrokerHarness) -> None:
     _hello_with_blocks(world, (F, 1))
     _hello(world, S2)
     world.tick(LEFTOVER_NS)
@@ -249,133 +260,141 @@ def test_an_answer_waits_for_an_asker_that_has_not_said_hello(world: World) -> N
     _resend(world, 1)
 
     assert [0] == [r.code for r in world.finals(F, 1)]
-    assert {} == world.released
+    assert {} == world.released_blocks
     assert 1 == world.core.blocks.leases.count
 
 
 @pytest.mark.parametrize("asker", [0, 77], ids=["the dead broker", "a dead process"])
-def test_what_nobody_can_ask_for_again_is_dropped_at_once(world: World, asker: int) -> None:
+def test_what_nobody_can_ask_for_again_is_dropped_at_once(world: BrokerHarness, asker: int) -> None:
     _hello_with_blocks(world, (asker, 1))
 
-    assert {S: [A]} == world.released
+    assert {S: [A]} == world.released_blocks
 
 
-def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(world: World) -> None:
+def test_what_is_executed_for_nobody_is_cancelled_and_its_answer_dropped(
+    world: BrokerHarness,
+) -> None:
     hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(0, 9)], is_executing=1)
     world.core.connected(hello, [], world.now)
-    world.take()
-    assert [(S, wire.RequestKey(0, 9))] == world.abandoned
+    world.drain_outbox()
+    assert [(S, wire.RequestKey(0, 9))] == world.cancelled_executions
 
     outcome = wire.Outcome(0, 9, 0, "", wire.FINAL, 0, [A])
     world.core.results(S, wire.Results([outcome], []), [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
-    assert {S: [A]} == world.released
+    assert {S: [A]} == world.released_blocks
     assert 0 == world.core.traffic.malformed
 
 
-def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: World) -> None:
+def test_an_answer_for_an_asker_that_dies_is_dropped_with_it(world: BrokerHarness) -> None:
     _hello_with_blocks(world, (F, 1))
 
-    world.gone(F)
+    world.kill_peer(F)
 
-    assert {S: [A]} == world.released
+    assert {S: [A]} == world.released_blocks
 
 
-def test_an_outcome_of_nothing_that_was_asked_leaves_no_block_behind(world: World) -> None:
+def test_an_outcome_of_nothing_that_was_asked_leaves_no_block_behind(world: BrokerHarness) -> None:
     _hello(world, S)
     outcome = wire.Outcome(F, 9, 0, "", wire.FINAL, 0, [A])
 
     world.core.results(S, wire.Results([outcome], []), [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
-    assert {S: [A]} == world.released
+    assert {S: [A]} == world.released_blocks
 
 
 # ---------------------------------------------------- stubs that say nothing, reloads
 
 
 @pytest.fixture
-def bounded() -> World:
+def bounded() -> BrokerHarness:
     """One stub, that has not said hello; its model bounds its executions to a second."""
-    world = World()
+    world = BrokerHarness()
     limit = {"max_execution_seconds": {"string_value": "1"}}
-    world.serve(config={"name": "m", "parameters": limit})
-    world.frontend(F)
+    world.add_generation(config={"name": "m", "parameters": limit})
+    world.add_frontend(F)
     world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_0", 0))
     world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
     return world
 
 
-def test_a_stub_that_hangs_from_before_is_ended_when_its_time_is_over(bounded: World) -> None:
+def test_a_stub_that_hangs_from_before_is_ended_when_its_time_is_over(
+    bounded: BrokerHarness,
+) -> None:
     _resend(bounded, 1)
     bounded.tick(999_999_999)
-    assert [] == bounded.told
+    assert [] == bounded.supervisor_messages
 
     bounded.tick(1)
-    assert [(wire.ExecutionOverdue, S)] == [(type(told), told.serial) for told in bounded.told]
-    bounded.gone(S)
+    assert [(wire.ExecutionOverdue, S)] == [
+        (type(told), told.serial) for told in bounded.supervisor_messages
+    ]
+    bounded.kill_peer(S)
 
     assert [Unavailable.number] == [r.code for r in bounded.finals(F, 1)]
 
 
-def test_a_stub_that_says_hello_too_late_is_given_nothing(bounded: World) -> None:
+def test_a_stub_that_says_hello_too_late_is_given_nothing(bounded: BrokerHarness) -> None:
     bounded.tick(1_000_000_000)
     _hello(bounded, S)
     bounded.infer(F, request(1))
 
-    assert {} == bounded.works
+    assert {} == bounded.batched_requests
 
 
-def test_a_stub_that_says_hello_in_time_is_not_ended(bounded: World) -> None:
+def test_a_stub_that_says_hello_in_time_is_not_ended(bounded: BrokerHarness) -> None:
     _hello(bounded, S)
     bounded.tick(2_000_000_000)
-    assert [] == bounded.told
+    assert [] == bounded.supervisor_messages
 
     bounded.infer(F, request(1))
 
-    assert [1] == [work.id for work in bounded.works[S]]
+    assert [1] == [work.id for work in bounded.batched_requests[S]]
 
 
-def test_the_time_of_an_execution_is_not_counted_anew_with_the_hello(bounded: World) -> None:
+def test_the_time_of_an_execution_is_not_counted_anew_with_the_hello(
+    bounded: BrokerHarness,
+) -> None:
     bounded.tick(600_000_000)
     hello = wire.Hello(S, TOKEN, 2, [wire.RequestKey(F, 1)], is_executing=1)
     bounded.core.connected(hello, [], bounded.now)
 
     bounded.tick(400_000_000)
 
-    assert [wire.ExecutionOverdue] == [type(told) for told in bounded.told]
+    assert [wire.ExecutionOverdue] == [type(told) for told in bounded.supervisor_messages]
 
 
-def _reloaded(world: World) -> None:
+def _reloaded(world: BrokerHarness) -> None:
     """Generation 2 took the place of 1, which is no more."""
-    world.serve(2)
+    world.add_generation(2)
     world.core.expect(wire.ExpectPeer(S2 + 1, TOKEN, "stub", "m_1", 0))
     world.core.attach(wire.AttachInstance(2, S2 + 1, "m_1"), world.now)
     for serial in (S, S2):
-        world.gone(serial)
+        world.kill_peer(serial)
     world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
 
 def test_a_request_for_a_generation_that_is_gone_waits_for_the_stubs_of_the_next() -> None:
-    world = World()
-    world.frontend(F)
-    world.serve(1)
-    world.serve(2)
+    world = BrokerHarness()
+    world.add_frontend(F)
+    world.add_generation(1)
+    world.add_generation(2)
     world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
     world.core.expect(wire.ExpectPeer(S, TOKEN, "stub", "m_1", 0))
     world.core.attach(wire.AttachInstance(2, S, "m_1"), world.now)
     _resend(world, 1, 2)
-    assert {} == world.works
+    assert {} == world.batched_requests
 
     _hello(world, S, received=(1,))
 
-    assert [2] == [work.id for work in world.works[S]]
+    assert [2] == [work.id for work in world.batched_requests[S]]
 
 
 @pytest.mark.parametrize("generation", [1, 0], ids=["of a client", "of a model"])
 def test_what_stubs_may_have_run_that_ended_with_the_broker_is_not_run_by_the_next(
-    world: World, generation: int
+    world: BrokerHarness, generation: int
 ) -> None:
     _reloaded(world)
     row = request(1, generation, model="" if generation else "m", flags=wire.RESENT)
@@ -384,24 +403,24 @@ def test_what_stubs_may_have_run_that_ended_with_the_broker_is_not_run_by_the_ne
     _hello(world, S2 + 1)
 
     assert [Unavailable.number] == [r.code for r in world.finals(F, 1)]
-    assert {} == world.works
+    assert {} == world.batched_requests
 
 
-def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: World) -> None:
-    world.serve(2)
+def test_what_a_stub_of_an_earlier_generation_executes_is_awaited(world: BrokerHarness) -> None:
+    world.add_generation(2)
     world.core.expect(wire.ExpectPeer(S2 + 1, TOKEN, "stub", "m_1", 0))
     world.core.attach(wire.AttachInstance(2, S2 + 1, "m_1"), world.now)
     _hello(world, S2 + 1)
     # By name it goes to the newest, and that was another one then.
     world.infer(F, request(1, 0, model="m", flags=wire.RESENT))
-    assert {} == world.works
+    assert {} == world.batched_requests
 
     _hello(world, S, received=(1,))
     _hello(world, S2)
     late = wire.Results([wire.Outcome(F, 1, 0, "", wire.FINAL)], [])
     world.core.results(S, late, [b"body"], world.now)
-    world.take()
+    world.drain_outbox()
 
-    assert {} == world.works
+    assert {} == world.batched_requests
     assert [0] == [r.code for r in world.finals(F, 1)]
     assert 0 == world.core.limits.unanswered

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import TOKEN, World, request
+from tests.broker.world import TOKEN, BrokerHarness, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Cancelled, Unavailable
 
@@ -18,12 +18,12 @@ _S = 1_000_000_000
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> BrokerHarness:
     """Nothing is loaded but the model that asks."""
-    world = World()
-    world.core.begin(1, _SETTINGS)
+    world = BrokerHarness()
+    world.core.configure(1, _SETTINGS)
     world.core.expect(wire.ExpectPeer(ASKER, TOKEN, "stub", "other_0", 0))
-    world.frontend(F)
+    world.add_frontend(F)
     return world
 
 
@@ -31,26 +31,26 @@ def _ask(own_id: int, **fields: Any) -> wire.Request:
     return request(own_id, generation=0, **{"model": "m", **fields})
 
 
-def _calls(world: World) -> list[wire.Call]:
-    world.take()
-    return [told for told in world.told if isinstance(told, wire.Call)]
+def _calls(world: BrokerHarness) -> list[wire.Call]:
+    world.drain_outbox()
+    return [told for told in world.supervisor_messages if isinstance(told, wire.Call)]
 
 
-def _answer(world: World, result: Any = None, error: str = "") -> None:
+def _answer(world: BrokerHarness, result: Any = None, error: str = "") -> None:
     """To the latest call."""
     number = _calls(world)[-1].id
     code = Unavailable.number if error else 0
     world.core.waiting_for_load.take_result(
         wire.CallResult(number, code, error, json.dumps(result)), world.now
     )
-    world.take()
+    world.drain_outbox()
 
 
-def _told(world: World, own_id: int, peer: int = ASKER) -> list[tuple[int, str]]:
+def _told(world: BrokerHarness, own_id: int, peer: int = ASKER) -> list[tuple[int, str]]:
     return [(reply.code, reply.text) for reply in world.replies.get((peer, own_id), [])]
 
 
-def test_many_wait_for_one_load_and_are_executed_in_their_order(world: World) -> None:
+def test_many_wait_for_one_load_and_are_executed_in_their_order(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1), _ask(2))
     world.infer(ASKER, _ask(3))
 
@@ -58,14 +58,14 @@ def test_many_wait_for_one_load_and_are_executed_in_their_order(world: World) ->
         (c.verb, json.loads(c.arguments)) for c in _calls(world)
     ]
     assert [[], [], []] == [_told(world, own_id) for own_id in (1, 2, 3)]
-    world.serve()
-    world.stub(S)
+    world.add_generation()
+    world.add_stub(S)
     _answer(world, True)
 
-    assert [1, 2, 3] == [work.id for _ in range(3) for work in world.finish(S)]
+    assert [1, 2, 3] == [work.id for _ in range(3) for work in world.finish_batch(S)]
 
 
-def test_a_load_that_fails_tells_each_why(world: World) -> None:
+def test_a_load_that_fails_tells_each_why(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1), _ask(2))
 
     _answer(world, error="no weights")
@@ -73,7 +73,7 @@ def test_a_load_that_fails_tells_each_why(world: World) -> None:
     assert [(Unavailable.number, f"{_WHERE}no weights")] == _told(world, 1) == _told(world, 2)
 
 
-def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: World) -> None:
+def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1))
 
     _answer(world, False)
@@ -82,10 +82,10 @@ def test_where_there_is_no_such_model_the_text_is_the_usual_one(world: World) ->
     assert (Unavailable.number, True) == (code, text.endswith("Model 'm' is not ready."))
 
 
-def test_a_version_that_is_not_among_those_loaded_is_asked_for_once(world: World) -> None:
+def test_a_version_that_is_not_among_those_loaded_is_asked_for_once(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1, version=7))
-    world.serve()
-    world.stub(S)
+    world.add_generation()
+    world.add_stub(S)
 
     _answer(world, True)
 
@@ -93,51 +93,53 @@ def test_a_version_that_is_not_among_those_loaded_is_asked_for_once(world: World
     assert 1 == len(_calls(world))
 
 
-def test_who_cancels_is_answered_and_not_executed(world: World) -> None:
+def test_who_cancels_is_answered_and_not_executed(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1))
 
     world.cancel(ASKER, 1)
-    world.serve()
-    world.stub(S)
+    world.add_generation()
+    world.add_stub(S)
     _answer(world, True)
 
     assert [Cancelled.number] == [code for code, _ in _told(world, 1)]
-    assert [] == world.works.get(S, [])
+    assert [] == world.batched_requests.get(S, [])
 
 
-def test_what_a_dead_process_asked_is_forgotten(world: World) -> None:
+def test_what_a_dead_process_asked_is_forgotten(world: BrokerHarness) -> None:
     world.infer(ASKER, _ask(1))
 
     world.core.remove_peer(wire.PeerDied(ASKER, "killed by SIGKILL"), world.now)
-    world.serve()
-    world.stub(S)
+    world.add_generation()
+    world.add_stub(S)
     _answer(world, True)
 
-    assert [] == world.works.get(S, [])
+    assert [] == world.batched_requests.get(S, [])
 
 
 @pytest.mark.parametrize(("deadline_ns", "waits_s"), [(0, 5), (2 * _S, 2)])
-def test_nobody_waits_for_longer_than_may_be(world: World, deadline_ns: int, waits_s: int) -> None:
+def test_nobody_waits_for_longer_than_may_be(
+    world: BrokerHarness, deadline_ns: int, waits_s: int
+) -> None:
     world.now = 0
     world.infer(ASKER, _ask(1, deadline_ns=deadline_ns))
 
     assert waits_s * _S == world.core.next_timer_ns()
     world.core.tick(waits_s * _S)
-    world.take()
+    world.drain_outbox()
 
     assert "timed out waiting for the model to load" in _told(world, 1)[0][1]
     assert world.core.next_timer_ns() is None
 
 
-def _load_and_evict(world: World, config: dict[str, Any]) -> None:
-    world.serve(generation=1, config=config)
-    world.stub(S)
+def _load_and_evict(world: BrokerHarness, config: dict[str, Any]) -> None:
+    world.add_generation(generation=1, config=config)
+    world.add_stub(S)
     world.core.retire(wire.Retire(1))
     world.core.remove(wire.RemoveGeneration(1, "unloaded"), world.now)
 
 
 def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
-    world: World,
+    world: BrokerHarness,
 ) -> None:
     config = {"name": "m", "max_batch_size": 8}
     _load_and_evict(world, config)
@@ -145,18 +147,18 @@ def test_a_request_that_was_on_its_way_to_what_went_is_executed_when_it_is_back(
     world.infer(F, request(1, generation=1))
 
     assert [] == _told(world, 1, F)
-    world.serve(generation=2, config=config)
-    world.stub(S + 1, generation=2)
+    world.add_generation(generation=2, config=config)
+    world.add_stub(S + 1, generation=2)
     _answer(world, True)
-    assert [1] == [work.id for work in world.works[S + 1]]
+    assert [1] == [work.id for work in world.batched_requests[S + 1]]
 
 
-def test_what_was_checked_against_other_inputs_is_refused(world: World) -> None:
+def test_what_was_checked_against_other_inputs_is_refused(world: BrokerHarness) -> None:
     _load_and_evict(world, {"name": "m", "max_batch_size": 8})
     world.infer(F, request(1, generation=1))
 
-    world.serve(generation=2, config={"name": "m", "max_batch_size": 0})
-    world.stub(S + 1, generation=2)
+    world.add_generation(generation=2, config={"name": "m", "max_batch_size": 0})
+    world.add_stub(S + 1, generation=2)
     _answer(world, True)
 
     text = "the model was unloaded while the request was on its way"
@@ -164,7 +166,7 @@ def test_what_was_checked_against_other_inputs_is_refused(world: World) -> None:
 
 
 def test_without_the_option_nothing_waits() -> None:
-    world = World()
+    world = BrokerHarness()
     world.core.expect(wire.ExpectPeer(ASKER, TOKEN, "stub", "other_0", 0))
 
     world.infer(ASKER, _ask(1))

@@ -6,27 +6,27 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 
 F, S, S2 = 1, 2, 3
 DELAY_NS = 100_000
 
 
-def batching(max_batch_size: int = 8, **settings: Any) -> World:
+def batching(max_batch_size: int = 8, **settings: Any) -> BrokerHarness:
     """A model that batches, with one idle stub."""
-    world = World()
+    world = BrokerHarness()
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
-    world.serve(config=config)
-    world.frontend(F)
-    world.stub(S)
+    world.add_generation(config=config)
+    world.add_frontend(F)
+    world.add_stub(S)
     return world
 
 
-def sizes(world: World, serial: int = S) -> list[int]:
+def sizes(world: BrokerHarness, serial: int = S) -> list[int]:
     """How many requests each execute() was given until nothing was left."""
     found = []
-    while world.works.get(serial):
-        found.append(len(world.finish(serial)))
+    while world.batched_requests.get(serial):
+        found.append(len(world.finish_batch(serial)))
     return found
 
 
@@ -57,7 +57,7 @@ def test_a_delay_collects_until_it_has_passed() -> None:
     world.infer(F, request(1))
     world.tick(DELAY_NS - 1)
     world.infer(F, request(2))
-    assert not world.works
+    assert not world.batched_requests
     world.tick(1)
 
     assert [2] == sizes(world)
@@ -68,7 +68,7 @@ def test_the_largest_batch_does_not_wait() -> None:
     world = batching(max_queue_delay_microseconds=100)
 
     world.infer(F, request(1, batch_size=5))
-    assert not world.works
+    assert not world.batched_requests
     world.infer(F, request(2, batch_size=3))
 
     assert [2] == sizes(world)
@@ -81,9 +81,9 @@ def test_what_can_grow_no_further_does_not_wait() -> None:
     world.infer(F, request(1, batch_size=5))
     world.infer(F, request(2, batch_size=5))
 
-    assert [1] == [len(world.works[S])]
-    world.finish(S)
-    assert not world.works[S], "the second one may still grow"
+    assert [1] == [len(world.batched_requests[S])]
+    world.finish_batch(S)
+    assert not world.batched_requests[S], "the second one may still grow"
     world.tick(DELAY_NS)
     assert [1] == sizes(world)
 
@@ -92,11 +92,11 @@ def test_a_preferred_size_goes_at_once() -> None:
     world = batching(preferred_batch_size=[4], max_queue_delay_microseconds=100)
 
     world.infer(F, *(request(i) for i in range(1, 4)))
-    assert not world.works
+    assert not world.batched_requests
     world.infer(F, request(4), request(5))
 
-    assert 4 == len(world.finish(S))
-    assert not world.works[S], "the fifth waits for others"
+    assert 4 == len(world.finish_batch(S))
+    assert not world.batched_requests[S], "the fifth waits for others"
     world.tick(DELAY_NS)
     assert [1] == sizes(world)
 
@@ -116,9 +116,9 @@ def test_once_the_delay_has_passed_the_preferred_size_counts_no_more() -> None:
     world.infer(F, *(request(i) for i in range(3, 6)))
     world.now += DELAY_NS
 
-    world.finish(S)
+    world.finish_batch(S)
 
-    assert 3 == len(world.works[S])
+    assert 3 == len(world.batched_requests[S])
 
 
 @pytest.mark.row("E61")
@@ -127,7 +127,7 @@ def test_only_requests_of_one_shape_share_a_batch_and_order_is_kept() -> None:
     world.infer(F, request(0))
 
     world.infer(F, *(request(i, batch_key=key) for i, key in enumerate([7, 7, 8, 7], start=1)))
-    world.finish(S)
+    world.finish_batch(S)
 
     assert [2, 1, 1] == sizes(world)
 
@@ -137,7 +137,7 @@ def test_a_request_of_another_shape_closes_the_batch_before_it() -> None:
 
     world.infer(F, request(1, batch_key=7), request(2, batch_key=8))
 
-    assert [1] == [w.id for w in world.works[S]]
+    assert [1] == [w.id for w in world.batched_requests[S]]
 
 
 @pytest.mark.parametrize("leaves", ["cancelled", "expired"])
@@ -151,17 +151,17 @@ def test_who_leaves_the_queue_is_answered_at_once_and_not_in_the_batch(leaves: s
     world.tick(50_000)
 
     assert 1 == len(world.finals(F, 1))
-    assert not world.works
+    assert not world.batched_requests
     world.tick(50_000)
-    assert [2] == [w.id for w in world.works[S]]
+    assert [2] == [w.id for w in world.batched_requests[S]]
 
 
 @pytest.mark.row("E62")
 def test_without_dynamic_batching_each_request_is_executed_alone() -> None:
-    world = World()
-    world.serve(config={"name": "m", "max_batch_size": 8})
-    world.frontend(F)
-    world.stub(S)
+    world = BrokerHarness()
+    world.add_generation(config={"name": "m", "max_batch_size": 8})
+    world.add_frontend(F)
+    world.add_stub(S)
 
     world.infer(F, *(request(i) for i in range(1, 4)))
 
@@ -171,11 +171,11 @@ def test_without_dynamic_batching_each_request_is_executed_alone() -> None:
 @pytest.mark.row("E68")
 def test_each_idle_stub_takes_what_is_there() -> None:
     world = batching(max_batch_size=4)
-    world.stub(S2)
+    world.add_stub(S2)
 
     world.infer(F, *(request(i) for i in range(1, 11)))
 
-    assert {S: 4, S2: 4} == {serial: len(works) for serial, works in world.works.items()}
+    assert {S: 4, S2: 4} == {serial: len(works) for serial, works in world.batched_requests.items()}
 
 
 def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
@@ -186,8 +186,8 @@ def test_while_every_stub_is_busy_no_timer_runs_for_the_queue() -> None:
     world.tick(10 * DELAY_NS)
 
     assert world.core.next_timer_ns() is None
-    world.finish(S)
-    assert [8] == [w.id for w in world.works[S]]
+    world.finish_batch(S)
+    assert [8] == [w.id for w in world.batched_requests[S]]
 
 
 def test_a_model_without_a_batch_dimension_gets_one_request_at_a_time() -> None:
@@ -201,7 +201,7 @@ def test_a_model_without_a_batch_dimension_gets_one_request_at_a_time() -> None:
 def test_statistics_count_each_batch_by_its_size() -> None:
     world = batching()
     world.infer(F, request(1, batch_size=2), request(2, batch_size=3))
-    world.finish(S)
+    world.finish_batch(S)
 
     counters = world.core.generations[1].statistics
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import Page, World, request
+from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -18,32 +18,32 @@ EXPIRED = "Request timeout expired"
 FULL = "[request id: <id_unknown>] Exceeds maximum queue size"
 
 
-def scheduling(max_batch_size: int = 1, stubs: int = 1, **settings: Any) -> World:
-    world = World()
+def scheduling(max_batch_size: int = 1, stubs: int = 1, **settings: Any) -> BrokerHarness:
+    world = BrokerHarness()
     config = {"name": "m", "max_batch_size": max_batch_size, "dynamic_batching": settings}
-    world.serve(config=config)
-    world.frontend(F)
+    world.add_generation(config=config)
+    world.add_frontend(F)
     for serial in range(S, S + stubs):
-        world.stub(serial)
+        world.add_stub(serial)
     return world
 
 
-def policy(max_batch_size: int = 1, **fields: Any) -> World:
+def policy(max_batch_size: int = 1, **fields: Any) -> BrokerHarness:
     """One stub that is busy with request 1, and a queue with a policy."""
     world = scheduling(max_batch_size, default_queue_policy=fields)
     world.infer(F, request(1))
     return world
 
 
-def texts(world: World, *ids: int) -> list[str]:
+def texts(world: BrokerHarness, *ids: int) -> list[str]:
     return [reply.text for own_id in ids for reply in world.finals(F, own_id)]
 
 
-def executed(world: World, serial: int = S) -> list[int]:
+def executed(world: BrokerHarness, serial: int = S) -> list[int]:
     """The ids, in the order in which a stub gets them until there is nothing left."""
     found = []
-    while world.works.get(serial):
-        found += [work.id for work in world.finish(serial)]
+    while world.batched_requests.get(serial):
+        found += [work.id for work in world.finish_batch(serial)]
     return found
 
 
@@ -71,7 +71,7 @@ def test_what_is_being_executed_is_not_subject_to_the_queue_s_timeout() -> None:
     world.tick(50 * MS)
 
     assert not world.finals(F, 1)
-    world.finish(S)
+    world.finish_batch(S)
     assert [""] == texts(world, 1)
     assert world.core.next_timer_ns() is None
 
@@ -138,12 +138,12 @@ def test_statistics_count_who_was_refused_in_the_queue() -> None:
 def test_what_a_dead_stub_had_not_begun_has_no_more_time_than_before() -> None:
     world = scheduling(default_queue_policy={"default_timeout_microseconds": 5_000})
     page = Page()
-    world.stub(S2, page=page)
+    world.add_stub(S2, page=page)
     world.infer(F, request(1), request(2))
-    [lost] = [work.id for work in world.works[S2]]
+    [lost] = [work.id for work in world.batched_requests[S2]]
     world.tick(3 * MS)
 
-    world.gone(S2)
+    world.kill_peer(S2)
     assert not world.finals(F, lost)
     world.tick(2 * MS)
 
@@ -176,8 +176,8 @@ def test_one_more_than_may_wait_is_refused_with_the_id_that_its_client_gave() ->
 
 def test_a_model_is_told_which_queue_is_full() -> None:
     world = scheduling(default_queue_policy={"max_queue_size": 1})
-    world.serve(2, version=2)
-    world.stub(S3, generation=2)
+    world.add_generation(2, version=2)
+    world.add_stub(S3, generation=2)
     world.infer(F, request(1), request(2))
 
     world.infer(S3, request(7, generation=0, model="m", version=1, flags=wire.ONE_RESPONSE))
@@ -193,7 +193,7 @@ def test_whoever_leaves_the_queue_makes_room(leaves: str) -> None:
     world.infer(F, request(2))
 
     if leaves == "executed":
-        world.finish(S)
+        world.finish_batch(S)
     elif leaves == "cancelled":
         world.cancel(F, 2)
     else:
@@ -226,20 +226,20 @@ def test_the_number_of_those_who_wait_never_drifts(seed: int) -> None:
         move = chance.choice(["ask", "ask", "finish", "cancel", "wait"])
         if move == "ask":
             world.infer(F, request(next(ids)))
-        elif move == "finish" and world.works.get(S):
-            world.finish(S)
+        elif move == "finish" and world.batched_requests.get(S):
+            world.finish_batch(S)
         elif move == "cancel":
             world.cancel(F, *chance.sample(sorted(world.core.peers[F].requests) or [0], 1))
         else:
             world.tick(chance.randint(0, 2 * MS))
     world.tick(10 * MS)
-    world.stub(S2)
+    world.add_stub(S2)
 
     world.infer(F, *(request(1_000_000 + i) for i in range(5)))
 
     waiting = [r for r in range(1_000_000, 1_000_005) if not world.finals(F, r)]
     assert [FULL] * (5 - len(waiting)) == texts(world, *range(1_000_000, 1_000_005))
-    idle = 1 if world.works.get(S) and world.works[S][0].id < 1_000_000 else 2
+    idle = 1 if world.batched_requests.get(S) and world.batched_requests[S][0].id < 1_000_000 else 2
     assert 3 + idle == len(waiting)
 
 
@@ -294,9 +294,9 @@ def test_a_batch_is_filled_with_lower_priorities() -> None:
     world.infer(F, request(1))
     world.infer(F, request(2), request(3, priority=1), request(4))
 
-    world.finish(S)
+    world.finish_batch(S)
 
-    assert [3, 2, 4] == [work.id for work in world.works[S]]
+    assert [3, 2, 4] == [work.id for work in world.batched_requests[S]]
 
 
 def test_who_waits_with_a_low_priority_makes_the_delay_end() -> None:
@@ -317,7 +317,7 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
 
     for number in range(1, 1_001):
         world.infer(F, request(number, priority=number))
-        world.finish(S)
+        world.finish_batch(S)
 
     levels = world.core.generations[1]._queue._levels._levels
     assert len(levels) <= 64
@@ -330,12 +330,12 @@ def test_priorities_that_nobody_uses_any_more_take_no_room() -> None:
 def test_an_answer_waits_for_those_to_earlier_requests() -> None:
     world = scheduling(stubs=3, preserve_ordering=True)
     world.infer(F, *(request(i) for i in range(1, 4)))
-    by_id = {world.works[serial][0].id: serial for serial in (S, S2, S3)}
+    by_id = {world.batched_requests[serial][0].id: serial for serial in (S, S2, S3)}
 
-    world.finish(by_id[3])
-    world.finish(by_id[2])
+    world.finish_batch(by_id[3])
+    world.finish_batch(by_id[2])
     assert not world.replies
-    world.finish(by_id[1])
+    world.finish_batch(by_id[1])
 
     assert [(F, 1), (F, 2), (F, 3)] == list(world.replies)
 
@@ -349,7 +349,7 @@ def test_who_was_refused_in_the_queue_has_its_turn_too() -> None:
 
     world.tick(5 * MS)
     assert not world.replies
-    world.finish(S)
+    world.finish_batch(S)
 
     assert [("", (F, 1)), (EXPIRED, (F, 2))] == [
         (replies[0].text, route) for route, replies in world.replies.items()
@@ -359,17 +359,17 @@ def test_who_was_refused_in_the_queue_has_its_turn_too() -> None:
 @pytest.mark.parametrize("leaves", ["cancelled", "died"])
 def test_nobody_waits_for_an_answer_that_nobody_reads(leaves: str) -> None:
     world = scheduling(stubs=2, preserve_ordering=True)
-    world.frontend(9)
+    world.add_frontend(9)
     world.infer(9, request(1))
     world.infer(F, request(2))
-    [second] = [serial for serial in (S, S2) if world.works[serial][0].peer == F]
-    world.finish(second)
+    [second] = [serial for serial in (S, S2) if world.batched_requests[serial][0].peer == F]
+    world.finish_batch(second)
     assert not world.replies
 
     if leaves == "cancelled":
         world.cancel(9, 1)
     else:
-        world.gone(9)
+        world.kill_peer(9)
 
     assert 1 == len(world.finals(F, 2))
 
@@ -386,14 +386,14 @@ def test_a_request_that_was_not_admitted_has_no_turn() -> None:
 def test_a_model_that_asks_itself_need_not_wait_for_its_own_answer() -> None:
     world = scheduling(stubs=2, preserve_ordering=True)
     world.infer(F, request(1))
-    asking = next(serial for serial in (S, S2) if world.works.get(serial))
+    asking = next(serial for serial in (S, S2) if world.batched_requests.get(serial))
     other = S + S2 - asking
 
     world.infer(asking, request(7, generation=0, model="m"))
-    world.finish(other)
+    world.finish_batch(other)
 
     assert 1 == len(world.finals(asking, 7))
-    world.finish(asking)
+    world.finish_batch(asking)
     assert 1 == len(world.finals(F, 1))
 
 
@@ -410,21 +410,23 @@ def test_answers_leave_in_order_whatever_happens(seed: int) -> None:
     cancelled: set[int] = set()
     for _ in range(200):
         move = chance.choice(["ask", "ask", "finish", "finish", "cancel", "wait", "die"])
-        busy = [serial for serial, works in world.works.items() if works]
+        busy = [serial for serial, works in world.batched_requests.items() if works]
         if move == "ask":
             world.infer(F, *(request(next(ids)) for _ in range(chance.randint(1, 3))))
         elif move == "finish" and busy:
-            world.finish(chance.choice(busy))
+            world.finish_batch(chance.choice(busy))
         elif move == "cancel" and world.core.peers[F].requests:
             cancelled.add(chance.choice(sorted(world.core.peers[F].requests)))
             world.cancel(F, *cancelled)
         elif move == "die" and busy:
-            world.gone(chance.choice(busy))
-            world.stub(next(serials))
+            world.kill_peer(chance.choice(busy))
+            world.add_stub(next(serials))
         else:
             world.tick(chance.randint(0, 1 * MS))
-    while any(world.works.values()):
-        world.finish(next(serial for serial, works in world.works.items() if works))
+    while any(world.batched_requests.values()):
+        world.finish_batch(
+            next(serial for serial, works in world.batched_requests.items() if works)
+        )
 
     asked = range(1, next(ids))
     assert all(len(world.finals(F, own_id)) == 1 for own_id in asked)

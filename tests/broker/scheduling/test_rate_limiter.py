@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.world import Page, World, request
+from tests.broker.world import BrokerHarness, Page, request
 from zmqtriton.config.resources import NO_DEVICE, ResourceNeed
 from zmqtriton_floor import wire
 
@@ -20,26 +20,26 @@ def demand(priority: int = 1, **counts: int) -> str:
     return ResourceNeed({(name, 0): n for name, n in counts.items()}, priority).to_json()
 
 
-def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> World:
+def world_of(*demands: str, config: dict[str, Any] | None = None, **given: int) -> BrokerHarness:
     """A model for each of them, with one instance: 1 with A, 2 with B …"""
-    world = World()
+    world = BrokerHarness()
     resources = [[name, count, NO_DEVICE] for name, count in given.items()]
     settings = {"rate_limit": "execution_count", "rate_limit_resource": resources}
-    world.core.begin(1, json.dumps(settings))
-    world.frontend(F)
+    world.core.configure(1, json.dumps(settings))
+    world.add_frontend(F)
     for number, needs in enumerate(demands, 1):
         name = f"m{number}"
         document = json.dumps({"name": name, **(config or {})})
-        world.core.serve(wire.AddGeneration(number, name, 1, document))
-        world.stub(A + number - 1, number, Page(), demand=needs)
+        world.core.add_generation(wire.AddGeneration(number, name, 1, document))
+        world.add_stub(A + number - 1, number, Page(), demand=needs)
     return world
 
 
-def executing(world: World) -> set[int]:
-    return {serial for serial, works in world.works.items() if works}
+def executing(world: BrokerHarness) -> set[int]:
+    return {serial for serial, works in world.batched_requests.items() if works}
 
 
-def ask(world: World, generation: int, *ids: int, **fields: Any) -> None:
+def ask(world: BrokerHarness, generation: int, *ids: int, **fields: Any) -> None:
     world.infer(F, *(request(own_id, generation, **fields) for own_id in ids))
 
 
@@ -51,9 +51,9 @@ def test_two_that_need_the_same_never_execute_together() -> None:
     ask(world, 2, 3)
 
     assert {A} == executing(world)
-    world.finish(A)
+    world.finish_batch(A)
     assert {B} == executing(world)
-    world.finish(B)
+    world.finish_batch(B)
     assert {A} == executing(world)
 
 
@@ -61,11 +61,11 @@ def test_nothing_is_sent_ahead_to_who_shares() -> None:
     world = world_of(demand(R=1))
     for own_id in range(1, 5):
         ask(world, 1, own_id)
-        world.finish(A)
+        world.finish_batch(A)
 
     ask(world, 1, 10, 11, 12)
 
-    assert [10] == [work.id for work in world.works[A]]
+    assert [10] == [work.id for work in world.batched_requests[A]]
 
 
 def test_who_needs_something_else_goes_on() -> None:
@@ -87,7 +87,7 @@ def test_priorities_weigh_executions() -> None:
     for _ in range(140):
         [serial] = executing(world)
         turns[serial] += 1
-        world.finish(serial)
+        world.finish_batch(serial)
 
     assert {A: 80, B: 40, C: 20} == turns
 
@@ -100,9 +100,9 @@ def test_small_ones_do_not_starve_a_large_one() -> None:
 
     order = []
     for _ in range(24):
-        serial = min(executing(world), key=lambda one: world.works[one][0].batch)
+        serial = min(executing(world), key=lambda one: world.batched_requests[one][0].batch)
         order.append(serial)
-        world.finish(serial)
+        world.finish_batch(serial)
 
     assert 6 <= order.count(A)
     assert abs(order.count(B) - order.count(C)) <= 1
@@ -112,14 +112,14 @@ def test_who_comes_anew_does_not_catch_up() -> None:
     world = world_of(demand(R=1), demand(R=1))
     ask(world, 1, *range(100, 200))
     for _ in range(50):
-        world.finish(A)
+        world.finish_batch(A)
 
     ask(world, 2, *range(200, 300))
     turns = []
     for _ in range(10):
         [serial] = executing(world)
         turns.append(serial)
-        world.finish(serial)
+        world.finish_batch(serial)
 
     assert 4 <= turns.count(A) <= 6
 
@@ -129,11 +129,11 @@ def test_the_dead_and_the_removed_give_back() -> None:
     for generation in (1, 2, 3):
         ask(world, generation, generation)
 
-    world.gone(A)
+    world.kill_peer(A)
     assert {B} == executing(world)
     world.core.remove(wire.RemoveGeneration(2, "unloaded"), world.now)
-    world.works.pop(B)
-    world.take()
+    world.batched_requests.pop(B)
+    world.drain_outbox()
 
     assert {C} == executing(world)
 
@@ -146,23 +146,23 @@ def test_the_overdue_keep_what_they_have_until_they_are_dead() -> None:
 
     world.tick(1_000_000)
     assert {A} == executing(world)
-    world.gone(A)
+    world.kill_peer(A)
 
     assert {B} == executing(world)
 
 
 def test_who_may_execute_for_an_earlier_broker_counts_as_executing() -> None:
     world = world_of(demand(R=1))
-    world.core.serve(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
+    world.core.add_generation(wire.AddGeneration(2, "n", 1, json.dumps({"name": "n"})))
     world.core.expect(wire.ExpectPeer(B, b"t" * 16, "stub", "n_0", 0))
     world.core.attach(wire.AttachInstance(2, B, "n_0", demand(R=1)), world.now)
 
     ask(world, 1, 1)
     assert set() == executing(world)
     hello = wire.Hello(B, b"t" * 16, 1)
-    world.core.recognise(hello)
+    world.core.authenticate(hello)
     world.core.connected(hello, [], world.now)
-    world.take()
+    world.drain_outbox()
 
     assert {A} == executing(world)
 
@@ -176,7 +176,7 @@ def test_a_batch_that_waits_for_company_keeps_nothing_from_others() -> None:
     ask(world, 2, 11, 12, 13, 14)
     assert {B} == executing(world)
     world.tick(2_000_000)
-    world.finish(B)
+    world.finish_batch(B)
 
     assert {A} == executing(world)
 
@@ -203,27 +203,27 @@ def test_sequences_take_their_turns() -> None:
         world.infer(F, row, body=body)
 
     assert {A} == executing(world)
-    world.finish(A)
+    world.finish_batch(A)
     assert {B} == executing(world)
 
 
 def test_each_batch_of_one_that_has_several_counts() -> None:
     config = {"parameters": {"MAX_INFLIGHT": {"string_value": "4"}}}
-    world = World()
-    world.core.begin(1, json.dumps({"rate_limit_resource": [["R", 2, NO_DEVICE]]}))
-    world.frontend(F)
-    world.core.serve(wire.AddGeneration(1, "m", 1, json.dumps({"name": "m", **config})))
+    world = BrokerHarness()
+    world.core.configure(1, json.dumps({"rate_limit_resource": [["R", 2, NO_DEVICE]]}))
+    world.add_frontend(F)
+    world.core.add_generation(wire.AddGeneration(1, "m", 1, json.dumps({"name": "m", **config})))
     world.core.expect(wire.ExpectPeer(A, b"t" * 16, "stub", "m_0", 0))
     hello = wire.Hello(A, b"t" * 16, 1, concurrency=4)
-    world.core.recognise(hello)
+    world.core.authenticate(hello)
     world.core.connected(hello, [], world.now)
     world.core.attach(wire.AttachInstance(1, A, "m_0", demand(R=1)), world.now)
 
     ask(world, 1, 1, 2, 3)
 
-    assert 2 == len(world.works[A])
-    world.finish(A)
-    assert 2 == len(world.works[A])
+    assert 2 == len(world.batched_requests[A])
+    world.finish_batch(A)
+    assert 2 == len(world.batched_requests[A])
 
 
 def test_who_holds_what_is_told() -> None:
@@ -232,9 +232,9 @@ def test_who_holds_what_is_told() -> None:
     ask(world, 2, 2)
 
     world.core.ask_statistics(F, wire.AskStatistics(1, "", -1), 0)
-    world.take()
+    world.drain_outbox()
 
-    [told] = [m for m in world.told if type(m) is wire.Statistics]
+    [told] = [m for m in world.supervisor_messages if type(m) is wire.Statistics]
     assert [
         {
             "resource": "R",
@@ -256,7 +256,7 @@ def test_a_circle_through_a_resource_is_refused() -> None:
 
     [reply] = world.finals(A, 7)
     assert "BLS calls would deadlock: m2 -> m2" in reply.text
-    world.finish(A)
+    world.finish_batch(A)
     ask(world, 2, 2)
     assert {B} == executing(world)
 
@@ -275,14 +275,14 @@ def test_what_a_holder_asks_for_is_not_kept_from_it() -> None:
 
 def test_where_one_instance_needs_something_all_take_turns() -> None:
     world = world_of("", demand(R=1))
-    world.stub(C, 1, Page(), demand=demand(R=1))
+    world.add_stub(C, 1, Page(), demand=demand(R=1))
 
     ask(world, 2, 21)
     ask(world, 1, 1, 2)
 
     assert {A, B} == executing(world)
-    assert [1] == [work.id for work in world.works[A]]
-    world.finish(B)
+    assert [1] == [work.id for work in world.batched_requests[A]]
+    world.finish_batch(B)
     assert {A, C} == executing(world)
 
 
@@ -291,7 +291,7 @@ def test_a_sequence_of_who_shares_is_over_when_it_was_idle_for_as_long_as_it_may
     world = world_of(demand(R=1), config=config)
     sequences = world.core.generations[1].sequences
     ask(world, 1, 1, correlation=7, flags=wire.SEQUENCE_START)
-    world.finish(A)
+    world.finish_batch(A)
     assert sequences is not None
 
     due_ns = world.core.next_timer_ns()

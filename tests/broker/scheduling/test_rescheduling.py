@@ -7,9 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.broker.sequence_world import S2, F, S, Sequences, must_start, sequence_config, stateful
+from tests.broker.sequence_world import (
+    S2,
+    F,
+    S,
+    SequenceHarness,
+    must_start,
+    sequence_config,
+    stateful,
+)
 from tests.broker.world import Page
-from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END as END
@@ -22,33 +30,33 @@ def _iterative(slots: int = 4, **batching: Any) -> dict[str, Any]:
     return sequence_config(slots=slots, iterative_sequence=True, **batching)
 
 
-def _batch(world: Sequences, serial: int = S) -> list[wire.BatchedRequest]:
+def _batch(world: SequenceHarness, serial: int = S) -> list[wire.BatchedRequest]:
     """What the stub executes next; it is taken from what it has."""
-    works = world.works.pop(serial)
+    works = world.batched_requests.pop(serial)
     assert len({work.batch for work in works}) == 1
     return works
 
 
 def _return(
-    world: Sequences, batch: list[wire.BatchedRequest], *final: int, serial: int = S
+    world: SequenceHarness, batch: list[wire.BatchedRequest], *final: int, serial: int = S
 ) -> None:
     """The stub is through; all but the final ones, and what filled empty slots, go on."""
     world.now += 1
-    over = [w for w in batch if w.id in final or w.id >= FILLERS]
+    over = [w for w in batch if w.id in final or w.id >= FIRST_PADDING_ID]
     outcomes = [wire.Outcome(w.peer, w.id, 0, "", wire.FINAL) for w in over]
     again = [wire.RequestKey(w.peer, w.id) for w in batch if w not in over]
     results = wire.Results(outcomes, [wire.Executed(batch[0].batch, 1, 2, 3)], again)
     world.core.results(serial, results, [b""] * len(outcomes), world.now)
-    world.take()
+    world.drain_outbox()
 
 
 def _ids(batch: list[wire.BatchedRequest]) -> list[int]:
-    return [0 if work.id >= FILLERS else work.id for work in batch]
+    return [0 if work.id >= FIRST_PADDING_ID else work.id for work in batch]
 
 
 @pytest.mark.row("E76")
 def test_steps_of_several_requests_share_a_batch_each_in_its_place() -> None:
-    world = Sequences(_iterative())
+    world = SequenceHarness(_iterative())
     first = world.send(0)
     for _ in range(2):
         world.send(0)
@@ -70,7 +78,7 @@ def test_steps_of_several_requests_share_a_batch_each_in_its_place() -> None:
 
 @pytest.mark.row("E76")
 def test_the_oldest_steps_share_a_batch_and_new_requests_wait_for_a_place() -> None:
-    world = Sequences(_iterative(**_OLDEST))
+    world = SequenceHarness(_iterative(**_OLDEST))
     for _ in range(5):
         world.send(0)
 
@@ -85,27 +93,35 @@ def test_the_oldest_steps_share_a_batch_and_new_requests_wait_for_a_place() -> N
 @pytest.mark.row("E76")
 def test_a_step_waits_for_company_from_when_the_one_before_it_was_over() -> None:
     oldest = {"max_candidate_sequences": 3, "max_queue_delay_microseconds": "1000"}
-    world = Sequences(_iterative(direct=None, oldest={**oldest, "preferred_batch_size": [3]}))
+    world = SequenceHarness(_iterative(direct=None, oldest={**oldest, "preferred_batch_size": [3]}))
     world.send(0)
     world.tick(1_000_000)
 
     _return(world, _batch(world))
 
-    assert [] == world.given()
+    assert [] == world.executing_ids()
     world.tick(1_000_000)
-    assert [1] == world.given()
+    assert [1] == world.executing_ids()
 
 
 @pytest.mark.row("E76")
 def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only() -> None:
-    world = Sequences(_iterative())
+    world = SequenceHarness(_iterative())
     for sequence, flags in ((7, START | END), (0, 0), ("seven", START)):
         world.send(sequence, flags)
 
     _return(world, _batch(world), 1)
-    first = [(work.correlation, work.flags) for work in world.works[S] if work.id < FILLERS]
+    first = [
+        (work.correlation, work.flags)
+        for work in world.batched_requests[S]
+        if work.id < FIRST_PADDING_ID
+    ]
     _return(world, _batch(world))
-    second = [(work.correlation, work.flags) for work in world.works[S] if work.id < FILLERS]
+    second = [
+        (work.correlation, work.flags)
+        for work in world.batched_requests[S]
+        if work.id < FIRST_PADDING_ID
+    ]
 
     assert [(1, START), ("seven", START)] == first
     assert [(1, 0), ("seven", 0)] == second
@@ -114,7 +130,7 @@ def test_each_request_has_an_id_of_its_own_and_start_on_its_first_step_only() ->
 @pytest.mark.row("E76")
 @pytest.mark.parametrize("flags", [0, END])
 def test_a_client_that_names_a_sequence_must_start_it(flags: int) -> None:
-    world = Sequences(_iterative())
+    world = SequenceHarness(_iterative())
 
     own_id = world.send(7, flags)
 
@@ -122,7 +138,7 @@ def test_a_client_that_names_a_sequence_must_start_it(flags: int) -> None:
 
 
 def test_more_than_one_inference_in_a_request_is_refused() -> None:
-    world = Sequences(_iterative())
+    world = SequenceHarness(_iterative())
 
     own_id = world.send(0, batch_size=2)
 
@@ -131,7 +147,7 @@ def test_more_than_one_inference_in_a_request_is_refused() -> None:
 
 @pytest.mark.row("E76")
 def test_control_tensors_tell_the_first_step_from_those_after_it() -> None:
-    world = Sequences(_iterative(slots=1))
+    world = SequenceHarness(_iterative(slots=1))
     world.send(0)
 
     told = []
@@ -145,19 +161,19 @@ def test_control_tensors_tell_the_first_step_from_those_after_it() -> None:
 
 @pytest.mark.row("E76")
 def test_idle_time_does_not_end_what_is_to_be_executed_again() -> None:
-    world = Sequences(_iterative(slots=1))
+    world = SequenceHarness(_iterative(slots=1))
     world.send(0)
     batch = _batch(world)
 
     world.tick(3600 * 10**9)
     _return(world, batch)
 
-    assert [1] == world.given()
+    assert [1] == world.executing_ids()
 
 
 @pytest.mark.row("E76")
 def test_a_request_that_is_cancelled_between_steps_leaves_its_place() -> None:
-    world = Sequences(_iterative(slots=2))
+    world = SequenceHarness(_iterative(slots=2))
     world.send(0)
     world.send(0)
     third = world.send(0)
@@ -172,56 +188,56 @@ def test_a_request_that_is_cancelled_between_steps_leaves_its_place() -> None:
 
 
 def test_what_ends_while_it_waits_to_be_executed_again_leaves_its_place() -> None:
-    world = Sequences(_iterative(**_OLDEST, slots=1))
+    world = SequenceHarness(_iterative(**_OLDEST, slots=1))
     world.send(0)
     batch = _batch(world)
     world.send(0)
     _return(world, batch)
-    assert [2] == world.given()
+    assert [2] == world.executing_ids()
 
     outcome = wire.Outcome(F, 1, 0, "", wire.FINAL)  # a sender that was kept
     world.core.results(S, wire.Results([outcome], []), [b""], world.now)
-    world.take()
-    world.finish(S)
+    world.drain_outbox()
+    world.finish_batch(S)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
     assert 0 == world.core.generations[1].pending
-    assert [] == world.given()
+    assert [] == world.executing_ids()
 
 
 def test_with_a_stub_die_the_requests_that_it_has_begun_and_no_others() -> None:
-    world = Sequences(_iterative(slots=2))
+    world = SequenceHarness(_iterative(slots=2))
     page: Any = Page()
-    world.stub(S2, page=page)
-    world.gone(S)
+    world.add_stub(S2, page=page)
+    world.kill_peer(S)
     world.send(0)
     batch = _batch(world, S2)
     world.send(0)
     world.send(0)
-    page.begun = batch[0].batch
+    page.last_begun_batch = batch[0].batch
     _return(world, batch, serial=S2)  # and it dies before it begins the next one
 
-    world.gone(S2)
-    world.stub(4)
+    world.kill_peer(S2)
+    world.add_stub(4)
 
     assert world.error(1)[1].endswith("(killed by SIGKILL)")
-    assert [2, 3] == world.given(4)
-    assert [START, START] == [work.flags for work in world.works[4]]
+    assert [2, 3] == world.executing_ids(4)
+    assert [START, START] == [work.flags for work in world.batched_requests[4]]
 
 
 def test_a_request_that_nobody_has_begun_outlives_a_broker() -> None:
-    world = Sequences(_iterative(), epoch=2)
+    world = SequenceHarness(_iterative(), epoch=2)
 
     resent = world.send(0, wire.RESENT)
 
-    assert [resent] == world.given()
+    assert [resent] == world.executing_ids()
     # An instance may still have some of the earlier broker's.
-    assert world.works[S][0].correlation == 2 << 40
+    assert world.batched_requests[S][0].correlation == 2 << 40
 
 
 def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
-    world = Sequences(_iterative(), epoch=2)
-    world.gone(S)
+    world = SequenceHarness(_iterative(), epoch=2)
+    world.kill_peer(S)
     world.core.expect(wire.ExpectPeer(4, b"t" * 16, "stub", "m_4", 0))
     hello = wire.Hello(4, b"t" * 16, 2, [wire.RequestKey(F, 1)], [], 1)
     world.core.connected(hello, [], world.now)
@@ -230,24 +246,24 @@ def test_a_step_that_an_earlier_broker_asked_for_has_no_other() -> None:
 
     results = wire.Results([], [wire.Executed(77, 1, 1, 1)], [wire.RequestKey(F, 1)])
     world.core.results(4, results, [], world.now)
-    world.take()
+    world.drain_outbox()
 
     assert world.error(1)[1].endswith("could be executed again")
-    assert [(4, wire.RequestKey(F, 1))] == world.abandoned
+    assert [(4, wire.RequestKey(F, 1))] == world.cancelled_executions
     assert 0 == world.core.generations[1].pending
 
 
 def test_states_of_such_requests_need_no_word_when_they_are_over() -> None:
-    world = Sequences(stateful(iterative_sequence=True))
+    world = SequenceHarness(stateful(iterative_sequence=True))
     world.send(0)
 
     _return(world, _batch(world), 1)
 
-    assert [] == world.works.get(S, [])
+    assert [] == world.batched_requests.get(S, [])
 
 
 def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_else() -> None:
-    world = Sequences(_iterative())
+    world = SequenceHarness(_iterative())
     for _ in range(3):
         world.send(0)
     _return(world, _batch(world))
@@ -259,8 +275,8 @@ def test_what_fills_an_empty_slot_counts_in_the_size_of_its_batch_and_nowhere_el
     _return(world, batch, 2, 3)
 
     world.core.ask_statistics(F, wire.AskStatistics(1, "m", -1), 0)
-    world.take()
-    entry = json.loads(world.told[-1].result)["model_stats"][0]
+    world.drain_outbox()
+    entry = json.loads(world.supervisor_messages[-1].result)["model_stats"][0]
     sizes = {b["batch_size"]: b["compute_infer"]["count"] for b in entry["batch_stats"]}
     assert {1: 1, 3: 2} == sizes
     assert 3 == entry["inference_count"]

@@ -4,109 +4,113 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.world import World, request
+from tests.broker.world import BrokerHarness, request
 from zmqtriton_floor import wire
 
 F, S, S2 = 3, 5, 6
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
-    world.serve()
-    world.frontend(F)
+def world() -> BrokerHarness:
+    world = BrokerHarness()
+    world.add_generation()
+    world.add_frontend(F)
     return world
 
 
-def _told(world: World) -> list[wire.Drained]:
-    return [message for message in world.told if isinstance(message, wire.Drained)]
+def _told(world: BrokerHarness) -> list[wire.Drained]:
+    return [message for message in world.supervisor_messages if isinstance(message, wire.Drained)]
 
 
-def test_a_stub_that_is_dismissed_answers_what_it_has_and_gets_nothing_new(world: World) -> None:
-    world.stub(S)
+def test_a_stub_that_is_dismissed_answers_what_it_has_and_gets_nothing_new(
+    world: BrokerHarness,
+) -> None:
+    world.add_stub(S)
     world.infer(F, request(1))
-    world.stub(S2)
+    world.add_stub(S2)
 
     world.core.retire(wire.Retire(1, S))
     world.infer(F, request(2), request(3))
-    world.take()
+    world.drain_outbox()
     assert [] == _told(world)
-    assert [2] == [work.id for work in world.works[S2]]
+    assert [2] == [work.id for work in world.batched_requests[S2]]
 
-    world.finish(S)
+    world.finish_batch(S)
     assert [wire.Drained(1, S)] == _told(world)
     assert [1] == [reply.id for reply in world.finals(F, 1)]
-    world.finish(S2)
-    assert [3] == [work.id for work in world.works[S2]]
-    assert [] == world.works[S]
+    world.finish_batch(S2)
+    assert [3] == [work.id for work in world.batched_requests[S2]]
+    assert [] == world.batched_requests[S]
 
 
-def test_an_idle_stub_leaves_at_once_and_the_rest_waits_for_others(world: World) -> None:
-    world.stub(S)
+def test_an_idle_stub_leaves_at_once_and_the_rest_waits_for_others(world: BrokerHarness) -> None:
+    world.add_stub(S)
 
     world.core.retire(wire.Retire(1, S))
     world.infer(F, request(1))
 
     assert [wire.Drained(1, S)] == _told(world)
-    assert S not in world.works
-    world.stub(S2)
-    assert [1] == [work.id for work in world.works[S2]]
+    assert S not in world.batched_requests
+    world.add_stub(S2)
+    assert [1] == [work.id for work in world.batched_requests[S2]]
 
 
-def test_a_stub_that_dies_while_it_leaves_takes_only_its_own_along(world: World) -> None:
-    world.stub(S)
-    world.stub(S2)
+def test_a_stub_that_dies_while_it_leaves_takes_only_its_own_along(world: BrokerHarness) -> None:
+    world.add_stub(S)
+    world.add_stub(S2)
     world.infer(F, request(1), request(2))
     world.core.retire(wire.Retire(1, S))
 
-    world.gone(S)
-    world.finish(S2)
+    world.kill_peer(S)
+    world.finish_batch(S2)
 
     codes = sorted(world.finals(F, own_id)[0].code for own_id in (1, 2))
     assert codes[0] == 0
     assert codes[1] != 0
 
 
-def test_a_stub_that_nobody_knows_has_nothing_left(world: World) -> None:
+def test_a_stub_that_nobody_knows_has_nothing_left(world: BrokerHarness) -> None:
     world.core.retire(wire.Retire(1, 99))
-    world.take()
+    world.drain_outbox()
 
     assert [wire.Drained(1, 99)] == _told(world)
 
 
-def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: World) -> None:
+def test_a_dismissal_holds_for_a_stub_that_says_hello_later(world: BrokerHarness) -> None:
     world.core.expect(wire.ExpectPeer(S, b"t" * 16, "stub", "m_0", 0))
     world.core.attach(wire.AttachInstance(1, S, "m_0"), world.now)
 
     world.core.retire(wire.Retire(1, S))
-    world.take()
+    world.drain_outbox()
     assert [] == _told(world)
     hello = wire.Hello(S, b"t" * 16, 1)
-    world.core.recognise(hello)
+    world.core.authenticate(hello)
     world.core.connected(hello, [], world.now)
     world.infer(F, request(1))
 
     assert [wire.Drained(1, S)] == _told(world)
-    assert S not in world.works
+    assert S not in world.batched_requests
 
 
-def test_other_instance_groups_change_nothing_else(world: World) -> None:
+def test_other_instance_groups_change_nothing_else(world: BrokerHarness) -> None:
     world.infer(F, request(1))
 
-    world.serve(config={"name": "m", "instance_group": [{"count": 3}]})
-    world.stub(S)
+    world.add_generation(config={"name": "m", "instance_group": [{"count": 3}]})
+    world.add_stub(S)
 
-    assert [1] == [work.id for work in world.works[S]]
+    assert [1] == [work.id for work in world.batched_requests[S]]
     assert 3 == world.core.generations[1].expected
 
 
-def test_who_asks_whom_is_told_once(world: World) -> None:
-    world.serve(2)
-    world.stub(S)
-    world.stub(S2, generation=2)
+def test_who_asks_whom_is_told_once(world: BrokerHarness) -> None:
+    world.add_generation(2)
+    world.add_stub(S)
+    world.add_stub(S2, generation=2)
 
     world.infer(S, request(1, generation=2), request(2, generation=2))
     world.infer(F, request(1))
 
-    called = [message for message in world.told if isinstance(message, wire.ModelCalled)]
+    called = [
+        message for message in world.supervisor_messages if isinstance(message, wire.ModelCalled)
+    ]
     assert [wire.ModelCalled(1, "m")] == called

@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import ensemble, step
-from tests.broker.sequence_world import BODY, IDLE_NS, S2, F, S, Sequences, sequence_config
+from tests.broker.sequence_world import BODY, IDLE_NS, S2, F, S, SequenceHarness, sequence_config
 from tests.broker.world import request
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
 
-class Stopping(Sequences):
+class Stopping(SequenceHarness):
     def stop(self) -> None:
         self.core.retire(wire.Retire(0))
-        self.take()
+        self.drain_outbox()
 
     def said_over(self) -> int:
         """How often the broker has said that none is open."""
         self.tick(0)
-        return self.told.count(wire.Drained(0))
+        return self.supervisor_messages.count(wire.Drained(0))
 
 
 def _begun(**batching: Any) -> Stopping:
     """Sequence 5 has begun, and nothing of it is under way."""
     world = Stopping(sequence_config(**batching))
     world.send(5, START)
-    world.finish(S)
+    world.finish_batch(S)
     return world
 
 
@@ -49,12 +49,12 @@ def test_an_open_sequence_goes_on_until_its_end_has_come() -> None:
     world.stop()
 
     going_on = world.send(5)
-    assert ([going_on], 0) == (world.given(), world.said_over())
-    world.finish(S)
+    assert ([going_on], 0) == (world.executing_ids(), world.said_over())
+    world.finish_batch(S)
     last = world.send(5, END)
 
-    assert ([last], 1) == (world.given(), world.said_over())
-    world.finish(S)
+    assert ([last], 1) == (world.executing_ids(), world.said_over())
+    world.finish_batch(S)
     assert 1 == world.said_over(), "it is said once"
 
 
@@ -76,9 +76,9 @@ def test_one_that_waits_for_a_slot_is_open_too() -> None:
     world.stop()
 
     world.send(5, END)
-    world.finish(S)
+    world.finish_batch(S)
     assert 0 == world.said_over()
-    world.finish(S)
+    world.finish_batch(S)
     world.send(6, END)
 
     assert 1 == world.said_over()
@@ -88,7 +88,7 @@ def test_one_that_is_lost_with_its_stub_is_not_waited_for() -> None:
     world = _begun()
     world.stop()
 
-    world.gone(S)
+    world.kill_peer(S)
 
     assert 1 == world.said_over()
 
@@ -103,8 +103,8 @@ def test_a_broker_that_takes_over_knows_of_none() -> None:
 
 def test_one_of_a_model_that_was_loaded_anew_is_waited_for() -> None:
     world = _begun()
-    world.serve(2, config=sequence_config())
-    world.stub(S2, generation=2)
+    world.add_generation(2, config=sequence_config())
+    world.add_stub(S2, generation=2)
     world.core.retire(wire.Retire(1))
     world.stop()
     assert 0 == world.said_over()
@@ -116,11 +116,11 @@ def test_one_of_a_model_that_was_loaded_anew_is_waited_for() -> None:
 
 def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
     world = Stopping(sequence_config(), S)
-    world.serve(2, config={"name": "m"})
-    world.stub(S2, generation=2)
+    world.add_generation(2, config={"name": "m"})
+    world.add_stub(S2, generation=2)
 
     world.infer(S2, request(1, 1, correlation=5, flags=START), body=BODY)
-    world.finish(S)
+    world.finish_batch(S)
     world.stop()
 
     assert 1 == world.said_over()
@@ -129,13 +129,13 @@ def test_what_only_a_model_could_go_on_with_is_not_waited_for() -> None:
 def test_a_sequence_behind_an_ensemble_is_the_client_s() -> None:
     world = Stopping(sequence_config())
     config = ensemble([step("m", {"I": "x"}, {"O": "y"})])
-    world.core.serve(wire.AddGeneration(2, "e", 1, json.dumps(config)))
+    world.core.add_generation(wire.AddGeneration(2, "e", 1, json.dumps(config)))
     body = wire.encode_body(wire.RequestBody("", {}, [], [wire.Tensor("x", 8, [1, 2], bytes(8))]))
 
     world.infer(F, request(1, 2, correlation=5, flags=START), body=body)
-    [work] = world.works[S]
+    [work] = world.batched_requests[S]
     assert 0 == work.peer
-    world.finish(S)
+    world.finish_batch(S)
     world.stop()
 
     assert 0 == world.said_over()

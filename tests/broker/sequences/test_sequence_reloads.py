@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.sequence_world import IDLE_NS, S2, S, Sequences, must_start, sequence_config
+from tests.broker.sequence_world import IDLE_NS, S2, S, SequenceHarness, must_start, sequence_config
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
 
 
-def _is_drained(world: Sequences, generation: int = 1) -> bool:
-    return wire.Drained(generation) in world.told
+def _is_drained(world: SequenceHarness, generation: int = 1) -> bool:
+    return wire.Drained(generation) in world.supervisor_messages
 
 
-def _reloaded() -> Sequences:
+def _reloaded() -> SequenceHarness:
     """Sequence 5 has begun at S, and then the model was loaded again, which S2 serves."""
-    world = Sequences(sequence_config(slots=2))
+    world = SequenceHarness(sequence_config(slots=2))
     world.send(5, START)
-    world.finish(S)
-    world.serve(2, config=sequence_config(slots=2))
-    world.stub(S2, generation=2)
+    world.finish_batch(S)
+    world.add_generation(2, config=sequence_config(slots=2))
+    world.add_stub(S2, generation=2)
     world.core.retire(wire.Retire(1))
-    world.take()
+    world.drain_outbox()
     return world
 
 
-def _send_to_new(world: Sequences, sequence: int, flags: int = 0) -> int:
+def _send_to_new(world: SequenceHarness, sequence: int, flags: int = 0) -> int:
     return world.send(sequence, flags, generation=2)
 
 
@@ -38,10 +38,10 @@ def test_a_sequence_goes_on_where_it_began_until_it_ends() -> None:
 
     begun = _send_to_new(world, 6, START)
     going_on = _send_to_new(world, 5)
-    assert ([going_on], [begun]) == (world.given(S), world.given(S2))
-    world.finish(S)
+    assert ([going_on], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
+    world.finish_batch(S)
     _send_to_new(world, 5, END)
-    world.finish(S)
+    world.finish_batch(S)
 
     assert _is_drained(world)
     assert (InvalidArgument.number, must_start(5)) == world.error(_send_to_new(world, 5))
@@ -63,19 +63,19 @@ def test_a_start_that_names_what_was_replaced_begins_at_its_successor() -> None:
 
     begun = world.send(7, START)
 
-    assert ([], [begun]) == (world.given(S), world.given(S2))
+    assert ([], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
 
 
 def test_a_sequence_that_begins_anew_at_the_successor_is_over_where_it_began() -> None:
     world = _reloaded()
 
     _send_to_new(world, 5, START | END)
-    world.finish(S2)
+    world.finish_batch(S2)
     late = _send_to_new(world, 5)
 
     assert _is_drained(world)
     assert (InvalidArgument.number, must_start(5)) == world.error(late)
-    assert [] == world.given(S)
+    assert [] == world.executing_ids(S)
 
 
 def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_successor() -> None:
@@ -84,18 +84,18 @@ def test_what_waits_of_a_sequence_is_executed_though_it_begins_anew_at_the_succe
 
     begun = _send_to_new(world, 5, START)
 
-    assert ([waiting], [begun]) == (world.given(S), world.given(S2))
-    world.finish(S)
+    assert ([waiting], [begun]) == (world.executing_ids(S), world.executing_ids(S2))
+    world.finish_batch(S)
     assert _is_drained(world)
 
 
 def test_nothing_waits_for_idle_sequences_of_a_model_that_is_unloaded() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
-    world.finish(S)
+    world.finish_batch(S)
 
     world.core.retire(wire.Retire(1))
-    world.take()
+    world.drain_outbox()
 
     assert _is_drained(world)
 
@@ -107,25 +107,25 @@ def test_nor_for_those_of_what_it_had_replaced(is_removed: bool) -> None:
     world.core.retire(wire.Retire(2))
     if is_removed:
         world.core.remove(wire.RemoveGeneration(2, "unloaded"), world.now)
-    world.take()
+    world.drain_outbox()
 
     assert _is_drained(world, 2)
-    assert 1 == world.told.count(wire.Drained(1))
+    assert 1 == world.supervisor_messages.count(wire.Drained(1))
 
 
 def test_what_was_replaced_twice_is_waited_for_as_long_as_the_last_one_serves() -> None:
     world = _reloaded()
-    world.serve(3, config=sequence_config(slots=2))
-    world.stub(4, generation=3)
+    world.add_generation(3, config=sequence_config(slots=2))
+    world.add_stub(4, generation=3)
     world.core.retire(wire.Retire(2))
-    world.take()
+    world.drain_outbox()
     assert (False, True) == (_is_drained(world), _is_drained(world, 2))
     world.core.remove(wire.RemoveGeneration(2, "replaced"), world.now)
     going_on = world.send(5, 0, generation=3)
 
-    assert [going_on] == world.given(S)
-    world.finish(S)
+    assert [going_on] == world.executing_ids(S)
+    world.finish_batch(S)
     assert not _is_drained(world)
     world.core.retire(wire.Retire(3))
-    world.take()
+    world.drain_outbox()
     assert _is_drained(world)

@@ -12,7 +12,7 @@ from tests.broker.sequence_world import (
     S2,
     F,
     S,
-    Sequences,
+    SequenceHarness,
     must_start,
     sequence_config,
     stateful,
@@ -29,7 +29,7 @@ from zmqtriton_floor.wire import SEQUENCE_START as START
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [0, ""])
 def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
 
     own_id = world.send(sequence, START)
 
@@ -41,14 +41,14 @@ def test_a_request_of_no_sequence_is_refused(sequence: int | str) -> None:
 @pytest.mark.row("E70")
 @pytest.mark.parametrize("sequence", [5, "five"])
 def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int | str) -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
 
     before = world.send(sequence)
     world.send(sequence, START)
-    world.finish(S)
+    world.finish_batch(S)
     world.send(sequence, END)
     after_end = world.send(sequence)
-    world.finish(S)
+    world.finish_batch(S)
     after_answer = world.send(sequence)
 
     refused = (InvalidArgument.number, must_start(sequence))
@@ -57,7 +57,7 @@ def test_a_sequence_begins_with_start_and_is_unknown_after_its_end(sequence: int
 
 @pytest.mark.row("E70")
 def test_more_than_one_inference_in_a_request_is_refused() -> None:
-    world = Sequences(sequence_config(slots=4))
+    world = SequenceHarness(sequence_config(slots=4))
 
     own_id = world.send(5, START, batch_size=2)
 
@@ -67,7 +67,7 @@ def test_more_than_one_inference_in_a_request_is_refused() -> None:
 
 @pytest.mark.row("E71")
 def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
     world.core.outbox.warnings = []
 
@@ -77,27 +77,27 @@ def test_a_start_amid_a_sequence_goes_on_in_its_slot_with_a_warning() -> None:
         "sequence 5 for model 'm' has a conflict. The previous sequence did not end before this "
         "sequence start. Previous sequence will be terminated early."
     ] == world.core.outbox.warnings
-    world.take()
-    world.finish(S)
-    assert [99] == world.given()
+    world.drain_outbox()
+    world.finish_batch(S)
+    assert [99] == world.executing_ids()
 
 
 # ------------------------------------------------------------------- slots
 
 
-def _inputs(world: Sequences, position: int) -> dict[str, bytes]:
-    work = world.works[S][position]
+def _inputs(world: SequenceHarness, position: int) -> dict[str, bytes]:
+    work = world.batched_requests[S][position]
     body = wire.decode_request(world.bodies[work.peer, work.id])
     return {tensor.name: tensor.data for tensor in body.inputs}
 
 
 @pytest.mark.row("E72")
 def test_control_tensors_follow_what_a_request_brings() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
 
     world.send(7, START)
     first = wire.decode_request(world.bodies[F, 1])
-    world.finish(S)
+    world.finish_batch(S)
     world.send(7, END)
 
     assert [("I", [1, 2]), ("S", [1, 1]), ("R", [1, 1]), ("E", [1, 1]), ("C", [1, 1])] == [
@@ -111,30 +111,30 @@ def test_control_tensors_follow_what_a_request_brings() -> None:
 
 @pytest.mark.row("E72")
 def test_sequences_keep_their_places_in_the_batch_and_empty_ones_are_filled() -> None:
-    world = Sequences(sequence_config(slots=4))
+    world = SequenceHarness(sequence_config(slots=4))
     world.send(7, START)
     for sequence in (8, 9):  # while the instance executes
         world.send(sequence, START)
-    world.finish(S)
-    assert [2, 3] == [i for i in world.given() if i]
-    assert [0, 2, 3] == world.given()
+    world.finish_batch(S)
+    assert [2, 3] == [i for i in world.executing_ids() if i]
+    assert [0, 2, 3] == world.executing_ids()
 
-    world.finish(S)
+    world.finish_batch(S)
     later = world.send(9)
 
-    assert [0, 0, later] == world.given()
-    assert [wire.PADDING] * 2 == [work.flags for work in world.works[S][:2]]
+    assert [0, 0, later] == world.executing_ids()
+    assert [wire.PADDING] * 2 == [work.flags for work in world.batched_requests[S][:2]]
     filler = _inputs(world, 0)
     assert (b"", b"\0\0\0\0", bytes(8)) == (filler["I"], filler["R"], filler["C"])
 
 
 def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
-    world = Sequences(sequence_config(slots=2))
+    world = SequenceHarness(sequence_config(slots=2))
     world.send(7, START)
     world.send(8, START)
-    world.finish(S)
+    world.finish_batch(S)
 
-    world.finish(S)
+    world.finish_batch(S)
 
     assert [1, 1] == [len(world.finals(F, i)) for i in (1, 2)]
     assert {(F, 1), (F, 2)} == world.replies.keys()
@@ -142,43 +142,43 @@ def test_what_a_model_says_of_an_empty_slot_goes_nowhere() -> None:
 
 
 def test_sequences_are_spread_over_instances() -> None:
-    world = Sequences(sequence_config(slots=2), S, S2)
+    world = SequenceHarness(sequence_config(slots=2), S, S2)
 
     for sequence in (5, 6, 7):
         world.send(sequence, START)
 
-    assert [1] == world.given(S)
-    assert [2] == world.given(S2)
-    world.finish(S)
-    assert [0, 3] == world.given(S)
+    assert [1] == world.executing_ids(S)
+    assert [2] == world.executing_ids(S2)
+    world.finish_batch(S)
+    assert [0, 3] == world.executing_ids(S)
 
 
 def test_what_has_other_shapes_goes_another_time() -> None:
-    world = Sequences(sequence_config(slots=4))
+    world = SequenceHarness(sequence_config(slots=4))
     world.send(1, START)
     world.send(2, START, batch_key=2)
     world.send(3, START, batch_key=3)
-    world.finish(S)
+    world.finish_batch(S)
 
-    assert [0, 2] == world.given()
-    world.finish(S)
-    assert [0, 0, 3] == world.given()
+    assert [0, 2] == world.executing_ids()
+    world.finish_batch(S)
+    assert [0, 0, 3] == world.executing_ids()
 
 
 def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
     direct = {"minimum_slot_utilization": 0.5, "max_queue_delay_microseconds": "1000"}
-    world = Sequences(sequence_config(slots=4, direct=direct))
+    world = SequenceHarness(sequence_config(slots=4, direct=direct))
 
     world.send(1, START)
-    assert [] == world.given()
+    assert [] == world.executing_ids()
     world.send(2, START)
-    assert [1, 2] == world.given()
-    world.finish(S)
+    assert [1, 2] == world.executing_ids()
+    world.finish_batch(S)
 
     world.send(2)
     assert world.core.next_timer_ns() is not None
     world.tick(1_000_000)
-    assert [0, 3] == world.given()
+    assert [0, 3] == world.executing_ids()
 
 
 # ----------------------------------------------------------- order, backlog
@@ -186,73 +186,73 @@ def test_a_batch_waits_until_enough_slots_are_ready_or_for_its_delay() -> None:
 
 @pytest.mark.row("E77")
 def test_requests_of_a_sequence_are_executed_one_by_one_and_in_order() -> None:
-    world = Sequences(sequence_config(slots=4))
+    world = SequenceHarness(sequence_config(slots=4))
     sent = [world.send(5, START), world.send(5), world.send(5), world.send(5, END)]
 
     for own_id in sent:
-        assert [own_id] == world.given()
-        world.finish(S)
+        assert [own_id] == world.executing_ids()
+        world.finish_batch(S)
 
     assert [1] * 4 == [len(world.finals(F, i)) for i in sent]
 
 
 @pytest.mark.row("E74")
 def test_a_sequence_waits_for_a_slot_with_all_that_it_sends() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
-    world.finish(S)
+    world.finish_batch(S)
 
     first, second = world.send(6, START), world.send(6, END)
-    assert [] == world.given()
+    assert [] == world.executing_ids()
     last = world.send(5, END)
-    assert [last] == world.given()
+    assert [last] == world.executing_ids()
 
-    world.finish(S)
-    assert [first] == world.given()
-    world.finish(S)
-    assert [second] == world.given()
+    world.finish_batch(S)
+    assert [first] == world.executing_ids()
+    world.finish_batch(S)
+    assert [second] == world.executing_ids()
 
 
 def test_the_next_sequence_with_an_id_begins_when_the_last_has_ended() -> None:
-    world = Sequences(sequence_config(slots=2))
+    world = SequenceHarness(sequence_config(slots=2))
     sent = [world.send(5, START), world.send(5, END), world.send(5, START), world.send(5, END)]
     third = world.send(5, START | END)
 
     for own_id in [*sent, third]:
-        assert [own_id] == [i for i in world.given() if i]
-        world.finish(S)
+        assert [own_id] == [i for i in world.executing_ids() if i]
+        world.finish_batch(S)
 
 
 @pytest.mark.row("E74")
 def test_a_sequence_that_is_idle_for_too_long_loses_its_slot() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
     waiting = world.send(6, START)
     world.tick(2 * IDLE_NS)  # what is executed is not idle
-    world.finish(S)
+    world.finish_batch(S)
 
     world.tick(IDLE_NS - 1)
-    assert [] == world.given()
+    assert [] == world.executing_ids()
     world.tick(1)
 
-    assert [waiting] == world.given()
+    assert [waiting] == world.executing_ids()
     assert (InvalidArgument.number, must_start(5)) == world.error(world.send(5))
 
 
 def test_each_request_begins_the_idle_time_anew() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
     for _ in range(3):
-        world.finish(S)
+        world.finish_batch(S)
         world.tick(IDLE_NS - 1)
         last = world.send(5)
 
-    assert [last] == world.given()
+    assert [last] == world.executing_ids()
 
 
 @pytest.mark.row("E74")
 def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
 
     first = world.send(6, START)
@@ -263,9 +263,9 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
     refused = (Unavailable.number, "timeout of the corresponding sequence has been expired")
     assert [refused] * 2 == [world.error(first), world.error(second)]
     assert (InvalidArgument.number, must_start(6)) == world.error(world.send(6))
-    world.finish(S)
+    world.finish_batch(S)
     world.tick(IDLE_NS)
-    assert [other] == world.given()
+    assert [other] == world.executing_ids()
 
 
 # ---------------------------------------------------------------- cancelled
@@ -273,53 +273,53 @@ def test_a_sequence_without_a_slot_waits_no_longer_than_its_requests_may() -> No
 
 @pytest.mark.row("E67")
 def test_with_a_cancelled_request_all_that_wait_in_its_sequence_are_cancelled() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START)
     ids = [world.send(5) for _ in range(3)]
 
     world.cancel(F, ids[1])
 
     assert ["request was cancelled"] * 3 == [world.error(i)[1] for i in ids]
-    world.finish(S)
-    assert [] == world.given()
+    world.finish_batch(S)
+    assert [] == world.executing_ids()
     code, text = world.error(world.send(5))
     assert (InvalidArgument.number, True) == (code, text.startswith(must_start(5)))
     again = world.send(5, START)
-    assert [again] == world.given()
+    assert [again] == world.executing_ids()
 
 
 def test_a_cancelled_successor_is_no_obstacle_to_those_behind() -> None:
-    world = Sequences(sequence_config())
+    world = SequenceHarness(sequence_config())
     world.send(5, START | END)
     second = world.send(5, START | END)
     third = world.send(5, START | END)
 
     world.cancel(F, second)
-    world.finish(S)
+    world.finish_batch(S)
 
-    assert [third] == world.given()
+    assert [third] == world.executing_ids()
 
 
 def test_after_a_cancelled_successor_the_next_still_waits_for_the_first() -> None:
-    world = Sequences(sequence_config(slots=2))
+    world = SequenceHarness(sequence_config(slots=2))
     world.send(5, START | END)
     world.cancel(F, world.send(5, START | END))
 
     third = world.send(5, START)
 
-    assert [1] == world.given()
-    world.finish(S)
-    assert [third] == world.given()
+    assert [1] == world.executing_ids()
+    world.finish_batch(S)
+    assert [third] == world.executing_ids()
 
 
 # --------------------------------------------------------------------- lost
 
 
 def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> None:
-    world = Sequences(sequence_config(slots=2), S, S2)
+    world = SequenceHarness(sequence_config(slots=2), S, S2)
     executing, waiting = world.send(5, START), world.send(5)
 
-    world.gone(S)
+    world.kill_peer(S)
 
     cause = "message: Stub process 'm_2' is not healthy. (killed by SIGKILL)"
     assert [True, True] == [world.error(i)[1].endswith(cause) for i in (executing, waiting)]
@@ -328,24 +328,24 @@ def test_a_sequence_dies_with_its_stub_and_says_so_until_the_next_start() -> Non
     assert text.startswith(f"{must_start(5)}, because an earlier one was lost: ")
     assert text.endswith(cause)
     again = world.send(5, START)
-    assert [again] == world.given(S2)
+    assert [again] == world.executing_ids(S2)
 
 
 def test_a_sequence_that_has_not_begun_goes_on_at_another_stub() -> None:
-    world = Sequences(sequence_config(slots=2), S)
+    world = SequenceHarness(sequence_config(slots=2), S)
     world.send(5, START)
     waiting = [world.send(6, START), world.send(6, END)]
 
-    world.gone(S)
-    world.stub(S2)
+    world.kill_peer(S)
+    world.add_stub(S2)
 
-    assert waiting[:1] == world.given(S2)
-    world.finish(S2)
-    assert waiting[1:] == world.given(S2)
+    assert waiting[:1] == world.executing_ids(S2)
+    world.finish_batch(S2)
+    assert waiting[1:] == world.executing_ids(S2)
 
 
 def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() -> None:
-    world = Sequences(sequence_config(), epoch=2)
+    world = SequenceHarness(sequence_config(), epoch=2)
 
     resent = world.send(5, START | wire.RESENT)
     later = world.send(5)
@@ -356,7 +356,7 @@ def test_after_a_broker_death_what_is_asked_again_is_refused_with_the_cause() ->
     )
     assert Unavailable.number == world.error(later)[0]
     assert world.error(later)[1].endswith("the broker died while the sequence was going on")
-    assert [new] == world.given()
+    assert [new] == world.executing_ids()
     world.tick(IDLE_NS)
     assert (InvalidArgument.number, must_start(7)) == world.error(world.send(7))
 
@@ -370,46 +370,46 @@ def _oldest(**strategy: Any) -> dict[str, Any]:
 
 @pytest.mark.row("E73")
 def test_the_oldest_requests_of_candidates_share_a_batch_without_fillers() -> None:
-    world = Sequences(_oldest())
+    world = SequenceHarness(_oldest())
     world.send(1, START)
     second, third = world.send(2, START), world.send(3, START)
-    world.finish(S)
-    assert [second] == world.given()  # the third sequence is no candidate
+    world.finish_batch(S)
+    assert [second] == world.executing_ids()  # the third sequence is no candidate
 
     end = world.send(1, END)
-    world.finish(S)
-    assert [end] == world.given()
-    world.finish(S)
-    assert [third] == world.given()
+    world.finish_batch(S)
+    assert [end] == world.executing_ids()
+    world.finish_batch(S)
+    assert [third] == world.executing_ids()
 
 
 @pytest.mark.row("E73")
 def test_a_batch_of_the_oldest_waits_for_its_preferred_size() -> None:
-    world = Sequences(_oldest(preferred_batch_size=[2], max_queue_delay_microseconds="1000"))
+    world = SequenceHarness(_oldest(preferred_batch_size=[2], max_queue_delay_microseconds="1000"))
 
     first = world.send(1, START)
     world.send(1)
-    assert [] == world.given()
+    assert [] == world.executing_ids()
     second = world.send(2, START)
 
-    assert [first, second] == world.given()
-    world.finish(S)
-    assert [] == world.given()
+    assert [first, second] == world.executing_ids()
+    world.finish_batch(S)
+    assert [] == world.executing_ids()
     world.tick(1_000_000)
-    assert 1 == len(world.given())
+    assert 1 == len(world.executing_ids())
 
 
 @pytest.mark.row("E73")
 def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
-    world = Sequences(_oldest(preserve_ordering=True))
+    world = SequenceHarness(_oldest(preserve_ordering=True))
     asked = []
     for sequence, flags in ((1, START), (2, START), (1, 0), (2, 0)):
         world.now += 1
         asked.append(world.send(sequence, flags))
 
     for _ in asked:
-        if world.works.get(S):
-            world.finish(S)
+        if world.batched_requests.get(S):
+            world.finish_batch(S)
 
     assert [(F, own_id) for own_id in asked] == list(world.replies)
 
@@ -417,37 +417,37 @@ def test_the_oldest_are_answered_in_their_order_whatever_is_asked_for() -> None:
 # ------------------------------------------------------------------- states
 
 
-def _over(world: Sequences, serial: int = S) -> list[int | str]:
+def _over(world: SequenceHarness, serial: int = S) -> list[int | str]:
     """The sequences that a stub was told are over; takes those words from what it has."""
-    works = world.works.get(serial, [])
-    world.works[serial] = [work for work in works if not work.flags & wire.SEQUENCE_OVER]
+    works = world.batched_requests.get(serial, [])
+    world.batched_requests[serial] = [work for work in works if not work.flags & wire.SEQUENCE_OVER]
     return [work.correlation for work in works if work.flags & wire.SEQUENCE_OVER]
 
 
 @pytest.mark.row("E75")
 def test_a_stub_that_keeps_states_is_told_when_a_sequence_has_ended() -> None:
-    world = Sequences(stateful())
+    world = SequenceHarness(stateful())
     world.send(5, START)
-    world.finish(S)
+    world.finish_batch(S)
     world.send("five", START | END)
     assert [] == _over(world)
-    world.finish(S)
+    world.finish_batch(S)
 
     assert ["five"] == _over(world)
     world.send(5, END)
-    world.finish(S)
+    world.finish_batch(S)
     assert [5] == _over(world)
 
 
 @pytest.mark.row("E75")
 def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
-    world = Sequences(stateful())
+    world = SequenceHarness(stateful())
     world.send(5, START)
     world.send(6, START)
     waiting = world.send(6)
-    world.finish(S)
+    world.finish_batch(S)
     world.cancel(F, waiting)
-    world.finish(S)
+    world.finish_batch(S)
     cancelled = _over(world)
 
     world.tick(IDLE_NS)
@@ -456,36 +456,36 @@ def test_it_is_told_so_of_those_that_were_idle_or_cancelled_too() -> None:
 
 
 def test_it_is_told_before_it_is_given_the_next_sequence_with_that_id() -> None:
-    world = Sequences(stateful())
+    world = SequenceHarness(stateful())
     world.send(5, START | END)
     second = world.send(5, START)
 
-    world.finish(S)
+    world.finish_batch(S)
 
     assert [(wire.SEQUENCE_OVER, 5), (START, 5)] == [
-        (w.flags, w.correlation) for w in world.works[S]
+        (w.flags, w.correlation) for w in world.batched_requests[S]
     ]
-    assert second == world.works[S][1].id
+    assert second == world.batched_requests[S][1].id
 
 
 def test_it_is_not_told_of_what_never_began_nor_where_there_are_no_states() -> None:
-    world = Sequences(stateful(direct=None, oldest={"max_candidate_sequences": 2}))
+    world = SequenceHarness(stateful(direct=None, oldest={"max_candidate_sequences": 2}))
     world.send(5, START)
     never = world.send(6, START)
     world.cancel(F, never)
     assert [] == _over(world)
 
-    plain = Sequences(sequence_config())
+    plain = SequenceHarness(sequence_config())
     plain.send(5, START | END)
-    plain.finish(S)
+    plain.finish_batch(S)
     assert [] == _over(plain)
 
 
 def test_one_that_has_lost_its_slot_waits_for_another_no_longer_than_it_may() -> None:
-    world = Sequences(sequence_config(slots=2))
+    world = SequenceHarness(sequence_config(slots=2))
     world.send(5, START)
     waiting = world.send(6, START, timeout_us=10)
-    world.gone(S)
+    world.kill_peer(S)
 
     world.tick(10_000)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from tests.broker.ensemble_world import ensemble, model, step, tensor
 from tests.broker.scheduling.test_rate_limiter import demand
-from tests.broker.simulation.promises import Model, Promises
-from tests.broker.world import Page, World, request
-from zmqtriton.broker.sequences.assignment import FILLERS
+from tests.broker.simulation.promises import ExpectedModel, Invariants
+from tests.broker.world import BrokerHarness, Page, request
+from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
@@ -66,7 +66,7 @@ def _steps(*names: str, batches: int = 0, most: int = 0, **more: Any) -> dict[st
 
 
 #: What a generation of each name may be.
-KINDS: dict[str, list[dict[str, Any]]] = {
+MODEL_VARIANTS: dict[str, list[dict[str, Any]]] = {
     "plain": [{}, {"parameters": {"MAX_REQUESTS": {"string_value": "3"}}}],
     "wide": [{"parameters": {"MAX_INFLIGHT": {"string_value": "2"}}}],
     "one": [{"max_batch_size": 4}],
@@ -93,13 +93,13 @@ KINDS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-class Day:
+class RandomRun:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.settings = self._settings()
-        self.world = Observed()
-        self.world.core.begin(1, json.dumps(self.settings), lambda: self.world.now)
-        self.promises = Promises(self.world, self.settings)
+        self.world = CheckedHarness()
+        self.world.core.configure(1, json.dumps(self.settings), lambda: self.world.now)
+        self.promises = Invariants(self.world, self.settings)
         self.world.promises = self.promises
         self.numbers = iter(range(1, 1_000_000))
         self.frontends: list[int] = []
@@ -107,7 +107,7 @@ class Day:
         self.pages: dict[int, Page] = {}
         #: Of each stub and route of a decoupled model: how many responses it has sent.
         self.sent: dict[tuple[int, wire.RequestKey], int] = {}
-        for name in self.random.sample(sorted(KINDS), 5):
+        for name in self.random.sample(sorted(MODEL_VARIANTS), 5):
             self.load(name)
         self.new_frontend()
         self.moves = self._moves()
@@ -129,9 +129,9 @@ class Day:
 
     def _moves(self) -> dict[Any, float]:
         return {
-            self.ask: 12,
-            self.execute: 14,
-            self.send_one: 2,
+            self.send_requests: 12,
+            self.finish_random_batch: 14,
+            self.send_partial_response: 2,
             self.cancel: 2,
             self.new_stub: 3,
             self.kill_stub: self.random.choice([0, 0.5, 1.5]),
@@ -144,44 +144,44 @@ class Day:
     # ------------------------------------------------------------- models
 
     def load_any(self) -> None:
-        self.load(self.random.choice(sorted(KINDS)))
+        self.load(self.random.choice(sorted(MODEL_VARIANTS)))
 
     def load(self, name: str) -> None:
-        if len(self.promises.living) > 12:
+        if len(self.promises.live_models) > 12:
             return
         number = next(self.numbers)
-        more = self.random.choice(KINDS[name])
+        more = self.random.choice(MODEL_VARIANTS[name])
         dims = [4]
         config = more if "ensemble_scheduling" in more else {**model(name, dims=dims), **more}
         config = {**config, "name": name}
-        self.world.core.serve(wire.AddGeneration(number, name, 1, json.dumps(config)))
-        self.world.take()
-        self.promises.living[number] = served = Model(number, config)
+        self.world.core.add_generation(wire.AddGeneration(number, name, 1, json.dumps(config)))
+        self.world.drain_outbox()
+        self.promises.live_models[number] = served = ExpectedModel(number, config)
         served.is_limited = "rate_limit" in self.settings and self.random.random() < 0.6
         if not served.is_ensemble:
             for _ in range(self.random.randint(0, 2)):
                 self.new_stub_of(number)
 
     def unload(self) -> None:
-        if len(self.promises.living) > 4:
-            number = self.random.choice(sorted(self.promises.living))
-            self.promises.leave(number)
+        if len(self.promises.live_models) > 4:
+            number = self.random.choice(sorted(self.promises.live_models))
+            self.promises.retire_model(number)
             self.world.core.retire(wire.Retire(number))
             if self.random.random() < 0.5:
                 self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
                 for serial in [s for s, g in self.stubs.items() if g == number]:
                     self._forget_stub(serial)
-            self.world.take()
+            self.world.drain_outbox()
 
     def new_stub(self) -> None:
-        models = [n for n, served in self.promises.living.items() if not served.is_ensemble]
+        models = [n for n, served in self.promises.live_models.items() if not served.is_ensemble]
         if models and len(self.stubs) < 10:
             self.new_stub_of(self.random.choice(models))
 
     def new_stub_of(self, generation: int) -> None:
         serial = next(self.numbers)
         needs: dict[str, int] = {}
-        if self.promises.living[generation].is_limited:
+        if self.promises.live_models[generation].is_limited:
             needs = {
                 name: self.random.randint(1, 3) for name in self.random.choice(["R", "S", "RS"])
             }
@@ -190,18 +190,18 @@ class Day:
         self.promises.needs[serial] = needs
         priority = self.random.randint(1, 3)
         text = demand(priority, **needs) if needs else ""
-        self.world.stub(serial, generation, self.pages[serial], text)
+        self.world.add_stub(serial, generation, self.pages[serial], text)
 
     def kill_stub(self) -> None:
         if self.stubs:
             serial = self.random.choice(sorted(self.stubs))
-            numbers = [work.batch for work in self.world.works.get(serial, [])]
+            numbers = [work.batch for work in self.world.batched_requests.get(serial, [])]
             # What was sent ahead and not begun will be executed by another one.
             begun = self.random.choice(numbers) if numbers else 0
-            self.pages[serial].begun = begun
-            self.promises.dies(serial, begun)
+            self.pages[serial].last_begun_batch = begun
+            self.promises.record_stub_death(serial, begun)
             self._forget_stub(serial)
-            self.world.gone(serial)
+            self.world.kill_peer(serial)
 
     def _forget_stub(self, serial: int) -> None:
         del self.stubs[serial]
@@ -212,26 +212,28 @@ class Day:
     def new_frontend(self) -> None:
         if len(self.frontends) < 3:
             serial = next(self.numbers)
-            self.world.frontend(serial)
+            self.world.add_frontend(serial)
             self.frontends.append(serial)
 
     def kill_frontend(self) -> None:
         if len(self.frontends) > 1:
             peer = self.frontends.pop(self.random.randrange(len(self.frontends)))
-            self.promises.leaves(peer)
-            self.world.gone(peer)
+            self.promises.remove_frontend(peer)
+            self.world.kill_peer(peer)
 
-    def ask(self) -> None:
+    def send_requests(self) -> None:
         peer = self.random.choice(self.frontends)
-        generation = self.random.choice(sorted(self.promises.living))
-        served = self.promises.living[generation]
+        generation = self.random.choice(sorted(self.promises.live_models))
+        served = self.promises.live_models[generation]
         if served.is_sequential:  # of which a client sees one generation after the other
-            served = [one for one in self.promises.living.values() if one.name == served.name][-1]
-        rows = [self._row(served) for _ in range(self.random.randint(1, 4))]
-        rows_of_batch = served.batch > 0
+            served = [one for one in self.promises.live_models.values() if one.name == served.name][
+                -1
+            ]
+        rows = [self._random_request(served) for _ in range(self.random.randint(1, 4))]
+        rows_of_batch = served.max_batch_size > 0
         name = "x" if served.is_ensemble else "I"
         for row in rows:
-            self.promises.asks(peer, row, self.world.now)
+            self.promises.record_request(peer, row, self.world.now)
         bodies = [
             wire.encode_body(
                 wire.RequestBody(
@@ -241,10 +243,10 @@ class Day:
             for row in rows
         ]
         self.world.core.infer(peer, rows, bodies, self.world.now)
-        self.promises.asked()
-        self.world.take()
+        self.promises.update_models()
+        self.world.drain_outbox()
 
-    def _row(self, served: Model) -> wire.Request:
+    def _random_request(self, served: ExpectedModel) -> wire.Request:
         chance = self.random
         fields: dict[str, Any] = {"priority": chance.randint(0, 4)}
         if chance.random() < 0.2:
@@ -253,57 +255,59 @@ class Day:
         if served.is_sequential:
             fields["correlation"] = chance.choice([1, 2, 3, 4, "a"])
             fields["flags"] = chance.choice([0, 0, 0, 0, START, START, END, START | END])
-        elif served.batch and not served.is_iterative:
+        elif served.max_batch_size and not served.is_iterative:
             fields |= {
                 "batch_size": chance.choice([1, 1, 2, 3]),
                 "batch_key": chance.choice([0, 7]),
             }
-        if not served.batch:
+        if not served.max_batch_size:
             fields["batch_size"] = 0
         if served.name == "cached":
             fields["cache_key"] = chance.choice(_KEYS)
         return request(next(self.numbers), served.number, **fields)
 
     def cancel(self) -> None:
-        waiting = sorted(self.promises.open)
+        waiting = sorted(self.promises.open_requests)
         if waiting:
             peer, own_id = self.random.choice(waiting)
             self.world.cancel(peer, own_id)
 
     # -------------------------------------------------------------- stubs
 
-    def busy(self) -> list[int]:
-        return [serial for serial in self.stubs if self.world.works.get(serial)]
+    def busy_stubs(self) -> list[int]:
+        return [serial for serial in self.stubs if self.world.batched_requests.get(serial)]
 
-    def execute(self) -> None:
+    def finish_random_batch(self) -> None:
         """A stub is through with its oldest batch."""
-        busy = self.busy()
+        busy = self.busy_stubs()
         if busy:
-            self.execute_on(self.random.choice(busy), self.random.random() < 0.3)
+            self.finish_batch(self.random.choice(busy), self.random.random() < 0.3)
 
-    def execute_on(self, serial: int, goes_on: bool) -> None:
+    def finish_batch(self, serial: int, goes_on: bool) -> None:
         """With goes_on, some of an iterative model's are to be executed again."""
-        works = self.world.works[serial]
+        works = self.world.batched_requests[serial]
         batch = [work for work in works if work.batch == works[0].batch]
-        self.world.works[serial] = works[len(batch) :]
+        self.world.batched_requests[serial] = works[len(batch) :]
         served = self.promises.model_of(self.stubs[serial])
         is_again = served.is_iterative and goes_on
-        again = [w for w in batch if is_again and w.id < FILLERS and self.random.random() < 0.7]
+        again = [
+            w for w in batch if is_again and w.id < FIRST_PADDING_ID and self.random.random() < 0.7
+        ]
         outcomes, bodies = [], []
         for work in batch:
             if work not in again:
                 outcome, body = self._outcome(serial, served, work)
                 outcomes.append(outcome)
                 bodies.append(body)
-        self.promises.executes(serial, batch, [w for w in batch if w not in again])
+        self.promises.record_execution(serial, batch, [w for w in batch if w not in again])
         routes = [wire.RequestKey(work.peer, work.id) for work in again]
         executed = [wire.Executed(batch[0].batch, 1, 2, 3)]
         message = wire.Results(outcomes, executed, routes)
         self.world.core.results(serial, message, bodies, self.world.now)
-        self.world.take()
+        self.world.drain_outbox()
 
     def _outcome(
-        self, serial: int, served: Model, work: wire.BatchedRequest
+        self, serial: int, served: ExpectedModel, work: wire.BatchedRequest
     ) -> tuple[wire.Outcome, bytes]:
         route = wire.RequestKey(work.peer, work.id)
         sent = self.sent.pop((serial, route), 0)
@@ -312,32 +316,32 @@ class Day:
         if self.random.random() < 0.15:
             return wire.Outcome(*route, 2, "no luck", wire.FINAL), b""
         body, blocks = self._response(serial, served, work)
-        self.promises.answers(route, body)
+        self.promises.record_response(route, body)
         return wire.Outcome(*route, 0, "", wire.FINAL, 0, blocks), body
 
     def _response(
-        self, serial: int, served: Model, work: wire.BatchedRequest
+        self, serial: int, served: ExpectedModel, work: wire.BatchedRequest
     ) -> tuple[bytes, list[wire.Block]]:
         rows = self.promises.rows_of(serial, work)
-        shape = [rows, 4] if served.batch else [4]
+        shape = [rows, 4] if served.max_batch_size else [4]
         if self.random.random() < 0.5:
             data: Any = next(self.numbers).to_bytes(16 * max(1, rows), "little")
             blocks = []
         else:
             blocks = [wire.Block(serial, 1, next(self.numbers))]
             data = wire.Reference(*blocks[0], 0, 16 * max(1, rows))
-            self.promises.lent[blocks[0]] += 1
+            self.promises.leased_blocks[blocks[0]] += 1
         body = wire.ResponseBody({}, [tensor("O", data, shape)])
         return wire.encode_body(body), blocks
 
-    def send_one(self) -> None:
+    def send_partial_response(self) -> None:
         """A response of a decoupled model that is not the last; steps of ensembles get them."""
         found = [
             (serial, work)
-            for serial in self.busy()
+            for serial in self.busy_stubs()
             if self.promises.model_of(self.stubs[serial]).is_decoupled
-            for work in self.world.works[serial]
-            if work.peer == 0 and work.batch == self.world.works[serial][0].batch
+            for work in self.world.batched_requests[serial]
+            if work.peer == 0 and work.batch == self.world.batched_requests[serial][0].batch
         ]
         if found:
             serial, work = self.random.choice(found)
@@ -348,7 +352,7 @@ class Day:
             body, blocks = self._response(serial, served, work)
             outcome = wire.Outcome(*route, 0, "", 0, number, blocks)
             self.world.core.results(serial, wire.Results([outcome], []), [body], self.world.now)
-            self.world.take()
+            self.world.drain_outbox()
 
     # ---------------------------------------------------------------- run
 
@@ -361,14 +365,14 @@ class Day:
             self.world.tick(self.random.choice([0, 1, 300, 1_500, 5_000]))
             self.promises.check()
 
-    def end(self) -> None:
+    def run_to_end(self) -> None:
         """Everything that can be executed is; the rest goes with its model."""
         looks = 0
         while looks < 20:
-            busy = self.busy()
+            busy = self.busy_stubs()
             looks = 0 if busy else looks + 1
             if busy:
-                self.execute_on(self.random.choice(busy), False)
+                self.finish_batch(self.random.choice(busy), False)
             self.world.tick(5_000 if busy else _IDLE_NS)
             self.promises.check()
         self.promises.check_sequences()
@@ -376,30 +380,34 @@ class Day:
             self.world.core.remove(
                 wire.RemoveGeneration(generation.number, "the end"), self.world.now
             )
-        self.world.take()
+        self.world.drain_outbox()
         for serial in list(self.stubs):
             self._forget_stub(serial)
-            self.world.gone(serial)
+            self.world.kill_peer(serial)
         self.promises.check_end()
         for peer in self.frontends:
-            self.world.gone(peer)
+            self.world.kill_peer(peer)
         self.promises.check_memory()
 
 
-class Observed(World):
+class CheckedHarness(BrokerHarness):
     """What is dispatched is looked at when it leaves."""
 
-    promises: Promises | None = None
+    promises: Invariants | None = None
 
-    def take(self) -> None:
+    def drain_outbox(self) -> None:
         works = {
             serial: [work for work, _ in rows if not work.flags & wire.SEQUENCE_OVER]
-            for serial, rows in self.core.outbox.works.items()
+            for serial, rows in self.core.outbox.batched_requests.items()
         }
         if self.promises is not None:
-            self.promises.replied(self.core.outbox.replies)
-            self.promises.dispatched(works)
-        super().take()
+            self.promises.check_replies(self.core.outbox.replies)
+            self.promises.check_dispatched(works)
+        super().drain_outbox()
         for serial in works:
-            kept = [work for work in self.works[serial] if not work.flags & wire.SEQUENCE_OVER]
-            self.works[serial] = kept
+            kept = [
+                work
+                for work in self.batched_requests[serial]
+                if not work.flags & wire.SEQUENCE_OVER
+            ]
+            self.batched_requests[serial] = kept

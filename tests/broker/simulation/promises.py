@@ -11,19 +11,19 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from zmqtriton.broker.requests.inflight import Inflight
-from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton.broker.requests.inflight import InflightRequest
+from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 
 if TYPE_CHECKING:
-    from tests.broker.simulation.days import Observed
+    from tests.broker.simulation.days import CheckedHarness
 
-Route = tuple[int, int]
+RequestKey = tuple[int, int]
 #: A model's name: another generation may go on with those of the one before.
-Sequence = tuple[str, int | str]
+SequenceKey = tuple[str, int | str]
 
 
-class Model:
+class ExpectedModel:
     """A generation, as its configuration says it should behave."""
 
     def __init__(self, number: int, config: dict[str, Any]) -> None:
@@ -32,120 +32,124 @@ class Model:
         strategy = sequences.get("direct") or sequences.get("oldest") or {}
         self.number = number
         self.name: str = config["name"]
-        self.batch: int = config["max_batch_size"]
+        self.max_batch_size: int = config["max_batch_size"]
         self.is_ensemble = "ensemble_scheduling" in config
         self.is_iterative = bool(sequences.get("iterative_sequence"))
         self.is_sequential = bool(sequences) and not self.is_iterative
         self.is_decoupled = "model_transaction_policy" in config and not self.is_ensemble
         #: How much is executed together at most; in sequences, of how many.
-        self.most = self.batch if batching is not None or sequences else 0
+        self.batch_capacity = self.max_batch_size if batching is not None or sequences else 0
         delay_us = (batching or strategy).get("max_queue_delay_microseconds", 0)
         self.delay_ns = int(delay_us) * 1000
         self.levels = (batching or {}).get("priority_levels", 0)
         #: Some of its instances need resources.
         self.is_limited = False
         text = config.get("parameters", {}).get("MAX_REQUESTS", {}).get("string_value", 0)
-        self.most_requests = int(text)
+        self.max_requests = int(text)
 
     def level(self, row: wire.Request) -> int:
         return row.priority if 0 < row.priority <= self.levels else 2 * bool(self.levels)
 
 
 @dataclass
-class Asked:
+class TrackedRequest:
     """A request of a client."""
 
     row: wire.Request
-    model: Model
-    at_ns: int
+    model: ExpectedModel
+    arrival_ns: int
     #: How many had been asked before; and how many times the core had been called.
     order: int
-    call: int
+    core_call: int
     #: It was given to a stub at least once.
-    was_given: bool = False
+    was_dispatched: bool = False
 
 
-class Promises:
-    def __init__(self, world: Observed, settings: dict[str, Any]) -> None:
+class Invariants:
+    def __init__(self, world: CheckedHarness, settings: dict[str, Any]) -> None:
         self._world = world
         self._settings = settings
-        self.living: dict[int, Model] = {}
-        self._models: dict[int, Model] = {}
+        self.live_models: dict[int, ExpectedModel] = {}
+        self._models: dict[int, ExpectedModel] = {}
         #: What each stub needs of the rate limiter's resources.
         self.needs: dict[int, dict[str, int]] = {}
         #: Asked and not answered; and all that was ever asked.
-        self.open: dict[Route, Asked] = {}
-        self._asked: dict[Route, Asked] = {}
-        self._gone: set[int] = set()
+        self.open_requests: dict[RequestKey, TrackedRequest] = {}
+        self._all_requests: dict[RequestKey, TrackedRequest] = {}
+        self._dead_frontends: set[int] = set()
         self._order = 0
         self._call = 0
-        self._executed: Counter[Route] = Counter()
-        self._finals: Counter[Route] = Counter()
+        self._executed: Counter[RequestKey] = Counter()
+        self._finals: Counter[RequestKey] = Counter()
         #: By stub: the batch of what it executes.
-        self.lent: Counter[wire.Block] = Counter()
+        self.leased_blocks: Counter[wire.Block] = Counter()
         #: The request before in its sequence, by the request; the last one of each.
-        self._before: dict[Route, Route] = {}
-        self._last: dict[Sequence, Route] = {}
+        self._predecessors: dict[RequestKey, RequestKey] = {}
+        self._last_in_sequence: dict[SequenceKey, RequestKey] = {}
         #: What each stub was given last of each sequence, and who has each sequence now.
-        self._given: dict[tuple[int, Sequence], Route] = {}
-        self._owner: dict[Sequence, int] = {}
+        self._last_dispatched: dict[tuple[int, SequenceKey], RequestKey] = {}
+        self._owner: dict[SequenceKey, int] = {}
         #: What may be the answer to a key of a generation.
         self._bodies: dict[tuple[int, bytes], set[bytes]] = {}
 
     # ----------------------------------------------------- what happens
 
-    def model_of(self, number: int) -> Model:
-        if number in self.living:
-            self._models[number] = self.living[number]
+    def model_of(self, number: int) -> ExpectedModel:
+        if number in self.live_models:
+            self._models[number] = self.live_models[number]
         return self._models[number]
 
-    def asked(self) -> None:
+    def update_models(self) -> None:
         """The core has read requests: another generation of their model may have taken them."""
-        for route, asked in self.open.items():
+        for route, asked in self.open_requests.items():
             found = self._inflight(route)
             if found is not None and found.generation.number != asked.model.number:
                 asked.model = self.model_of(found.generation.number)
 
-    def leave(self, number: int) -> None:
+    def retire_model(self, number: int) -> None:
         """A model takes no more requests."""
-        self._models[number] = self.living.pop(number)
+        self._models[number] = self.live_models.pop(number)
 
-    def leaves(self, peer: int) -> None:
+    def remove_frontend(self, peer: int) -> None:
         """A frontend has died."""
-        self._gone.add(peer)
-        self.open = {route: asked for route, asked in self.open.items() if route[0] != peer}
+        self._dead_frontends.add(peer)
+        self.open_requests = {
+            route: asked for route, asked in self.open_requests.items() if route[0] != peer
+        }
 
-    def asks(self, peer: int, row: wire.Request, now_ns: int) -> None:
+    def record_request(self, peer: int, row: wire.Request, now_ns: int) -> None:
         route = (peer, row.id)
         served = self.model_of(row.generation)
         self._order += 1
-        asked = Asked(row, served, now_ns, self._order, self._call)
-        self.open[route] = self._asked[route] = asked
+        asked = TrackedRequest(row, served, now_ns, self._order, self._call)
+        self.open_requests[route] = self._all_requests[route] = asked
         if served.is_sequential:
             sequence = (served.name, row.correlation)
-            if sequence in self._last:
-                self._before[route] = self._last[sequence]
-            self._last[sequence] = route
+            if sequence in self._last_in_sequence:
+                self._predecessors[route] = self._last_in_sequence[sequence]
+            self._last_in_sequence[sequence] = route
 
-    def answers(self, route: Route, body: bytes) -> None:
+    def record_response(self, route: RequestKey, body: bytes) -> None:
         """A stub answers this, unless somebody did before."""
-        asked = self._asked.get(route)
+        asked = self._all_requests.get(route)
         if asked is not None and asked.row.cache_key:
             key = asked.model.number, asked.row.cache_key
             self._bodies.setdefault(key, set()).add(body)
 
-    def executes(
+    def record_execution(
         self, serial: int, batch: list[wire.BatchedRequest], over: list[wire.BatchedRequest]
     ) -> None:
-        routes = [(work.peer, work.id) for work in over if work.id < FILLERS]
+        routes = [(work.peer, work.id) for work in over if work.id < FIRST_PADDING_ID]
         self._executed.update(routes)
         assert all(self._executed[route] == 1 for route in routes), "executed twice"
 
-    def dies(self, serial: int, begun: int) -> None:
-        works = [work for work in self._world.works.get(serial, []) if work.batch <= begun]
-        self.executes(serial, works, works)
+    def record_stub_death(self, serial: int, begun: int) -> None:
+        works = [
+            work for work in self._world.batched_requests.get(serial, []) if work.batch <= begun
+        ]
+        self.record_execution(serial, works, works)
 
-    def replied(self, replies: dict[int, list[tuple[wire.Reply, bytes]]]) -> None:
+    def check_replies(self, replies: dict[int, list[tuple[wire.Reply, bytes]]]) -> None:
         self._call += 1
         for peer, answers in replies.items():
             for reply, body in answers:
@@ -153,13 +157,13 @@ class Promises:
                 assert not self._finals[route], "something after the last answer"
                 if reply.flags & wire.FINAL:
                     self._finals[route] += 1
-                    self.open.pop(route, None)
-                    asked = self._asked[route]
+                    self.open_requests.pop(route, None)
+                    asked = self._all_requests[route]
                     if asked.row.cache_key and not reply.code:
                         key = asked.model.number, asked.row.cache_key
                         assert body in self._bodies[key], "somebody else's answer"
 
-    def dispatched(self, works: dict[int, list[wire.BatchedRequest]]) -> None:
+    def check_dispatched(self, works: dict[int, list[wire.BatchedRequest]]) -> None:
         batches: dict[int, tuple[int, list[wire.BatchedRequest]]] = {}
         for serial, rows in works.items():
             for work in rows:
@@ -170,7 +174,7 @@ class Promises:
     def rows_of(self, serial: int, work: wire.BatchedRequest) -> int:
         """How many inferences a request is that a stub has."""
         route = wire.RequestKey(work.peer, work.id)
-        found = self._world.core.instances[serial].open.get(route)
+        found = self._world.core.instances[serial].open_requests.get(route)
         return 1 if found is None else found.elements
 
     # --------------------------------------------------------- a batch
@@ -178,45 +182,49 @@ class Promises:
     def _check_batch(self, serial: int, batch: list[wire.BatchedRequest]) -> None:
         instance = self._world.core.instances[serial]
         served = self.model_of(instance.generation)
-        routes = [wire.RequestKey(work.peer, work.id) for work in batch if work.id < FILLERS]
-        found = [instance.open[route] for route in routes if route in instance.open]
-        if not served.most:
+        routes = [
+            wire.RequestKey(work.peer, work.id) for work in batch if work.id < FIRST_PADDING_ID
+        ]
+        found = [
+            instance.open_requests[route] for route in routes if route in instance.open_requests
+        ]
+        if not served.batch_capacity:
             assert len(batch) == 1, "a batch of a model without batches"
         elif served.is_sequential or served.is_iterative:
-            assert len(batch) <= served.most, "more slots than there are"
+            assert len(batch) <= served.batch_capacity, "more slots than there are"
         else:
             sizes = [request.elements for request in found]
-            assert sum(sizes) <= served.most, f"{sizes} is above {served.most}"
+            assert sum(sizes) <= served.batch_capacity, f"{sizes} is above {served.batch_capacity}"
             assert len({request.row.batch_key for request in found}) <= 1, "shapes do not fit"
         for work in batch:
             route = (work.peer, work.id)
             assert not self._finals[route], "given to a stub though it was answered"
-            asked = self._asked.get(route)
-            if asked is None or work.id >= FILLERS:
+            asked = self._all_requests.get(route)
+            if asked is None or work.id >= FIRST_PADDING_ID:
                 continue
             if served.is_sequential:
                 self._check_sequence(serial, route, asked, work)
-            elif not served.is_iterative and not asked.was_given:
+            elif not served.is_iterative and not asked.was_dispatched:
                 self._check_order(asked, self._inflight(route))
-            asked.was_given = True
+            asked.was_dispatched = True
 
-    def _inflight(self, route: Route) -> Inflight | None:
+    def _inflight(self, route: RequestKey) -> InflightRequest | None:
         peer = self._world.core.peers.get(route[0])
         return peer.requests.get(route[1]) if peer is not None else None
 
-    def _waits(self, route: Route, asked: Asked) -> bool:
+    def _is_waiting(self, route: RequestKey, asked: TrackedRequest) -> bool:
         """Whether it is in a queue, in time, and was never out of it."""
         found = self._inflight(route)
-        return found is not None and not asked.was_given and not found.is_late
+        return found is not None and not asked.was_dispatched and not found.is_late
 
-    def _check_order(self, given: Asked, request: Inflight | None) -> None:
+    def _check_order(self, given: TrackedRequest, request: InflightRequest | None) -> None:
         level = given.model.level(given.row)
         is_late = request is not None and request.is_late
-        for route, other in self.open.items():
-            if other.model is not given.model or not self._waits(route, other):
+        for route, other in self.open_requests.items():
+            if other.model is not given.model or not self._is_waiting(route, other):
                 continue
             theirs = other.model.level(other.row)
-            was_there = other.call < given.call or other.order < given.order
+            was_there = other.core_call < given.core_call or other.order < given.order
             if theirs == level and other.order < given.order and not is_late:
                 raise AssertionError(f"{given.row} overtakes {other.row}")
             # In the middle of one call the higher one may not have been read yet.
@@ -224,25 +232,25 @@ class Promises:
                 raise AssertionError(f"{given.row} goes before the higher {other.row}")
 
     def _check_sequence(
-        self, serial: int, route: Route, asked: Asked, work: wire.BatchedRequest
+        self, serial: int, route: RequestKey, asked: TrackedRequest, work: wire.BatchedRequest
     ) -> None:
         sequence = (asked.model.name, asked.row.correlation)
-        earlier = self._given.get((serial, sequence))
-        if asked.was_given:
+        earlier = self._last_dispatched.get((serial, sequence))
+        if asked.was_dispatched:
             return  # once more, by a stub that goes on
-        self._given[serial, sequence] = route
+        self._last_dispatched[serial, sequence] = route
         self._owner[sequence] = serial
         if not work.flags & wire.SEQUENCE_START:
-            assert self._before.get(route) == earlier, "one is missing, or comes too late"
+            assert self._predecessors.get(route) == earlier, "one is missing, or comes too late"
             assert earlier is not None
-            assert not self._asked[earlier].row.flags & wire.SEQUENCE_END
+            assert not self._all_requests[earlier].row.flags & wire.SEQUENCE_END
         # A generation that is about to go may still be amid one of the same id.
         others = [
             work
-            for works in self._world.works.values()
+            for works in self._world.batched_requests.values()
             for work in works
-            if (other := self._asked.get((work.peer, work.id))) is not None
-            and work.id < FILLERS
+            if (other := self._all_requests.get((work.peer, work.id))) is not None
+            and work.id < FIRST_PADDING_ID
             and (other.model, other.row.correlation) == (asked.model, asked.row.correlation)
             and (work.peer, work.id) != route
         ]
@@ -254,25 +262,31 @@ class Promises:
         assert all(count == 1 for count in self._finals.values())
         self._check_resources()
         self._check_limits()
-        waiting: dict[int, list[Asked]] = {}
-        given = {(work.peer, work.id) for works in self._world.works.values() for work in works}
-        for route, asked in self.open.items():
+        waiting: dict[int, list[TrackedRequest]] = {}
+        given = {
+            (work.peer, work.id)
+            for works in self._world.batched_requests.values()
+            for work in works
+        }
+        for route, asked in self.open_requests.items():
             if route not in given and self._inflight(route) is not None:
                 waiting.setdefault(asked.model.number, []).append(asked)
         idle = [
             instance
             for serial, instance in self._world.core.instances.items()
-            if serial in self.needs and not self._world.works.get(serial)
+            if serial in self.needs and not self._world.batched_requests.get(serial)
         ]
         for instance in idle:
             served = self.model_of(instance.generation)
             rest = waiting.get(served.number, [])
             if not served.is_limited and rest:
                 self._check_idle(instance.serial, served, rest)
-        self._check_standstill(waiting)
+        self._check_deadlock(waiting)
 
-    def _check_idle(self, serial: int, served: Model, waiting: list[Asked]) -> None:
-        oldest_ns = self._world.now - waiting[0].at_ns
+    def _check_idle(
+        self, serial: int, served: ExpectedModel, waiting: list[TrackedRequest]
+    ) -> None:
+        oldest_ns = self._world.now - waiting[0].arrival_ns
         if served.is_iterative:
             return
         if served.is_sequential:
@@ -286,15 +300,15 @@ class Promises:
         rows = sum(asked.row.batch_size or 1 for asked in waiting)
         keys = {asked.row.batch_key for asked in waiting}
         assert oldest_ns < served.delay_ns, f"{serial} is idle, {waiting[0].row} waits"
-        assert rows < served.most or len(keys) > 1, f"{serial} is idle, {rows} wait"
+        assert rows < served.batch_capacity or len(keys) > 1, f"{serial} is idle, {rows} wait"
 
-    def _check_standstill(self, waiting: dict[int, list[Asked]]) -> None:
+    def _check_deadlock(self, waiting: dict[int, list[TrackedRequest]]) -> None:
         """Where resources are shared, somebody of those who wait for them executes."""
         limited = {s for s, i in self._world.core.instances.items() if s in self.needs}
         limited = {
             s for s in limited if self.model_of(self._world.core.instances[s].generation).is_limited
         }
-        if any(self._world.works.get(serial) for serial in limited):
+        if any(self._world.batched_requests.get(serial) for serial in limited):
             return
         for serial in limited:
             served = self.model_of(self._world.core.instances[serial].generation)
@@ -306,7 +320,7 @@ class Promises:
             return
         used: Counter[str] = Counter()
         for serial, needs in self.needs.items():
-            batches = {work.batch for work in self._world.works.get(serial, [])}
+            batches = {work.batch for work in self._world.batched_requests.get(serial, [])}
             for name, count in needs.items():
                 used[name] += count * len(batches)
         limits = {name: count for name, count, _ in self._settings["rate_limit_resource"]}
@@ -314,12 +328,12 @@ class Promises:
 
     def _check_limits(self) -> None:
         # Whose answer only waits for those of others is through.
-        admitted = [asked for route, asked in self.open.items() if self._inflight(route)]
+        admitted = [asked for route, asked in self.open_requests.items() if self._inflight(route)]
         most = self._settings.get("max_requests", 0)
         assert not most or len(admitted) <= most, "more than the server takes"
         counts = Counter(asked.model.number for asked in admitted)
         for number, count in counts.items():
-            own = self.model_of(number).most_requests
+            own = self.model_of(number).max_requests
             most = own or self._settings.get("max_model_requests", 0)
             assert not most or count <= most, "more than the model takes"
 
@@ -335,8 +349,12 @@ class Promises:
 
     def check_end(self) -> None:
         core = self._world.core
-        assert {} == self.open
-        owed = [r for r in self._asked if r[0] not in self._gone and self._finals[r] != 1]
+        assert {} == self.open_requests
+        owed = [
+            r
+            for r in self._all_requests
+            if r[0] not in self._dead_frontends and self._finals[r] != 1
+        ]
         assert [] == owed
         assert 0 == core.limits.unanswered
         assert 0 == core.limits.unanswered_bytes
@@ -346,6 +364,8 @@ class Promises:
     def check_memory(self) -> None:
         """What was lent comes back, once for each time."""
         assert 0 == self._world.core.blocks.leases.count
-        lent = self.lent + Counter(b for blocks in self._world.lent.values() for b in blocks)
-        released = Counter(b for blocks in self._world.released.values() for b in blocks)
+        lent = self.leased_blocks + Counter(
+            b for blocks in self._world.leased_blocks.values() for b in blocks
+        )
+        released = Counter(b for blocks in self._world.released_blocks.values() for b in blocks)
         assert released <= lent

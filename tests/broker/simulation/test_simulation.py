@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import ensemble, model, step, tensor
-from tests.broker.world import Page, World, request
-from zmqtriton.broker.requests.inflight import Inflight
+from tests.broker.world import BrokerHarness, Page, request
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor import wire
 
@@ -68,7 +68,7 @@ class Day:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.world = World()
+        self.world = BrokerHarness()
         self.serials = iter(range(1, 1_000_000))
         self.generations = iter(range(1, 1_000_000))
         self.ids = iter(range(1, 1_000_000))
@@ -98,13 +98,15 @@ class Day:
             batching |= self.random.choice(POLICIES)
             config |= {"max_batch_size": 4, "dynamic_batching": batching}
             self.levels[number] = batching.get("priority_levels", 0)
-        self.world.serve(number, config=config)
+        self.world.add_generation(number, config=config)
         self.living.append(number)
 
     def load_ensemble(self) -> None:
         number = next(self.generations)
         config = self.random.choice(ENSEMBLES)
-        self.world.core.serve(wire.AddGeneration(number, config["name"], 1, json.dumps(config)))
+        self.world.core.add_generation(
+            wire.AddGeneration(number, config["name"], 1, json.dumps(config))
+        )
         self.ensembles.append(number)
 
     def unload_ensemble(self) -> None:
@@ -113,7 +115,7 @@ class Day:
             self.world.core.retire(wire.Retire(number))
             if self.random.random() < 0.5:
                 self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
-            self.world.take()
+            self.world.drain_outbox()
 
     def unload(self) -> None:
         if len(self.living) > 1:
@@ -122,18 +124,18 @@ class Day:
             if self.random.random() < 0.5:
                 self.world.core.remove(wire.RemoveGeneration(number, "unloaded"), self.world.now)
                 self.stubs = {s: g for s, g in self.stubs.items() if g != number}
-            self.world.take()
+            self.world.drain_outbox()
 
     def new_frontend(self) -> None:
         serial = next(self.serials)
-        self.world.frontend(serial)
+        self.world.add_frontend(serial)
         self.frontends.append(serial)
 
     def new_stub(self) -> None:
         if len(self.stubs) < 5:
             serial, generation = next(self.serials), self.random.choice(self.living)
             self.pages[serial] = Page()
-            self.world.stub(serial, generation, self.pages[serial])
+            self.world.add_stub(serial, generation, self.pages[serial])
             self.stubs[serial] = generation
 
     def ask(self) -> None:
@@ -154,7 +156,7 @@ class Day:
             self.world.cancel(peer, own_id)
 
     def answer(self) -> None:
-        busy = [s for s, works in self.world.works.items() if works and s in self.stubs]
+        busy = [s for s, works in self.world.batched_requests.items() if works and s in self.stubs]
         if busy:
             serial = self.random.choice(busy)
             block = wire.Block(serial, 1, next(self.ids))
@@ -162,28 +164,28 @@ class Day:
             body = wire.encode_body(wire.ResponseBody({}, [output]))
             code = self.random.choice([0, 0, 0, 2])
             answer = (b"", []) if code else (body, [block])
-            for work in self.world.finish(serial, code=code, answer=answer):
+            for work in self.world.finish_batch(serial, code=code, answer=answer):
                 self.executed[work.peer, work.id] += 1
                 self.lent.update(answer[1])
 
     def kill_stub(self) -> None:
         if self.stubs:
             serial = self.random.choice(sorted(self.stubs))
-            works = self.world.works.get(serial, [])
+            works = self.world.batched_requests.get(serial, [])
             # What was sent ahead and not begun will be executed by another one.
             begun = self.random.choice([work.batch for work in works]) if works else 0
-            self.pages[serial].begun = begun
+            self.pages[serial].last_begun_batch = begun
             for work in works:
                 if work.batch <= begun:
                     self.executed[work.peer, work.id] += 1
             del self.stubs[serial]
-            self.world.gone(serial)
+            self.world.kill_peer(serial)
 
     def kill_frontend(self) -> None:
         if len(self.frontends) > 1:
             peer = self.frontends.pop(self.random.randrange(len(self.frontends)))
             self.orphans |= {route for route in self.asked if route[0] == peer}
-            self.world.gone(peer)
+            self.world.kill_peer(peer)
 
     def run(self, steps: int) -> None:
         moves = [self.ask] * 6 + [self.answer] * 6 + [self.cancel] * 2 + [self.new_stub] * 2
@@ -211,10 +213,10 @@ class Day:
     def check_queue(self, generation: Generation) -> None:
         """Nobody who was never dispatched is overtaken within a priority, or waits too long."""
         waiting = [r for r in generation.queued() if not r.dispatched_ns]
-        running = [r for i in generation.instances.values() for r in i.open.values()]
+        running = [r for i in generation.instances.values() for r in i.open_requests.values()]
         levels = self.levels.get(generation.number, 0)
 
-        def level(one: Inflight) -> int:
+        def level(one: InflightRequest) -> int:
             return one.row.priority if 0 < one.row.priority <= levels else 2
 
         for one in waiting:
@@ -226,7 +228,7 @@ class Day:
                 for r in running
                 if level(r) == level(one) and r.arrived_ns > one.arrived_ns and not one.is_late
             ]
-            assert not overtaking, (one.route, [r.route for r in overtaking])
+            assert not overtaking, (one.key, [r.key for r in overtaking])
         assert generation.pending == len(generation.queued())
 
     def end(self) -> None:
@@ -235,16 +237,16 @@ class Day:
             self.world.core.remove(
                 wire.RemoveGeneration(generation.number, "the end"), self.world.now
             )
-        self.world.take()
+        self.world.drain_outbox()
         self.check()
         answered = set(self.world.replies)
         assert self.asked - self.orphans <= answered
         assert 0 == self.world.core.limits.unanswered
         assert all(not peer.requests for peer in self.world.core.peers.values())
         for peer in self.frontends:
-            self.world.gone(peer)
+            self.world.kill_peer(peer)
         assert 0 == self.world.core.blocks.leases.count
-        released = Counter(b for blocks in self.world.released.values() for b in blocks)
+        released = Counter(b for blocks in self.world.released_blocks.values() for b in blocks)
         assert released <= self.lent
         living = {block for block in self.lent if block.owner in self.stubs}
         assert all(released[block] == self.lent[block] for block in living)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tests.broker.simulation.days import Day
+from tests.broker.simulation.days import RandomRun
 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_everything_that_is_promised_holds_at_any_moment(seed: int) -> None:
-    day = Day(seed)
+    day = RandomRun(seed)
 
     day.run(150)
 
-    day.end()
+    day.run_to_end()
 
 
 def test_the_same_seed_is_the_same_day_with_everything() -> None:
-    first, second = Day(5), Day(5)
+    first, second = RandomRun(5), RandomRun(5)
 
     first.run(100)
     second.run(100)
 
     assert first.world.replies == second.world.replies
-    assert first.world.works == second.world.works
+    assert first.world.batched_requests == second.world.batched_requests

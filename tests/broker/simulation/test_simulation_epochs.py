@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.broker.ensemble_world import ensemble, model, step
-from tests.broker.imagined_peers import Frontend, Process, Route, Stub
+from tests.broker.imagined_peers import FakeFrontend, FakePeer, FakeStub, RequestKey
 from tests.broker.world import TOKEN
 from zmqtriton.broker.core import Core
 from zmqtriton_floor import wire
@@ -33,27 +33,27 @@ SERVED = [
 class Broker:
     """A core, and what the service does around it."""
 
-    def __init__(self, epoch: int, processes: dict[int, Process]) -> None:
+    def __init__(self, epoch: int, processes: dict[int, FakePeer]) -> None:
         self.core = Core()
-        self.core.begin(epoch)
+        self.core.configure(epoch)
         self.epoch = epoch
         self._processes = processes
         self._known: set[int] = set()
 
-    def hear(self, process: Process, now: int) -> None:
+    def hear(self, process: FakePeer, now: int) -> None:
         """The next message of a process."""
-        message, bodies = process.up.popleft()
+        message, bodies = process.outgoing.popleft()
         core, serial, kind = self.core, process.serial, type(message)
         if kind is wire.Hello:
             if message.epoch != self.epoch:
                 return
-            core.recognise(message)
+            core.authenticate(message)
             self._known.add(serial)
-            process.down.append((wire.Welcome(self.epoch), []))
-            if type(process) is Stub:
+            process.incoming.append((wire.Welcome(self.epoch), []))
+            if type(process) is FakeStub:
                 core.connected(message, bodies, now)
             else:
-                core.peers[serial].has_asked_again = True
+                core.peers[serial].has_resent = True
         elif serial not in self._known:
             return  # it was on its way to the one before
         elif kind is wire.Infer:
@@ -74,11 +74,11 @@ class Broker:
             for owner in list(boxes):
                 if owner in self._known or owner not in self.core.peers:
                     self._send(owner, kind(boxes.pop(owner)))
-        for owner in out.settled:
+        for owner in out.reported_owners:
             self._send(owner, wire.LeasesReported())
-        for serial, works in out.works.items():
+        for serial, works in out.batched_requests.items():
             self._send(serial, wire.Execute([w for w, _ in works]), [body for _, body in works])
-        for serial, routes in out.abandons.items():
+        for serial, routes in out.cancellations.items():
             self._send(serial, wire.CancelExecution(routes))
         for serial, replies in out.replies.items():
             self._send(serial, wire.Replies([r for r, _ in replies]), [b for _, b in replies])
@@ -89,7 +89,7 @@ class Broker:
     def _send(self, serial: int, message: Any, bodies: list[bytes] | None = None) -> None:
         process = self._processes.get(serial)
         if process is not None and serial in self._known:
-            process.down.append((message, bodies or []))
+            process.incoming.append((message, bodies or []))
 
 
 class Epochs:
@@ -98,12 +98,12 @@ class Epochs:
         self.now = 1_000_000
         self.serials = iter(range(1, 1_000_000))
         self.ids = iter(range(1, 1_000_000))
-        self.processes: dict[int, Process] = {}
-        self.executed: Counter[Route] = Counter()
+        self.processes: dict[int, FakePeer] = {}
+        self.executed: Counter[RequestKey] = Counter()
         #: Deaths that this broker was not told of yet, and those the next one is told again.
         self.untold: list[wire.PeerDied] = []
         self.buried: list[int] = []
-        self.dead: dict[int, Process] = {}
+        self.dead: dict[int, FakePeer] = {}
         self.slow: set[int] = set()
         self.broker: Broker | None = None
         self.epoch = 0
@@ -113,12 +113,12 @@ class Epochs:
         self.new_broker()
 
     @property
-    def frontends(self) -> list[Frontend]:
-        return [p for p in self.processes.values() if type(p) is Frontend]
+    def frontends(self) -> list[FakeFrontend]:
+        return [p for p in self.processes.values() if type(p) is FakeFrontend]
 
     @property
-    def stubs(self) -> list[Stub]:
-        return [p for p in self.processes.values() if type(p) is Stub]
+    def stubs(self) -> list[FakeStub]:
+        return [p for p in self.processes.values() if type(p) is FakeStub]
 
     def exists(self, block: wire.Block) -> bool:
         owner = self.processes.get(block.owner)
@@ -128,33 +128,33 @@ class Epochs:
 
     def new_frontend(self) -> None:
         if len(self.frontends) < 3:
-            frontend = Frontend(next(self.serials), self.exists)
+            frontend = FakeFrontend(next(self.serials), self.exists)
             self._introduce(frontend)
             if self.broker is not None:
                 frontend.connect(self.epoch)
 
     def new_stub(self) -> None:
         if len(self.stubs) < 3:
-            stub = Stub(next(self.serials), self.exists, self.executed)
+            stub = FakeStub(next(self.serials), self.exists, self.executed)
             self._introduce(stub)
             stub.next_epoch = self.epoch
             if self.broker is not None:
                 stub.connect()
 
-    def _introduce(self, process: Process) -> None:
+    def _introduce(self, process: FakePeer) -> None:
         self.processes[process.serial] = process
         if self.broker is not None:
             self._tell_of(process)
 
-    def _tell_of(self, process: Process) -> None:
+    def _tell_of(self, process: FakePeer) -> None:
         assert self.broker is not None
         core, serial = self.broker.core, process.serial
-        role = "stub" if type(process) is Stub else "http"
+        role = "stub" if type(process) is FakeStub else "http"
         core.expect(wire.ExpectPeer(serial, TOKEN, role, f"p_{serial}", 0))
-        if type(process) is Stub:
+        if type(process) is FakeStub:
             core.attach(wire.AttachInstance(MODEL, serial, f"p_{serial}"), self.now, process.page)
 
-    def kill(self, process: Process) -> None:
+    def kill(self, process: FakePeer) -> None:
         if process.serial in self.processes:
             del self.processes[process.serial]
             self.untold.append(wire.PeerDied(process.serial, "killed"))
@@ -167,7 +167,7 @@ class Epochs:
         gone = self.untold.pop(0)
         dead, core = self.dead[gone.serial], self.broker.core
         core.stop_giving_to(gone.serial)
-        while dead.up:
+        while dead.outgoing:
             self.broker.hear(dead, self.now)
         core.remove_peer(gone, self.now)
         self.broker.flush()
@@ -184,19 +184,19 @@ class Epochs:
         self.broker = Broker(self.epoch, self.processes)
         core = self.broker.core
         for message in SERVED:
-            core.serve(message)
-        stubs = [self.dead[s] for s in self.buried if type(self.dead[s]) is Stub]
+            core.add_generation(message)
+        stubs = [self.dead[s] for s in self.buried if type(self.dead[s]) is FakeStub]
         for process in [*self.processes.values(), *stubs]:
             self._tell_of(process)
         for dead in stubs:
-            dead.up.clear()
+            dead.outgoing.clear()
             core.remove_peer(wire.PeerDied(dead.serial, "killed"), self.now)
         self.untold.clear()
-        core.recovery.begin()
+        core.recovery.await_lease_reports()
         for process in self.processes.values():
-            if type(process) is Stub:
+            if type(process) is FakeStub:
                 process.next_epoch = self.epoch
-            elif type(process) is Frontend:
+            elif type(process) is FakeFrontend:
                 process.connect(self.epoch)
         self.broker.flush()
 
@@ -205,7 +205,7 @@ class Epochs:
     def ask(self) -> None:
         frontend = self.random.choice(self.frontends)
         generation = self.random.choice([MODEL, MODEL, ENSEMBLE])
-        frontend.ask(next(self.ids), generation, is_large=self.random.random() < 0.5)
+        frontend.send_request(next(self.ids), generation, is_large=self.random.random() < 0.5)
 
     def cancel(self) -> None:
         frontend = self.random.choice(self.frontends)
@@ -213,17 +213,17 @@ class Epochs:
             frontend.cancel(self.random.choice(sorted(frontend.waiting)))
 
     def deliver_up(self) -> None:
-        speaking = [p for p in self.processes.values() if p.up and p.serial not in self.slow]
+        speaking = [p for p in self.processes.values() if p.outgoing and p.serial not in self.slow]
         if speaking and self.broker is not None:
             self.broker.hear(self.random.choice(speaking), self.now)
             self.broker.flush()
 
     def deliver_down(self) -> None:
-        hearing = [p for p in self.processes.values() if p.down]
+        hearing = [p for p in self.processes.values() if p.incoming]
         if hearing:
             process = self.random.choice(hearing)
             # A stub amid execute() takes nothing, but may look around.
-            process.take()
+            process.receive_next()
 
     def slow_down(self) -> None:
         """What some send is late, so that others may do much meanwhile."""
@@ -231,23 +231,23 @@ class Epochs:
 
     def begin(self) -> None:
         for stub in self._one_of_the_stubs():
-            stub.begin()
+            stub.begin_batch()
 
     def answer(self) -> None:
         choice = self.random.choice(["nothing", "error", "own", "own", "given"])
         for stub in self._one_of_the_stubs():
-            stub.answer(choice)
+            stub.finish_batch(choice)
 
     def look_around(self) -> None:
         for stub in self._one_of_the_stubs():
             if stub.next_epoch:
                 stub.connect()
 
-    def _one_of_the_stubs(self) -> list[Stub]:
+    def _one_of_the_stubs(self) -> list[FakeStub]:
         return self.random.sample(self.stubs, min(1, len(self.stubs)))
 
     def let_go(self) -> None:
-        self.random.choice(self.frontends).let_go()
+        self.random.choice(self.frontends).release_next()
 
     def kill_stub(self) -> None:
         if self.stubs:
@@ -264,7 +264,7 @@ class Epochs:
             self.broker.core.tick(self.now)
             self.broker.flush()
         for stub in self.stubs:
-            stub.check()
+            stub.check_inputs()
 
     def run(self, steps: int, deaths: float) -> None:
         moves = [self.deliver_up] * 8 + [self.deliver_down] * 8 + [self.ask] * 4
@@ -287,13 +287,13 @@ class Epochs:
             while self.untold:
                 self.tell_of_death()
             for stub in self.stubs:
-                stub.begin()
-                stub.answer("own")
+                stub.begin_batch()
+                stub.finish_batch("own")
                 if stub.next_epoch:
                     stub.connect()
             for process in self.processes.values():
-                process.let_go()
-            while any(p.up or p.down for p in self.processes.values()):
+                process.release_next()
+            while any(p.outgoing or p.incoming for p in self.processes.values()):
                 self.deliver_up()
                 self.deliver_down()
             if before == self._pulse():
@@ -302,7 +302,7 @@ class Epochs:
 
     def _pulse(self) -> Any:
         return self.executed.total(), [
-            (p.serial, len(p.reading), p.arena.used) for p in self.processes.values()
+            (p.serial, len(p.blocks_in_use), p.arena.used) for p in self.processes.values()
         ]
 
     def check(self) -> None:

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from tests.broker.scheduling.test_rate_limiter import demand
-from tests.broker.world import Page, World, request
-from zmqtriton.config.resources import Key, ResourceNeed, Supply
+from tests.broker.world import BrokerHarness, Page, request
+from zmqtriton.config.resources import ResourceKey, ResourceNeed, ResourcePool
 from zmqtriton_floor import wire
 
 _FRONTEND = 1
@@ -20,19 +20,19 @@ class Day:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.world = World()
+        self.world = BrokerHarness()
         self.given = self.random.choice([[], [["R", 4, 0], ["S", 3, -1], ["T", 9, 0]]])
         settings = {"rate_limit": "execution_count", "rate_limit_resource": self.given}
-        self.supply = Supply(settings)
-        self.world.core.begin(1, json.dumps(settings))
-        self.world.frontend(_FRONTEND)
+        self.supply = ResourcePool(settings)
+        self.world.core.configure(1, json.dumps(settings))
+        self.world.add_frontend(_FRONTEND)
         self.numbers = iter(range(2, 1_000_000))
         #: Living generations, and the instances of them with what they need.
         self.models: dict[int, dict[int, ResourceNeed]] = {}
         #: Requests that are not answered, by generation.
         self.open: dict[int, set[int]] = {}
         #: At the last look.
-        self.used: dict[Key, int] = {}
+        self.used: dict[ResourceKey, int] = {}
         for _ in range(3):
             self.load()
 
@@ -40,7 +40,7 @@ class Day:
         if len(self.models) == 5:
             return
         number = next(self.numbers)
-        self.world.core.serve(
+        self.world.core.add_generation(
             wire.AddGeneration(number, f"m{number}", 1, json.dumps({"name": f"m{number}"}))
         )
         self.models[number], self.open[number] = {}, set()
@@ -52,7 +52,7 @@ class Day:
         needs = {name: self.random.randint(0, 3) for name in "RS" if self.random.random() < 0.7}
         text = demand(self.random.randint(1, 3), **{n: c for n, c in needs.items() if c})
         self.models[generation][serial] = ResourceNeed.from_json(text)
-        self.world.stub(serial, generation, Page(), demand=text)
+        self.world.add_stub(serial, generation, Page(), demand=text)
 
     def ask(self) -> None:
         generation = self.random.choice(sorted(self.models))
@@ -67,9 +67,9 @@ class Day:
             self.world.cancel(_FRONTEND, self.random.choice(waiting))
 
     def answer(self) -> None:
-        busy = [serial for serial, works in self.world.works.items() if works]
+        busy = [serial for serial, works in self.world.batched_requests.items() if works]
         if busy:
-            self.world.finish(self.random.choice(sorted(busy)))
+            self.world.finish_batch(self.random.choice(sorted(busy)))
 
     def kill(self) -> None:
         generation = self.random.choice(sorted(self.models))
@@ -77,16 +77,16 @@ class Day:
         if instances:
             serial = self.random.choice(sorted(instances))
             del instances[serial]
-            self.world.gone(serial)
+            self.world.kill_peer(serial)
             self.new_instance(generation)
 
     def unload(self) -> None:
         if len(self.models) > 2:
             generation = self.random.choice(sorted(self.models))
             for serial in self.models.pop(generation):
-                self.world.works.pop(serial, None)
+                self.world.batched_requests.pop(serial, None)
             self.world.core.remove(wire.RemoveGeneration(generation, "unloaded"), self.world.now)
-            self.world.take()
+            self.world.drain_outbox()
 
     def run(self, steps: int) -> None:
         moves = [self.ask] * 6 + [self.answer] * 8 + [self.cancel, self.kill]
@@ -107,47 +107,49 @@ class Day:
     def check(self) -> None:
         demands = [d for instances in self.models.values() for d in instances.values()]
         limits = self.supply.limits(demands)
-        used: dict[Key, int] = dict.fromkeys(limits, 0)
+        used: dict[ResourceKey, int] = dict.fromkeys(limits, 0)
         for instances in self.models.values():
             for serial, needs in instances.items():
-                batches = {work.batch for work in self.world.works.get(serial, [])}
-                for key, count in needs.needs.items():
+                batches = {work.batch for work in self.world.batched_requests.get(serial, [])}
+                for key, count in needs.amounts.items():
                     used[key] += count * len(batches)
         # Where the greediest one has gone there is less than before; what runs goes on.
         assert all(used[key] <= max(limits[key], self.used.get(key, 0)) for key in used), used
         self.used = used
         self.check_idle({key: limits[key] - used[key] for key in used})
 
-    def check_idle(self, free: dict[Key, int]) -> None:
+    def check_idle(self, free: dict[ResourceKey, int]) -> None:
         """Whoever could execute stands back for one that cannot, and would be kept from it."""
         idle = self.idle()
-        back = [one for one in idle if any(free[key] < n for key, n in one[1].needs.items())]
+        back = [one for one in idle if any(free[key] < n for key, n in one[1].amounts.items())]
         for generation, needs in back:
             back += [
                 one
                 for one in idle
-                if one not in back and one[0] != generation and one[1].needs.keys() & needs.needs
+                if one not in back
+                and one[0] != generation
+                and one[1].amounts.keys() & needs.amounts
             ]
         assert all(one in back for one in idle), (idle, back, free)
 
     def idle(self) -> list[tuple[int, ResourceNeed]]:
         """Generation and demand of all that have nothing to do though there is something."""
-        executing = {work.id for works in self.world.works.values() for work in works}
+        executing = {work.id for works in self.world.batched_requests.values() for work in works}
         return [
             (generation, needs)
             for generation, instances in self.models.items()
             if self.open[generation] - executing
             for serial, needs in instances.items()
-            if not self.world.works.get(serial)
+            if not self.world.batched_requests.get(serial)
         ]
 
     def end(self) -> None:
         """With time everybody has his turn."""
         for _ in range(10_000):
-            busy = [serial for serial, works in self.world.works.items() if works]
+            busy = [serial for serial, works in self.world.batched_requests.items() if works]
             if not busy:
                 break
-            self.world.finish(self.random.choice(sorted(busy)))
+            self.world.finish_batch(self.random.choice(sorted(busy)))
             self.settle()
             self.check()
         assert not any(self.open[generation] for generation in self.models)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.sequence_world import BODY, F, Sequences
+from tests.broker.sequence_world import BODY, F, SequenceHarness
 from tests.broker.world import request
-from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.wire import SEQUENCE_END as END
 from zmqtriton_floor.wire import SEQUENCE_START as START
@@ -48,7 +48,7 @@ class Day:
     def __init__(self, seed: int, slots: int, strategy: dict[str, Any]) -> None:
         self.random = random.Random(seed)
         self.slots = slots
-        self.world = Sequences(sequence_config(slots, strategy), 2, 3)
+        self.world = SequenceHarness(sequence_config(slots, strategy), 2, 3)
         self.serials = iter(range(4, 1_000_000))
         self.stubs = [2, 3]
         self.rows: dict[int, wire.Request] = {}
@@ -74,17 +74,17 @@ class Day:
         self.world.infer(F, row, body=BODY)
 
     def finish(self) -> None:
-        busy = [serial for serial in self.stubs if self.world.works.get(serial)]
+        busy = [serial for serial in self.stubs if self.world.batched_requests.get(serial)]
         if busy and self.random.random() < 0.7:
-            self.world.finish(self.random.choice(busy))
+            self.world.finish_batch(self.random.choice(busy))
         elif busy:
             self.return_only(self.random.choice(busy))
 
     def return_only(self, serial: int) -> None:
         """execute() returns, and the answers come later, as those of a decoupled model do."""
-        works = self.world.works[serial]
+        works = self.world.batched_requests[serial]
         batch = [work for work in works if work.batch == works[0].batch]
-        self.world.works[serial] = works[len(batch) :]
+        self.world.batched_requests[serial] = works[len(batch) :]
         self.owed += [(serial, work) for work in batch]
         self.say(serial, [], [wire.Executed(batch[0].batch, 1, 2, 3)])
 
@@ -96,7 +96,7 @@ class Day:
     def say(self, serial: int, outcomes: list[wire.Outcome], executed: list[wire.Executed]) -> None:
         bodies = [b""] * len(outcomes)
         self.world.core.results(serial, wire.Results(outcomes, executed), bodies, self.world.now)
-        self.world.take()
+        self.world.drain_outbox()
 
     def cancel(self) -> None:
         open_ids = list(self.world.core.peers[F].requests)
@@ -107,14 +107,14 @@ class Day:
         if self.stubs:
             serial = self.random.choice(self.stubs)
             self.stubs.remove(serial)
-            self.world.gone(serial)
+            self.world.kill_peer(serial)
             self.owed = [(stub, work) for stub, work in self.owed if stub != serial]
 
     def come(self) -> None:
         if len(self.stubs) < 3:
             serial = next(self.serials)
             self.stubs.append(serial)
-            self.world.stub(serial)
+            self.world.add_stub(serial)
 
     def step(self) -> None:
         weights = {
@@ -135,9 +135,11 @@ class Day:
     def check(self) -> None:
         executing: list[int | str] = []
         for serial in self.stubs:
-            works = [w for w in self.world.works.get(serial, []) if w.id < FILLERS]
+            works = [
+                w for w in self.world.batched_requests.get(serial, []) if w.id < FIRST_PADDING_ID
+            ]
             assert len(works) <= self.slots
-            works += [w for stub, w in self.owed if stub == serial and w.id < FILLERS]
+            works += [w for stub, w in self.owed if stub == serial and w.id < FIRST_PADDING_ID]
             executing += [work.correlation for work in works]
             for work in works:
                 if self.seen.setdefault(work.id, serial) != serial:

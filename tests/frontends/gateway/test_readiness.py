@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_frontends.gateway.readiness import Readiness
 
@@ -15,12 +15,12 @@ from zmqtriton_frontends.gateway.readiness import Readiness
 @pytest.fixture
 def gateway() -> FakeGateway:
     gateway = FakeGateway(
-        news("m", 1, generation=4, is_asked=1),
-        news("m", 2, generation=7, is_asked=1),
-        news("n", generation=5),
-        news("left", generation=0, state="UNAVAILABLE", reason="unloaded", is_asked=1),
+        version_info("m", 1, generation=4, is_asked=1),
+        version_info("m", 2, generation=7, is_asked=1),
+        version_info("n", generation=5),
+        version_info("left", generation=0, state="UNAVAILABLE", reason="unloaded", is_asked=1),
     )
-    gateway.answers["is_ready"] = False
+    gateway.control_results["is_ready"] = False
     return gateway
 
 
@@ -47,7 +47,7 @@ def test_a_model_that_has_no_say_is_not_asked(gateway: FakeGateway) -> None:
 
 
 def test_what_cannot_execute_is_not_asked_either(gateway: FakeGateway) -> None:
-    gateway.catalogue.update(news("m", 2, generation=7, ready_instances=0, is_asked=1))
+    gateway.catalogue.update(version_info("m", 2, generation=7, ready_instances=0, is_asked=1))
 
     assert not _of_model(gateway, "m", "2")
     assert [] == gateway.calls
@@ -63,7 +63,7 @@ def test_the_server_is_ready_when_every_model_that_serves_says_so(gateway: FakeG
     assert not asyncio.run(Readiness(gateway).of_server())
     assert _calls(4, 7) == gateway.calls
 
-    gateway.answers["is_ready"] = True
+    gateway.control_results["is_ready"] = True
 
     assert asyncio.run(Readiness(gateway).of_server())
 

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tests.frontends.grpc_api import serving as serving_with
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, InMemory
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, InMemoryTransport
 from tests.frontends.grpc_api.serving import serving
 from zmqtriton_floor import errors
 from zmqtriton_protos import SERVICES
@@ -23,17 +23,17 @@ _ERRORS = {
 
 
 class Transport(Protocol):
-    def ask(self, method: str, request: Any) -> Any:
+    def call_unary(self, method: str, request: Any) -> Any:
         """The response to a unary RPC as a message; what the handler raises is raised."""
 
 
-class OverGrpc:
+class GrpcTransport:
     """A server and a client for one question: slower, and nothing between them is left out."""
 
     def __init__(self, gateway: FakeGateway) -> None:
         self._gateway = gateway
 
-    def ask(self, method: str, request: Any) -> Any:
+    def call_unary(self, method: str, request: Any) -> Any:
         kinds = {rpc.name: rpc.response for rpc in SERVICES[_SERVICE]}
         with serving(self._gateway) as server, grpc.insecure_channel(server.address) as channel:
             ask = channel.unary_unary(f"/{_SERVICE}/{method}")
@@ -51,7 +51,7 @@ def each_transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     return name
 
 
-@pytest.fixture(params=[InMemory, OverGrpc], ids=["in_memory", "over_grpc"])
+@pytest.fixture(params=[InMemoryTransport, GrpcTransport], ids=["in_memory", "over_grpc"])
 def transport(request: pytest.FixtureRequest) -> Callable[[FakeGateway], Transport]:
     kind: Callable[[FakeGateway], Transport] = request.param
     return kind

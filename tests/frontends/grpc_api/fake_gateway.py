@@ -47,7 +47,7 @@ SETTINGS: dict[str, Any] = {
     "grpc_max_connection_age_grace": 0,
 }
 
-Echo = Callable[[CheckedRequest], ResponseBody]
+Respond = Callable[[CheckedRequest], ResponseBody]
 
 
 def echo(request: CheckedRequest) -> ResponseBody:
@@ -59,7 +59,7 @@ def echo(request: CheckedRequest) -> ResponseBody:
     return ResponseBody({}, outputs)
 
 
-def news(name: str, version: int = 1, **fields: Any) -> VersionInfo:
+def version_info(name: str, version: int = 1, **fields: Any) -> VersionInfo:
     """A ready model with one FP32 input and output of any length, unless the fields say else."""
     config: dict[str, Any] = {
         "name": name,
@@ -92,7 +92,7 @@ def _tensor(name: str, datatype: str) -> dict[str, Any]:
     }
 
 
-class NoRoom:
+class FullArena:
     """An arena without memory."""
 
     def reserve_now(self, size: int, tensors_at: int) -> None:
@@ -108,32 +108,32 @@ class FakeGateway(Gateway):
     def __init__(self, *models: VersionInfo, settings: dict[str, Any] | None = None) -> None:
         self.settings = {**SETTINGS, **(settings or {})}
         self.serial = 7
-        self.payload: Any = NoRoom()
+        self.payload: Any = FullArena()
         self.catalogue = Catalogue()
         self.traces = Traces()
         self.is_stopping = self.is_ending = False
         for model in models:
             self.catalogue.update(model)
-        self.answer: Echo = echo
+        self.respond: Respond = echo
         #: Inferences wait for it where a test sets one.
         self.gate: asyncio.Event | None = None
         #: The same for single requests, by their ids.
         self.gates: dict[str, asyncio.Event] = {}
         #: And before the request has gone to the broker.
-        self.room: dict[str, asyncio.Event] = {}
-        self.feeds = FakeStreams()
+        self.placement_gates: dict[str, asyncio.Event] = {}
+        self.fake_streams = FakeStreams()
         self.requests: list[CheckedRequest] = []
         self.cancelled = 0
         #: What answers the requests that were begun without a task, by their ids from 1 on.
-        self.begun: list[asyncio.Task[None]] = []
+        self.pending_tasks: list[asyncio.Task[None]] = []
         #: Verb -> result or error of a control call, and the calls that came.
-        self.answers: dict[str, Any] = {}
+        self.control_results: dict[str, Any] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.counters: dict[str, Any] = {"model_stats": []}
-        self.asked: list[tuple[str, int]] = []
+        self.statistics_calls: list[tuple[str, int]] = []
 
     async def infer(self, request: CheckedRequest) -> ResponseBody:
-        room = self.room.get(request.body.request_id)
+        room = self.placement_gates.get(request.body.request_id)
         if room is not None:
             await room.wait()
         self.requests.append(request)
@@ -146,7 +146,7 @@ class FakeGateway(Gateway):
                 self.cancelled += 1
                 raise
         with self.catalogue.regions.claim(request.places) as claim:
-            return claim.store(self.answer(request))
+            return claim.store(self.respond(request))
 
     def begin(self, request: CheckedRequest, reply: Any) -> int:
         async def answer() -> None:
@@ -157,25 +157,25 @@ class FakeGateway(Gateway):
             except ZeroDivisionError as mistake:
                 reply.set_exception(mistake)
 
-        self.begun.append(asyncio.get_running_loop().create_task(answer()))
-        return len(self.begun)
+        self.pending_tasks.append(asyncio.get_running_loop().create_task(answer()))
+        return len(self.pending_tasks)
 
     def cancel(self, own_id: int) -> None:
-        self.begun[own_id - 1].cancel()
+        self.pending_tasks[own_id - 1].cancel()
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)
-        return self.feeds.follow(request)
+        return self.fake_streams.follow(request)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))
-        answer = self.answers[verb]
+        answer = self.control_results[verb]
         if isinstance(answer, ZmqTritonError):
             raise answer
         return answer
 
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
-        self.asked.append((model, version))
+        self.statistics_calls.append((model, version))
         return self.counters
 
 
@@ -188,17 +188,17 @@ class FakeCall:
         self.is_cancelled = False
 
 
-class InMemory:
+class InMemoryTransport:
     """A transport of no bytes on any line: finds the row of the table and awaits it."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.rows = {(row.service, row.method): row for row in table(gateway)}
 
-    def ask(self, method: str, request: Any, *, call: FakeCall | None = None) -> Any:
+    def call_unary(self, method: str, request: Any, *, call: FakeCall | None = None) -> Any:
         """The response to a unary RPC of the inference service, as a message."""
-        return asyncio.run(self.answer(method, request, call=call))
+        return asyncio.run(self.call_unary_async(method, request, call=call))
 
-    async def answer(
+    async def call_unary_async(
         self,
         method: str,
         request: Any,

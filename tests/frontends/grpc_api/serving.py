@@ -21,7 +21,7 @@ chosen = "native"
 T = TypeVar("T")
 
 
-class Serving:
+class GrpcServerThread:
     """A server that runs; the gateway must be touched on its loop only."""
 
     def __init__(self, gateway: FakeGateway, host: str = "127.0.0.1") -> None:
@@ -39,43 +39,43 @@ class Serving:
 
     def start(self) -> None:
         self._thread.start()
-        self.wait(self._start())
+        self.run_coroutine(self._start())
 
-    def end(self) -> None:
-        self.wait(self._server.stop(0))
+    def close(self) -> None:
+        self.run_coroutine(self._server.stop(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_coroutine(self, work: Coroutine[Any, Any, T]) -> T:
         """What a coroutine on the server's loop returns."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
-    def do(self, function: Callable[[], T]) -> T:
+    def run_function(self, function: Callable[[], T]) -> T:
         """What a function on the server's loop returns."""
 
         async def run() -> T:
             return function()
 
-        return self.wait(run())
+        return self.run_coroutine(run())
 
-    def stop(self, within_s: float) -> Callable[[], None]:
+    def begin_stop(self, within_s: float) -> Callable[[], None]:
         """Begins to stop; the result waits for the end of that."""
 
         async def stop() -> None:
             await self._server.stop(within_s)
 
         # At once, or what is asked next could still be answered.
-        self.do(lambda: vars(self.gateway).update(is_stopping=True, is_ending=True))
+        self.run_function(lambda: vars(self.gateway).update(is_stopping=True, is_ending=True))
         stopping = asyncio.run_coroutine_threadsafe(stop(), self._loop)
         return lambda: stopping.result(20)
 
 
 @contextmanager
-def serving(gateway: FakeGateway, host: str = "127.0.0.1") -> Iterator[Serving]:
-    server = Serving(gateway, host)
+def serving(gateway: FakeGateway, host: str = "127.0.0.1") -> Iterator[GrpcServerThread]:
+    server = GrpcServerThread(gateway, host)
     server.start()
     try:
         yield server
     finally:
-        server.end()
+        server.close()

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import tritonclient.grpc as triton
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from tests.frontends.grpc_api.serving import serving
 
 
 @pytest.mark.usefixtures("each_transport")
 def test_all_addresses_of_ipv6_are_those_of_ipv4_too(tmp_path: Path) -> None:
-    gateway = FakeGateway(news("m"), settings={"runtime_directory": str(tmp_path)})
+    gateway = FakeGateway(version_info("m"), settings={"runtime_directory": str(tmp_path)})
 
     with serving(gateway, "[::]") as server:
         port = server.address.rpartition(":")[2]

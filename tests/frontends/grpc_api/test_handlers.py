@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 from tests.frontends.grpc_api.conftest import Transport
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemory, news
+from tests.frontends.grpc_api.fake_gateway import (
+    FakeCall,
+    FakeGateway,
+    InMemoryTransport,
+    version_info,
+)
 from zmqtriton_floor.errors import (
     InvalidArgument,
     NotFound,
@@ -86,9 +91,9 @@ def test_the_handlers_need_no_grpc() -> None:
 
 @pytest.mark.row("D04", "D26")
 def test_an_inference_comes_back_with_its_id_model_and_version(transport: Ask) -> None:
-    gateway = FakeGateway(news("m", 3))
+    gateway = FakeGateway(version_info("m", 3))
 
-    response = transport(gateway).ask("ModelInfer", infer_request(id="seven"))
+    response = transport(gateway).call_unary("ModelInfer", infer_request(id="seven"))
 
     assert response == a(
         "ModelInferResponse",
@@ -105,19 +110,19 @@ def test_a_large_inference_comes_back_whole(transport: Ask) -> None:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [len(data) // 4]}
     request = a("ModelInferRequest", model_name="m", inputs=[tensor], raw_input_contents=[data])
 
-    response = transport(FakeGateway(news("m"))).ask("ModelInfer", request)
+    response = transport(FakeGateway(version_info("m"))).call_unary("ModelInfer", request)
 
     assert list(response.raw_output_contents) == [data]
 
 
 def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
-    gateway = FakeGateway(news("m"))
+    gateway = FakeGateway(version_info("m"))
     request = infer_request(
         parameters={"timeout": {"int64_param": 5}, "mine": {"string_param": "x"}},
         outputs=[{"name": "OUTPUT0"}],
     )
 
-    InMemory(gateway).ask("ModelInfer", request, call=FakeCall(deadline_ns=77))
+    InMemoryTransport(gateway).call_unary("ModelInfer", request, call=FakeCall(deadline_ns=77))
 
     (checked,) = gateway.requests
     assert (checked.options.deadline_ns, checked.options.timeout_us) == (77, 5)
@@ -126,20 +131,20 @@ def test_the_deadline_and_the_parameters_reach_the_gateway() -> None:
 
 @pytest.mark.row("D25", "D26")
 def test_the_version_asked_for_answers(transport: Ask) -> None:
-    gateway = FakeGateway(news("m", 1), news("m", 2))
+    gateway = FakeGateway(version_info("m", 1), version_info("m", 2))
 
-    response = transport(gateway).ask("ModelInfer", infer_request(model_version="1"))
+    response = transport(gateway).call_unary("ModelInfer", infer_request(model_version="1"))
 
     assert response.model_version == "1"
 
 
 def test_parameters_of_the_response_are_passed_on(transport: Ask) -> None:
-    gateway = FakeGateway(news("m"))
-    gateway.answer = lambda request: ResponseBody(
+    gateway = FakeGateway(version_info("m"))
+    gateway.respond = lambda request: ResponseBody(
         {"final": True}, [Tensor("OUTPUT0", 13, [1], b"\1\0\0\0a")]
     )
 
-    response = transport(gateway).ask("ModelInfer", infer_request())
+    response = transport(gateway).call_unary("ModelInfer", infer_request())
 
     assert response.parameters["final"].bool_param is True
     assert response.outputs[0].datatype == "BYTES"
@@ -198,11 +203,13 @@ def test_a_wrong_request_hears_what_is_wrong(
     request_: Any, error: type[ZmqTritonError], text: str | None, transport: Ask
 ) -> None:
     gateway = FakeGateway(
-        news("m"), news("loading", state="LOADING"), news("stream", decoupled=True)
+        version_info("m"),
+        version_info("loading", state="LOADING"),
+        version_info("stream", decoupled=True),
     )
 
     with pytest.raises(error) as caught:
-        transport(gateway).ask("ModelInfer", request_)
+        transport(gateway).call_unary("ModelInfer", request_)
 
     assert type(caught.value) is error
     assert text is None or caught.value.text == text
@@ -211,9 +218,11 @@ def test_a_wrong_request_hears_what_is_wrong(
 
 def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
     async def scenario() -> FakeGateway:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         gateway.gate = asyncio.Event()
-        waiting = asyncio.ensure_future(InMemory(gateway).answer("ModelInfer", infer_request()))
+        waiting = asyncio.ensure_future(
+            InMemoryTransport(gateway).call_unary_async("ModelInfer", infer_request())
+        )
         while not gateway.requests:
             await asyncio.sleep(0)
         waiting.cancel()
@@ -230,7 +239,7 @@ def test_cancelling_who_waits_cancels_at_the_gateway() -> None:
 def test_the_server_says_what_it_is(transport: Ask) -> None:
     gateway = FakeGateway(settings={"id": "mine", "server_version": "1.2.3"})
 
-    response = transport(gateway).ask("ServerMetadata", a("ServerMetadataRequest"))
+    response = transport(gateway).call_unary("ServerMetadata", a("ServerMetadataRequest"))
 
     assert (response.name, response.version) == ("mine", "1.2.3")
     assert list(response.extensions) == ["binary_tensor_data", "statistics"]
@@ -238,9 +247,11 @@ def test_the_server_says_what_it_is(transport: Ask) -> None:
 
 @pytest.mark.row("D03")
 def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
-    gateway = FakeGateway(news("m", 1, max_batch_size=4, datatype="BYTES"), news("m", 2))
+    gateway = FakeGateway(
+        version_info("m", 1, max_batch_size=4, datatype="BYTES"), version_info("m", 2)
+    )
 
-    response = transport(gateway).ask(
+    response = transport(gateway).call_unary(
         "ModelMetadata", a("ModelMetadataRequest", name="m", version="1")
     )
 
@@ -256,9 +267,9 @@ def test_a_model_says_what_it_takes_and_gives(transport: Ask) -> None:
 
 @pytest.mark.row("D06")
 def test_the_configuration_is_the_one_the_server_settled_on(transport: Ask) -> None:
-    gateway = FakeGateway(news("m"))
+    gateway = FakeGateway(version_info("m"))
 
-    response = transport(gateway).ask("ModelConfig", a("ModelConfigRequest", name="m"))
+    response = transport(gateway).call_unary("ModelConfig", a("ModelConfigRequest", name="m"))
 
     assert (response.config.name, response.config.backend) == ("m", "python")
 
@@ -282,23 +293,25 @@ STATISTICS = {
 
 @pytest.mark.row("D07")
 def test_counters_are_the_brokers(transport: Ask) -> None:
-    gateway = FakeGateway(news("m"))
+    gateway = FakeGateway(version_info("m"))
     gateway.counters = STATISTICS
 
-    response = transport(gateway).ask("ModelStatistics", a("ModelStatisticsRequest"))
+    response = transport(gateway).call_unary("ModelStatistics", a("ModelStatisticsRequest"))
 
-    assert gateway.asked == [("", -1)]
+    assert gateway.statistics_calls == [("", -1)]
     assert response == a("ModelStatisticsResponse", **STATISTICS)
     assert response.model_stats[0].inference_stats.success.ns == 2**40
 
 
 @pytest.mark.row("D07")
 def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None:
-    gateway = FakeGateway(news("m", 2))
+    gateway = FakeGateway(version_info("m", 2))
 
-    transport(gateway).ask("ModelStatistics", a("ModelStatisticsRequest", name="m", version="2"))
+    transport(gateway).call_unary(
+        "ModelStatistics", a("ModelStatisticsRequest", name="m", version="2")
+    )
 
-    assert gateway.asked == [("m", 2)]
+    assert gateway.statistics_calls == [("m", 2)]
 
 
 @pytest.mark.row("D07")
@@ -309,13 +322,13 @@ def test_counters_of_one_version_are_asked_for_by_number(transport: Ask) -> None
 def test_counters_of_what_is_unknown_are_not_asked_for(
     fields: Any, error: type[ZmqTritonError], transport: Ask
 ) -> None:
-    gateway = FakeGateway(news("m"))
+    gateway = FakeGateway(version_info("m"))
 
     request = a("ModelStatisticsRequest", **{"name": "m", **fields})
     with pytest.raises(error):
-        transport(gateway).ask("ModelStatistics", request)
+        transport(gateway).call_unary("ModelStatistics", request)
 
-    assert gateway.asked == []
+    assert gateway.statistics_calls == []
 
 
 # ------------------------------------------------------------------ the repository
@@ -324,12 +337,14 @@ def test_counters_of_what_is_unknown_are_not_asked_for(
 @pytest.mark.row("D08")
 def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.answers["index"] = [
+    gateway.control_results["index"] = [
         {"name": "m", "version": "1", "state": "READY"},
         {"name": "n"},
     ]
 
-    response = transport(gateway).ask("RepositoryIndex", a("RepositoryIndexRequest", ready=True))
+    response = transport(gateway).call_unary(
+        "RepositoryIndex", a("RepositoryIndexRequest", ready=True)
+    )
 
     assert gateway.calls == [("index", {"ready": True})]
     assert response == a(
@@ -341,13 +356,13 @@ def test_the_index_has_only_the_fields_that_are_known(transport: Ask) -> None:
 @pytest.mark.row("D08")
 def test_a_load_takes_a_configuration_and_stages_files(transport: Ask, tmp_path: Path) -> None:
     gateway = FakeGateway(settings={"runtime_directory": str(tmp_path)})
-    gateway.answers["load"] = None
+    gateway.control_results["load"] = None
     parameters = {
         "config": {"string_param": "{}"},
         "file:1/model.py": {"bytes_param": b"\xff\x00"},
     }
 
-    transport(gateway).ask(
+    transport(gateway).call_unary(
         "RepositoryModelLoad",
         a("RepositoryModelLoadRequest", model_name="m", parameters=parameters),
     )
@@ -365,9 +380,9 @@ def test_an_unload_may_take_the_dependents_along(
     parameters: Any, expected: bool, transport: Ask
 ) -> None:
     gateway = FakeGateway()
-    gateway.answers["unload"] = None
+    gateway.control_results["unload"] = None
 
-    transport(gateway).ask(
+    transport(gateway).call_unary(
         "RepositoryModelUnload",
         a("RepositoryModelUnloadRequest", model_name="m", parameters=parameters),
     )
@@ -429,7 +444,7 @@ def test_a_wrong_control_call_does_not_reach_the_supervisor(
     gateway = FakeGateway()
 
     with pytest.raises(error) as caught:
-        transport(gateway).ask(method, a(f"{method}Request", **fields))
+        transport(gateway).call_unary(method, a(f"{method}Request", **fields))
 
     assert (type(caught.value), caught.value.text) == (error, text)
     assert gateway.calls == []
@@ -437,10 +452,10 @@ def test_a_wrong_control_call_does_not_reach_the_supervisor(
 
 def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.answers["load"] = Unavailable("not now")
+    gateway.control_results["load"] = Unavailable("not now")
 
     with pytest.raises(Unavailable, match="not now"):
-        transport(gateway).ask("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
+        transport(gateway).call_unary("RepositoryModelLoad", a("RepositoryModelLoadRequest"))
 
 
 # ----------------------------------------------------------- clients' shared memory
@@ -450,17 +465,17 @@ def test_the_supervisors_error_is_the_answer(transport: Ask) -> None:
 def test_regions_are_the_supervisors() -> None:
     gateway = FakeGateway()
     region = {"name": "r", "key": "/k", "offset": 8, "byte_size": 64}
-    gateway.answers = {
+    gateway.control_results = {
         "regions.register": None,
         "regions.status": [region],
         "regions.unregister": None,
     }
 
     register = a("SystemSharedMemoryRegisterRequest", **region)
-    memory = InMemory(gateway)
-    memory.ask("SystemSharedMemoryRegister", register)
-    status = memory.ask("SystemSharedMemoryStatus", a("SystemSharedMemoryStatusRequest"))
-    memory.ask("SystemSharedMemoryUnregister", a("SystemSharedMemoryUnregisterRequest"))
+    memory = InMemoryTransport(gateway)
+    memory.call_unary("SystemSharedMemoryRegister", register)
+    status = memory.call_unary("SystemSharedMemoryStatus", a("SystemSharedMemoryStatusRequest"))
+    memory.call_unary("SystemSharedMemoryUnregister", a("SystemSharedMemoryUnregisterRequest"))
 
     (name,) = status.regions
     found = status.regions[name]
@@ -475,10 +490,10 @@ def test_regions_are_the_supervisors() -> None:
 @pytest.mark.row("D10")
 def test_cuda_regions_are_the_supervisors_to_refuse(transport: Ask) -> None:
     gateway = FakeGateway()
-    gateway.answers = {"regions.register": InvalidArgument("GPUs not supported")}
+    gateway.control_results = {"regions.register": InvalidArgument("GPUs not supported")}
     request = a("CudaSharedMemoryRegisterRequest", name="r", raw_handle=b"x" * 64, byte_size=8)
 
     with pytest.raises(InvalidArgument):
-        transport(gateway).ask("CudaSharedMemoryRegister", request)
+        transport(gateway).call_unary("CudaSharedMemoryRegister", request)
 
     assert [("regions.register", {"kind": "cuda", "name": "r"})] == gateway.calls

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import SETTINGS, news
+from tests.frontends.grpc_api.fake_gateway import SETTINGS, version_info
 from tests.support.routers import FakeRouter
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.lifeline import Lifeline, pair
@@ -84,7 +84,7 @@ class Process:
         theirs.close()
         bootstrap = wire.Bootstrap(5, TOKEN, "grpc", str(directory), 1, json.dumps(settings))
         self.lifeline.send(bootstrap)
-        self.lifeline.send(news("m"))
+        self.lifeline.send(version_info("m"))
 
     def open(self) -> str:
         """The address that it says it listens on."""

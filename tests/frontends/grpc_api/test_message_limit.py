@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
-from tests.frontends.grpc_api.serving import Serving, serving
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from zmqtriton_protos import message
 
@@ -35,13 +35,13 @@ def asked(size: int) -> bytes:
 
 
 @pytest.fixture
-def server() -> Iterator[Serving]:
+def server() -> Iterator[GrpcServerThread]:
     settings = {"grpc_max_input_size": LIMIT}
-    with serving(FakeGateway(news("m"), settings=settings)) as running:
+    with serving(FakeGateway(version_info("m"), settings=settings)) as running:
         yield running
 
 
-def ask(server: Serving, data: bytes, compression: grpc.Compression | None = None) -> str:
+def ask(server: GrpcServerThread, data: bytes, compression: grpc.Compression | None = None) -> str:
     """The status of each way to infer, which must be the same, and then others are answered."""
     found: list[str] = []
     named: list[bool] = []
@@ -63,26 +63,26 @@ def ask(server: Serving, data: bytes, compression: grpc.Compression | None = Non
     return found[0]
 
 
-def test_a_message_may_have_as_many_bytes_as_the_option_says(server: Serving) -> None:
+def test_a_message_may_have_as_many_bytes_as_the_option_says(server: GrpcServerThread) -> None:
     assert "OK" == ask(server, asked(LIMIT))
 
 
-def test_one_byte_more_is_refused(server: Serving) -> None:
+def test_one_byte_more_is_refused(server: GrpcServerThread) -> None:
     assert "RESOURCE_EXHAUSTED" == ask(server, asked(LIMIT + 1))
 
 
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_what_is_inflated_may_not_have_more_either(
-    server: Serving, algorithm: grpc.Compression
+    server: GrpcServerThread, algorithm: grpc.Compression
 ) -> None:
     assert "OK" == ask(server, asked(LIMIT), algorithm)
     assert "RESOURCE_EXHAUSTED" == ask(server, asked(LIMIT + 1), algorithm)
 
 
 @pytest.mark.parametrize("path", [INFER, STREAM])
-def test_more_is_refused_by_what_is_announced(server: Serving, path: str) -> None:
+def test_more_is_refused_by_what_is_announced(server: GrpcServerThread, path: str) -> None:
     port = int(server.address.rpartition(":")[2])
     with h2.Connection(port) as connection:
-        connection.send(h2.headers(1, path), h2.data(1, b"x", length=LIMIT + 1))
+        connection.send(h2.headers_frame(1, path), h2.data_frame(1, b"x", length=LIMIT + 1))
 
         assert RESOURCE_EXHAUSTED in connection.read_until(RESOURCE_EXHAUSTED)

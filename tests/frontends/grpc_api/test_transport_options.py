@@ -12,7 +12,7 @@ import grpc
 import pytest
 import tritonclient.grpc as triton
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
 from tests.frontends.grpc_api.serving import serving
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -36,7 +36,9 @@ def request(model: str = "m") -> bytes:
 
 def as_sent(level: str, method: str, data: bytes, *, is_stream: bool = False) -> bytes:
     """The first answer, as it was on the line, of a server with this level."""
-    gateway = FakeGateway(news("m"), settings={"grpc_infer_response_compression_level": level})
+    gateway = FakeGateway(
+        version_info("m"), settings={"grpc_infer_response_compression_level": level}
+    )
     with (
         serving(gateway) as server,
         grpc.insecure_channel(server.address, options=_AS_SENT) as channel,
@@ -85,7 +87,7 @@ def test_other_answers_are_not_compressed() -> None:
 @pytest.mark.parametrize("algorithm", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_a_request_may_be_compressed_in_any_way(algorithm: grpc.Compression) -> None:
     with (
-        serving(FakeGateway(news("m"))) as server,
+        serving(FakeGateway(version_info("m"))) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         ask = channel.unary_unary(f"/{_SERVICE}/ModelInfer")
@@ -108,7 +110,7 @@ def test_a_connection_ends_at_its_age_and_its_client_connects_anew() -> None:
     ready = grpc.ChannelConnectivity.READY
     settings = {"grpc_max_connection_age": 300, "grpc_max_connection_age_grace": 300}
     with (
-        serving(FakeGateway(news("m"), settings=settings)) as server,
+        serving(FakeGateway(version_info("m"), settings=settings)) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         ask, seen = channel.unary_unary(f"/{_SERVICE}/ModelInfer"), states(channel)
@@ -128,7 +130,7 @@ def test_a_connection_ends_at_its_age_and_its_client_connects_anew() -> None:
 def test_a_client_with_tritonclients_keepalive_stays_connected() -> None:
     options = triton.KeepAliveOptions()
     with (
-        serving(FakeGateway(news("m"))) as server,
+        serving(FakeGateway(version_info("m"))) as server,
         triton.InferenceServerClient(server.address, keepalive_options=options) as client,
     ):
         assert [True] * 3 == [client.is_server_live() for _ in range(3)]
@@ -147,7 +149,7 @@ def test_a_thousand_streams_are_answered_at_once() -> None:
                 stream.cancel()
             return list(answers)
 
-    with serving(FakeGateway(news("m"))) as server:
+    with serving(FakeGateway(version_info("m"))) as server:
         answers = asyncio.run(converse(server.address))
 
     assert 1000 == len(answers)

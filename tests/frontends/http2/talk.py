@@ -69,7 +69,7 @@ class Talk:
 
     def __init__(
         self,
-        first: bytes = h2.PREFACE + h2.settings({}),
+        first: bytes = h2.PREFACE + h2.settings_frame({}),
         most_streams: int = 100,
         pings: PingRules = PingRules(),  # noqa: B008 - cannot change
     ) -> None:

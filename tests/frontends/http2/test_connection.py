@@ -38,7 +38,7 @@ def test_a_client_may_come_byte_by_byte() -> None:
     talk = Talk(first=b"")
     whole = (
         h2.PREFACE
-        + h2.settings({4: 100_000})
+        + h2.settings_frame({4: 100_000})
         + h2.frame(h2.HEADERS, h2.END_HEADERS, 1, talk.block())
         + h2.frame(h2.DATA, 8, 1, b"\x03hello\0\0\0")
         + h2.frame(h2.DATA, h2.END_STREAM, 1, b" you")
@@ -102,7 +102,7 @@ def test_a_reset_reaches_the_stream_once() -> None:
     talk = Talk()
     stream = talk.open(1)
 
-    talk.send(h2.reset(1), h2.reset(1), h2.data(1, b"late"), window(1, 5))
+    talk.send(h2.reset_frame(1), h2.reset_frame(1), h2.data_frame(1, b"late"), window(1, 5))
 
     assert ["begin", "reset"] == stream.events
     assert b"" == stream.data
@@ -117,7 +117,7 @@ def test_more_streams_than_allowed_are_refused_and_others_go_on() -> None:
     talk.send(h2.frame(h2.HEADERS, END, 5, talk.block(k="kept in the table")))
     assert [Frame(frames.RST_STREAM, 0, 5, struct.pack(">I", 7))] == talk.frames()
 
-    talk.send(h2.reset(1))
+    talk.send(h2.reset_frame(1))
     assert (b"k", b"kept in the table") in talk.open(7, k="kept in the table").headers
 
 
@@ -150,14 +150,14 @@ def test_a_second_end_is_refused_on_its_stream_alone() -> None:
         (h2.frame(h2.CONTINUATION, 4, 1), frames.PROTOCOL_ERROR),
         (h2.frame(2, 0, 1, b"four"), frames.FRAME_SIZE_ERROR),
         (h2.frame(h2.RESET, 0, 1, b"x"), frames.FRAME_SIZE_ERROR),
-        (h2.reset(0), frames.PROTOCOL_ERROR),
-        (h2.reset(9), frames.PROTOCOL_ERROR),
+        (h2.reset_frame(0), frames.PROTOCOL_ERROR),
+        (h2.reset_frame(9), frames.PROTOCOL_ERROR),
         (h2.frame(h2.SETTINGS, 0, 0, b"short"), frames.FRAME_SIZE_ERROR),
         (h2.frame(h2.SETTINGS, 1, 0, bytes(6)), frames.FRAME_SIZE_ERROR),
         (h2.frame(h2.SETTINGS, 0, 1), frames.PROTOCOL_ERROR),
-        (h2.settings({2: 2}), frames.PROTOCOL_ERROR),
-        (h2.settings({4: 2**31}), frames.FLOW_CONTROL_ERROR),
-        (h2.settings({5: 100}), frames.PROTOCOL_ERROR),
+        (h2.settings_frame({2: 2}), frames.PROTOCOL_ERROR),
+        (h2.settings_frame({4: 2**31}), frames.FLOW_CONTROL_ERROR),
+        (h2.settings_frame({5: 100}), frames.PROTOCOL_ERROR),
         (h2.frame(5, 0, 1, bytes(8)), frames.PROTOCOL_ERROR),
         (h2.frame(h2.PING, 0, 0, b"short"), frames.FRAME_SIZE_ERROR),
         (h2.frame(h2.GOAWAY, 0, 0, b"short"), frames.PROTOCOL_ERROR),
@@ -178,7 +178,7 @@ def test_a_broken_rule_ends_the_connection_with_its_code(sent: bytes, code: int)
     assert answer is not None
     assert code == answer[0]
     assert ["begin", "reset"] == stream.events
-    talk.send(h2.settings({}))
+    talk.send(h2.settings_frame({}))
     assert [] == talk.frames()
 
 
@@ -202,17 +202,19 @@ def flood(name: str) -> bytes:
     number = 2000
     pair = b"\x00\x01a\x7f\x00" + b"b" * 127
     return {
-        "settings": h2.settings({4: 65_535}) * number,
+        "settings": h2.settings_frame({4: 65_535}) * number,
         "empty data": h2.frame(h2.DATA, 0, 1) * number,
         "unknown frames": h2.frame(0x77, 0, 0, b"?") * number,
         "priorities": h2.frame(2, 0, 1, bytes(5)) * number,
-        "trailers of nothing": h2.headers(1, "/x") * number,
-        "continuations": h2.headers(3, "/x", flags=0)
+        "trailers of nothing": h2.headers_frame(1, "/x") * number,
+        "continuations": h2.headers_frame(3, "/x", flags=0)
         + h2.frame(h2.CONTINUATION, 0, 3, pair * 8) * number,
-        "empty continuations": h2.headers(3, "/x", flags=0)
+        "empty continuations": h2.headers_frame(3, "/x", flags=0)
         + h2.frame(h2.CONTINUATION, 0, 3) * number,
-        "resets": b"".join(h2.headers(n, "/x") + h2.reset(n) for n in range(3, 30_000, 2)),
-        "refused streams": b"".join(h2.headers(n, "/x") for n in range(3, 30_000, 2)),
+        "resets": b"".join(
+            h2.headers_frame(n, "/x") + h2.reset_frame(n) for n in range(3, 30_000, 2)
+        ),
+        "refused streams": b"".join(h2.headers_frame(n, "/x") for n in range(3, 30_000, 2)),
         "pings": h2.frame(h2.PING, 0, 0, bytes(8)) * number,
     }[name]
 
@@ -230,7 +232,7 @@ def test_a_flood_ends_the_connection(name: str) -> None:
         talk.open(1)
     else:
         talk.open(1, flags=END)
-        talk.send(h2.reset(1))
+        talk.send(h2.reset_frame(1))
 
     talk.send(flood(name))
 
@@ -245,7 +247,7 @@ def test_what_comes_slowly_is_no_flood() -> None:
     talk.open(1)
 
     for _ in range(3000):
-        talk.send(h2.settings({4: 65_535}))
+        talk.send(h2.settings_frame({4: 65_535}))
         talk.now += 0.01
 
     assert not talk.connection.is_done
@@ -400,7 +402,7 @@ def test_a_stream_that_wants_no_more_gives_no_room_until_it_does() -> None:
 def test_data_of_streams_that_have_ended_do_not_use_the_connection_up() -> None:
     talk = Talk()
     talk.open(1)
-    talk.send(h2.reset(1))
+    talk.send(h2.reset_frame(1))
 
     for _ in range(2 * CONNECTION_WINDOW_BYTES // 16_384):
         talk.send(h2.frame(h2.DATA, 0, 1, bytes(16_384)))

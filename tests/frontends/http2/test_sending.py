@@ -55,7 +55,7 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames() -> None
     talk.send(window(1, 100_000))
     found += talk.frames_to_the_end()
     assert data[:165_535] == data_of(found, 1)
-    talk.send(h2.settings({4: 300_000}))
+    talk.send(h2.settings_frame({4: 300_000}))
     found += talk.frames_to_the_end()
     assert data == data_of(found, 1)
     assert (frames.HEADERS, 1) == kinds(found)[-1]
@@ -63,7 +63,7 @@ def test_a_large_answer_waits_for_room_and_keeps_to_the_size_of_frames() -> None
 
 
 def test_large_pieces_are_sent_from_where_they_lie_in_frames_that_have_several() -> None:
-    talk = Talk(h2.PREFACE + h2.settings({4: 1 << 20, 5: 1 << 20}) + window(0, 1 << 20))
+    talk = Talk(h2.PREFACE + h2.settings_frame({4: 1 << 20, 5: 1 << 20}) + window(0, 1 << 20))
     stream = talk.open(1, flags=END)
     talk.frames()
     first, second = memoryview(bytes(100_000)), memoryview(bytes(200_000))
@@ -101,7 +101,7 @@ def test_a_client_may_take_room_back() -> None:
     talk.frames_to_the_end()
     stream.events.clear()
 
-    talk.send(h2.settings({4: 0}))
+    talk.send(h2.settings_frame({4: 0}))
     talk.connection.send(stream, (b"", b"more"))
 
     assert b"" == data_of(talk.frames_to_the_end(), 1)
@@ -116,7 +116,7 @@ def test_a_client_may_take_room_back() -> None:
 
 def test_streams_take_turns() -> None:
     talk = Talk()
-    talk.send(h2.settings({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
+    talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
     streams = [talk.open(number, flags=END) for number in (1, 3, 5)]
     talk.frames()
     for stream in streams:
@@ -131,7 +131,7 @@ def test_streams_take_turns() -> None:
 
 def test_nothing_is_made_ready_for_a_client_that_does_not_read() -> None:
     talk = Talk()
-    talk.send(h2.settings({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
+    talk.send(h2.settings_frame({4: 2**31 - 1}), window(0, 2**31 - 1 - 65_535))
     stream = talk.open(1, flags=END)
     talk.frames()
     talk.connection.is_paused = True
@@ -160,7 +160,7 @@ def test_what_is_ready_while_nothing_comes_wakes_whoever_sends_it() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_every_byte_arrives_in_order_whatever_room_there_is(seed: int) -> None:
     rng = random.Random(seed)
-    talk = Talk(h2.PREFACE + h2.settings({4: rng.randrange(2000)}))
+    talk = Talk(h2.PREFACE + h2.settings_frame({4: rng.randrange(2000)}))
     sent, got, open_ = {}, {}, {}
     for number in range(1, 21, 2):
         open_[number] = talk.open(number, flags=END)

@@ -16,7 +16,7 @@ from zmqtriton_frontends.http_api.server.fast_path import FastPath
 from zmqtriton_frontends.http_api.server.tls import Tls
 
 
-class Party:
+class ConnectionHarness:
     """One server with an application that answers with as many bytes as it is told."""
 
     def __init__(self, shortcut: FastPath | None = None) -> None:
@@ -37,7 +37,7 @@ class Party:
         await send({"type": "http.response.body", "body": bytes(self.answer_bytes)})
 
     @contextlib.asynccontextmanager
-    async def serve(self, tls: Tls | None = None) -> AsyncIterator[Party]:
+    async def serve(self, tls: Tls | None = None) -> AsyncIterator[ConnectionHarness]:
         loop = asyncio.get_running_loop()
         cfg = Config()
         cfg.set("asgi_disconnect_grace_period", 0)
@@ -66,14 +66,14 @@ class Party:
     async def connect(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(*self.address)
         writer.write(data)
-        await self.turn()
+        await self.run_loop()
         return reader, writer
 
-    async def turn(self) -> None:
+    async def run_loop(self) -> None:
         """Lets the loop carry what was written to the other side."""
         for _ in range(20):
             await asyncio.sleep(0.001)
 
-    def later(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
         self.connections.check()

@@ -43,7 +43,7 @@ def echo(body: RequestBody) -> ResponseBody | None:
     )
 
 
-def hold(body: RequestBody) -> ResponseBody | None:
+def hold_request(body: RequestBody) -> ResponseBody | None:
     """No answer, for as long as the test likes."""
     return None
 
@@ -53,17 +53,17 @@ class FakeServer:
         self._directory = str(directory)
         self._module = module
         self.settings = {**SETTINGS, **settings}
-        self.reply: Callable[[RequestBody], ResponseBody | None] = echo
+        self.respond: Callable[[RequestBody], ResponseBody | None] = echo
         self.statistics: list[dict[str, Any]] = []
         #: (the peer's identity, the request), in the order of arrival; and ids that were cancelled.
         self.requests: list[tuple[bytes, wire.Request]] = []
         self.cancelled: list[int] = []
         self.listening: list[wire.Listening] = []
         #: Pids that gunicorn forked.
-        self.branches: list[int] = []
+        self.worker_pids: list[int] = []
         self._lifelines: list[Lifeline] = []
         self._lock = threading.Lock()
-        self._ends = threading.Event()
+        self._stop_event = threading.Event()
 
     def __enter__(self) -> FakeServer:
         address = endpoints.requests_address(self._directory, 1)
@@ -91,7 +91,7 @@ class FakeServer:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._ends.set()
+        self._stop_event.set()
         self._thread.join()
         for lifeline in self._lifelines:
             lifeline.close()
@@ -115,13 +115,13 @@ class FakeServer:
             for lifeline in self._lifelines:
                 lifeline.send(wire.Shutdown(within_ms))
 
-    def leave(self) -> None:
+    def close_lifeline(self) -> None:
         """As if the supervisor were dead."""
         with self._lock:
             self._arbiter.close()
             self._lifelines.remove(self._arbiter)
 
-    def answer(self, number: int, body: ResponseBody) -> None:
+    def answer_held(self, number: int, body: ResponseBody) -> None:
         """The answer to a request that was held."""
         identity, request = self.requests[number]
         with self._lock:
@@ -139,7 +139,7 @@ class FakeServer:
         lifeline.send(wire.Listen())
 
     def _run(self) -> None:
-        while not self._ends.is_set():
+        while not self._stop_event.is_set():
             poller = select.poll()
             poller.register(self._router, select.POLLIN)
             with self._lock:
@@ -150,24 +150,26 @@ class FakeServer:
             with self._lock:
                 for lifeline in tuple(self._lifelines):
                     for message, descriptors in lifeline.receive():
-                        self._hear(lifeline, message, descriptors)
+                        self._handle_lifeline_message(lifeline, message, descriptors)
                 while self._router.poll(0):
                     identity, header, *bodies = self._router.receive()
-                    self._take(identity, wire.decode(header), bodies)
+                    self._handle_broker_message(identity, wire.decode(header), bodies)
 
-    def _hear(self, lifeline: Lifeline, message: Any, descriptors: list[int]) -> None:
+    def _handle_lifeline_message(
+        self, lifeline: Lifeline, message: Any, descriptors: list[int]
+    ) -> None:
         if isinstance(message, wire.WorkerForked):
             own = Lifeline(socket.socket(fileno=descriptors[0]))
             self._lifelines.append(own)
             self._introduce(own, len(self._lifelines), "http")
-            self.branches.append(message.pid)
+            self.worker_pids.append(message.pid)
         elif isinstance(message, wire.Listening):
             self.listening.append(message)
         elif isinstance(message, wire.Call):
             result = {"status": '{"processes": [], "malformed": 2}'}.get(message.verb, "[]")
             lifeline.send(wire.CallResult(message.id, 0, "", result))
 
-    def _take(self, identity: bytes, message: Any, bodies: list[bytes]) -> None:
+    def _handle_broker_message(self, identity: bytes, message: Any, bodies: list[bytes]) -> None:
         if isinstance(message, wire.Hello):
             self._router.send([identity, wire.encode(wire.Welcome(1))])
         elif isinstance(message, wire.AskStatistics):
@@ -180,7 +182,7 @@ class FakeServer:
         elif isinstance(message, wire.Infer):
             for request, body in zip(message.requests, bodies, strict=True):
                 self.requests.append((identity, request))
-                reply = self.reply(wire.decode_request(body))
+                reply = self.respond(wire.decode_request(body))
                 if reply is not None:
                     self._reply(identity, wire.Reply(request.id, 0, "", wire.FINAL), reply)
 

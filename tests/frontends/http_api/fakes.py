@@ -39,14 +39,14 @@ SETTINGS: dict[str, Any] = {
     "allow_web_page": True,
 }
 
-Answer = Callable[[CheckedRequest], ResponseBody]
+Respond = Callable[[CheckedRequest], ResponseBody]
 
 
 def tensor_config(name: str, datatype: str, dims: list[int], **more: Any) -> dict[str, Any]:
     return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
 
 
-def news(
+def version_info(
     name: str = "identity", datatype: str = "FP32", version: int = 1, **config: Any
 ) -> VersionInfo:
     """A model that is ready, by default with one input and one output of any length."""
@@ -62,20 +62,20 @@ def news(
 
 
 MODELS = (
-    news(),
-    news("strings", "STRING"),
-    news("booleans", "BOOL"),
-    news("integers", "INT32"),
-    news("unsigned", "UINT64"),
-    news("halves", "FP16"),
-    news("brains", "BF16"),
-    news("decoupled", model_transaction_policy={"decoupled": True}),
-    news(
+    version_info(),
+    version_info("strings", "STRING"),
+    version_info("booleans", "BOOL"),
+    version_info("integers", "INT32"),
+    version_info("unsigned", "UINT64"),
+    version_info("halves", "FP16"),
+    version_info("brains", "BF16"),
+    version_info("decoupled", model_transaction_policy={"decoupled": True}),
+    version_info(
         "batching",
         max_batch_size=8,
         input=[tensor_config("INPUT0", "FP32", [2]), tensor_config("INPUT1", "FP32", [2])],
     ),
-    news("rows", max_batch_size=8, input=[tensor_config("INPUT0", "FP32", [3, -1])]),
+    version_info("rows", max_batch_size=8, input=[tensor_config("INPUT0", "FP32", [3, -1])]),
 )
 
 
@@ -100,52 +100,52 @@ class FakeGateway:
         self.is_stopping = self.is_ending = False
         for message in MODELS:
             self.catalogue.update(message)
-        self.reply: Answer = echo
+        self.respond: Respond = echo
         self.requests: list[CheckedRequest] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.answer: Any = None
-        self.asked: list[tuple[str, int]] = []
+        self.control_result: Any = None
+        self.statistics_calls: list[tuple[str, int]] = []
         self.model_stats: list[dict[str, Any]] = []
-        self.feeds = FakeStreams()
+        self.fake_streams = FakeStreams()
         #: Of those that were begun, what waits for a response, while they are held.
         self.is_holding = False
-        self.held: dict[int, Reply] = {}
+        self.held_replies: dict[int, Reply] = {}
 
     def stream(self, request: CheckedRequest) -> Any:
         self.requests.append(request)
-        return self.feeds.follow(request)
+        return self.fake_streams.follow(request)
 
     async def infer(self, request: CheckedRequest) -> ResponseBody:
         self.requests.append(request)
         with self.catalogue.regions.claim(request.places) as claim:
-            return claim.store(self.reply(request))
+            return claim.store(self.respond(request))
 
     def begin(self, request: CheckedRequest, reply: Reply) -> int:
         self.requests.append(request)
         number = len(self.requests)
-        self.held[number] = reply
+        self.held_replies[number] = reply
         if not self.is_holding:
-            asyncio.get_running_loop().call_soon(self.let_go, number)
+            asyncio.get_running_loop().call_soon(self.release_held, number)
         return number
 
-    def let_go(self, number: int) -> None:
-        reply = self.held.pop(number)
+    def release_held(self, number: int) -> None:
+        reply = self.held_replies.pop(number)
         try:
-            reply.set_result(encode_body(self.reply(self.requests[number - 1])))
+            reply.set_result(encode_body(self.respond(self.requests[number - 1])))
         except ZmqTritonError as error:
             reply.set_exception(error)
 
     def cancel(self, number: int) -> None:
-        self.held.pop(number, None)
+        self.held_replies.pop(number, None)
 
     async def call(self, verb: str, arguments: dict[str, Any]) -> Any:
         self.calls.append((verb, arguments))
-        if isinstance(self.answer, ZmqTritonError):
-            raise self.answer
-        return self.answer
+        if isinstance(self.control_result, ZmqTritonError):
+            raise self.control_result
+        return self.control_result
 
     async def statistics(self, model: str = "", version: int = -1) -> dict[str, Any]:
-        self.asked.append((model, version))
+        self.statistics_calls.append((model, version))
         return {"model_stats": self.model_stats}
 
 
@@ -155,7 +155,7 @@ class Client:
     def __init__(self, gateway: FakeGateway) -> None:
         self._app = app.build(gateway, app.routes(gateway))  # type: ignore[arg-type]
 
-    def ask(
+    def request(
         self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
     ) -> Result:
         async def simulate() -> Result:

@@ -11,37 +11,39 @@ from typing import Any
 
 import uvloop
 
-from tests.frontends.http_api.connection_harness import Party
+from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.fakes import FakeGateway
 from zmqtriton_frontends.http_api import app
 
 
-class House:
+class HttpHarness:
     """One server, and how many of its requests went to gunicorn."""
 
     def __init__(self, *, has_shortcut: bool = True, **settings: Any) -> None:
         gateway: Any = FakeGateway(**settings)
         self.gateway: FakeGateway = gateway
-        self.long_ways = 0
+        self.falcon_requests = 0
         table = app.routes(gateway)
         self._falcon: Any = app.build(gateway, table)
-        self.party = Party(app.fast_path(gateway, table) if has_shortcut else None)
-        self.party.application = self._ask_falcon  # type: ignore[method-assign]
+        self.connections = ConnectionHarness(
+            app.fast_path(gateway, table) if has_shortcut else None
+        )
+        self.connections.application = self._ask_falcon  # type: ignore[method-assign]
 
     async def _ask_falcon(self, scope: Any, receive: Any, send: Any) -> None:
-        self.long_ways += 1
+        self.falcon_requests += 1
         await self._falcon(scope, receive, send)
 
 
-Scenario = Callable[[House], Awaitable[None]]
+Scenario = Callable[[HttpHarness], Awaitable[None]]
 
 
-def play(scenario: Scenario, **settings: Any) -> None:
+def run_scenario(scenario: Scenario, **settings: Any) -> None:
     """The settings are those of House too."""
 
     async def all_of_it() -> None:
-        house = House(**settings)
-        async with house.party.serve():
+        house = HttpHarness(**settings)
+        async with house.connections.serve():
             await asyncio.wait_for(scenario(house), 20)
 
     uvloop.install()

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.fakes import Client, FakeGateway, news
+from tests.frontends.http_api.fakes import Client, FakeGateway, version_info
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.restrictions import CATEGORIES
 from zmqtriton_frontends.http_api.app import routes
 
 
 def get(path: str, gateway: FakeGateway | None = None) -> Any:
-    return Client(gateway or FakeGateway()).ask("GET", path)
+    return Client(gateway or FakeGateway()).request("GET", path)
 
 
 def post(path: str, body: Any = b"", gateway: FakeGateway | None = None) -> Any:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Client(gateway or FakeGateway()).ask("POST", path, data)
+    return Client(gateway or FakeGateway()).request("POST", path, data)
 
 
 def test_every_route_has_a_category_and_stands_once() -> None:
@@ -71,7 +71,7 @@ def test_an_unknown_path_is_not_found(path: str) -> None:
     ],
 )
 def test_a_wrong_method_is_not_allowed(method: str, path: str, allowed: str) -> None:
-    result = Client(FakeGateway()).ask(method, path)
+    result = Client(FakeGateway()).request(method, path)
 
     assert (result.status_code, result.json) == (405, {"error": "Method Not Allowed"})
     assert result.headers["allow"] == allowed
@@ -89,7 +89,7 @@ def test_the_server_is_live_and_ready() -> None:
 
 def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
     gateway = FakeGateway()
-    gateway.catalogue.update(news("late")._replace(state="LOADING"))
+    gateway.catalogue.update(version_info("late")._replace(state="LOADING"))
 
     result = get("/v2/health/ready", gateway)
 
@@ -114,7 +114,7 @@ def test_a_server_with_a_model_that_is_not_ready_is_not_ready() -> None:
 )
 def test_readiness_of_a_model(path: str, status: int, error: str | None) -> None:
     gateway = FakeGateway()
-    gateway.catalogue.update(news("dead")._replace(ready_instances=0))
+    gateway.catalogue.update(version_info("dead")._replace(ready_instances=0))
 
     result = get(f"/v2/models/{path}", gateway)
 
@@ -155,7 +155,7 @@ def test_the_configuration_is_the_text_that_the_supervisor_sent() -> None:
 
 def test_a_model_may_have_a_name_with_spaces_and_signs() -> None:
     gateway = FakeGateway()
-    gateway.catalogue.update(news("a model.v1 é"))
+    gateway.catalogue.update(version_info("a model.v1 é"))
 
     assert get("/v2/models/a%20model.v1%20%C3%A9", gateway).json["name"] == "a model.v1 é"
 
@@ -178,7 +178,7 @@ def test_statistics_are_asked_for_what_the_path_names(path: str, asked: tuple[st
 
     result = get(f"/v2/models/{path}", gateway)
 
-    assert gateway.asked == [asked]
+    assert gateway.statistics_calls == [asked]
     assert result.json == {"model_stats": [{"name": "m", "inference_count": 2}]}
 
 
@@ -187,7 +187,7 @@ def test_a_version_that_no_header_could_carry_is_refused() -> None:
 
     result = get(f"/v2/models/identity/versions/{'9' * 30}/stats", gateway)
 
-    assert (result.status_code, gateway.asked) == (400, [])
+    assert (result.status_code, gateway.statistics_calls) == (400, [])
 
 
 # -------------------------------------------------------------------- repository
@@ -205,7 +205,7 @@ def test_a_version_that_no_header_could_carry_is_refused() -> None:
 )
 def test_the_index_is_an_array(path: str, body: Any, ready: bool) -> None:
     gateway = FakeGateway()
-    gateway.answer = [{"name": "m"}]
+    gateway.control_result = [{"name": "m"}]
 
     result = post(f"/v2/repository/{path}", body, gateway)
 
@@ -291,7 +291,7 @@ def test_a_control_call_of_the_wrong_form_is_refused(
 
 def test_the_supervisors_refusal_keeps_its_text() -> None:
     gateway = FakeGateway()
-    gateway.answer = InvalidArgument("load failed")
+    gateway.control_result = InvalidArgument("load failed")
 
     result = post("/v2/repository/models/m/load", gateway=gateway)
 
@@ -300,6 +300,6 @@ def test_the_supervisors_refusal_keeps_its_text() -> None:
 
 def test_what_a_client_wrote_does_not_fill_an_error() -> None:
     gateway = FakeGateway()
-    gateway.answer = InvalidArgument("x" * 100_000)
+    gateway.control_result = InvalidArgument("x" * 100_000)
 
     assert len(post("/v2/repository/models/m/load", gateway=gateway).content) < 4096

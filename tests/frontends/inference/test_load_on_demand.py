@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import news
+from tests.frontends.grpc_api.fake_gateway import version_info
 from zmqtriton_floor.errors import InvalidArgument, Unavailable
 from zmqtriton_frontends.http_api.server.fast_path import Head, PendingHttpInference
 from zmqtriton_frontends.inference.catalogue import Catalogue
@@ -83,7 +83,7 @@ def test_what_somebody_unloaded_is_asked_of_nobody() -> None:
     async def test() -> None:
         catalogue = Catalogue()
         catalogue.demand = OnDemandLoader(Supervisor().call, 60.0)
-        left = news("left", generation=0, state="UNAVAILABLE", reason="unloaded")
+        left = version_info("left", generation=0, state="UNAVAILABLE", reason="unloaded")
         catalogue.update(left)
         catalogue.update(left._replace(model="idle", reason="not loaded: idle", is_on_demand=1))
 

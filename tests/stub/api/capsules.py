@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-_NEW = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)
+_NEW_CAPSULE = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p
+)(("PyCapsule_New", ctypes.pythonapi))
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 #: For ever: a capsule keeps nothing alive, and a deleter must outlive its own call.
-_given: list[Producer] = []
+_keep_alive: list[Producer] = []
 
 
 class Producer:
@@ -65,8 +65,8 @@ class Producer:
         self._managed = ctypes.create_string_buffer(managed, len(managed))
 
     def capsule(self) -> Any:
-        _given.append(self)
-        return _NEW(ctypes.addressof(self._managed), self.name, None)
+        _keep_alive.append(self)
+        return _NEW_CAPSULE(ctypes.addressof(self._managed), self.name, None)
 
     def __dlpack__(self) -> Any:
         return self.capsule()

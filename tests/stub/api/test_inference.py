@@ -15,7 +15,7 @@ from zmqtriton_stub.instance import Instance
 
 
 def _received(link: FakeLink, request: wire.RequestBody) -> pb_utils.InferenceRequest:
-    pending = link.give(request)
+    pending = link.add_request(request)
     work = wire.BatchedRequest(1, 3, 5, 1, "sequence", 0, 1500)
     return received(work, request, pending)
 
@@ -69,7 +69,7 @@ def test_cancellation_is_read_when_asked_for() -> None:
     request = _received(link, body())
     assert not request.is_cancelled()
 
-    link.on_turn.append(lambda: setattr(link.pending[3, 5], "is_cancelled", True))
+    link.turn_actions.append(lambda: setattr(link.pending[3, 5], "is_cancelled", True))
 
     assert request.is_cancelled()
     assert request.get_response_sender().is_cancelled()

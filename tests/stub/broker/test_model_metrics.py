@@ -41,7 +41,7 @@ class BrokersEnd:
         while self.queue:
             call = wire.decode(self.queue.pop(0)[0])
             self.sent.append(call)
-            self.broker.call(7, call)
+            self.broker.take_call(7, call)
         for _, answer in self.outbox.answers:
             self.measures.answered(answer)
         self.outbox.answers = []
@@ -90,7 +90,7 @@ def test_before_there_is_a_broker_the_own_sum_is_the_answer(link: BrokersEnd) ->
 
     connect(link, measures)
     assert {"f": expected} == link.values
-    link.broker.call(7, wire.Call(0, "measure", f'[["add", {counter.number}, 0.5]]'))
+    link.broker.take_call(7, wire.Call(0, "measure", f'[["add", {counter.number}, 0.5]]'))
     assert expected + 0.5 == measures.value(counter)
 
 
@@ -190,7 +190,7 @@ def test_a_family_that_the_broker_refuses_is_an_error(link: BrokersEnd) -> None:
     told: list[str] = []
     measures = ModelMetrics(told.append)
     connect(link, measures)
-    link.broker.call(8, wire.Call(0, "measure", '[["family", 1, "f", "", 0]]'))
+    link.broker.take_call(8, wire.Call(0, "measure", '[["family", 1, "f", "", 0]]'))
 
     with pytest.raises(ZmqTritonError, match="exists with different type"):
         measures.add_family("f", "", GAUGE)

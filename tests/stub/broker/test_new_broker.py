@@ -63,12 +63,12 @@ def test_a_dead_broker_is_not_waited_on(tmp_path: Path, write_model: Write) -> N
         stub.start(write_model(_KEEPING))
         before = _watched(stub.process.pid)
 
-        stub.lose()
+        stub.close_broker()
 
         # It would be awake all the time else: the end of a connection can be read for ever.
         eventually(lambda: before - 1 == _watched(stub.process.pid), 30, "one less")
-        stub.move(epoch=2)
-        stub.welcome()
+        stub.move_broker(epoch=2)
+        stub.welcome_stub()
         eventually(lambda: before == _watched(stub.process.pid), 30, "the next one")
 
 
@@ -77,15 +77,15 @@ def test_it_tells_what_it_has_answered_with_the_answer(tmp_path: Path, write_mod
     gated.gate.touch()
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(gated.code))
-        [own_id] = stub.send([body(fp32("X"))])
-        stub.results()
+        [own_id] = stub.send_batches([body(fp32("X"))])
+        stub.receive_results()
 
-        stub.move(epoch=2)
-        hello = stub.welcome()
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
 
         assert hello.received == []
         assert hello.unconfirmed == [wire.Outcome(3, own_id, 0, "", wire.FINAL)]
-        assert wire.decode_response(stub.answered[0]).outputs == [fp32("X")]
+        assert wire.decode_response(stub.hello_bodies[0]).outputs == [fp32("X")]
 
 
 def test_it_says_hello_when_the_execution_ends_and_what_came_of_it(
@@ -94,16 +94,16 @@ def test_it_says_hello_when_the_execution_ends_and_what_came_of_it(
     gated = Gated(tmp_path)
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(gated.code))
-        [own_id] = stub.send([body(fp32("X"))])
+        [own_id] = stub.send_batches([body(fp32("X"))])
         gated.await_begin()
 
-        stub.move(epoch=2)
+        stub.move_broker(epoch=2)
         gated.gate.touch()
-        hello = stub.welcome()
+        hello = stub.welcome_stub()
 
         assert hello.received == []
         assert [(o.peer, o.id, o.flags) for o in hello.unconfirmed] == [(3, own_id, wire.FINAL)]
-        assert wire.decode_response(stub.answered[0]).outputs == [fp32("X")]
+        assert wire.decode_response(stub.hello_bodies[0]).outputs == [fp32("X")]
 
 
 def test_a_model_that_looks_around_within_execute_says_hello_from_there(
@@ -123,14 +123,14 @@ def test_a_model_that_looks_around_within_execute_says_hello_from_there(
     """
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code))
-        [own_id] = stub.send([body(fp32("X"))], batch=5)
+        [own_id] = stub.send_batches([body(fp32("X"))], batch=5)
         eventually(begun.exists, 30, "an execution")
 
-        stub.move(epoch=2)
-        hello = stub.welcome()
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
         gate.touch()
-        results, _ = stub.results()
-        over, _ = (results, []) if results.executed else stub.results()
+        results, _ = stub.receive_results()
+        over, _ = (results, []) if results.executed else stub.receive_results()
 
         assert (hello.received, hello.is_executing) == ([wire.RequestKey(3, own_id)], 1)
         assert hello.unconfirmed == []
@@ -142,15 +142,15 @@ def test_it_names_exactly_what_it_has_begun(tmp_path: Path, write_model: Write) 
     gated = Gated(tmp_path)
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(gated.code))
-        ids = stub.send(*[[body(fp32("X"))]] * 5)
+        ids = stub.send_batches(*[[body(fp32("X"))]] * 5)
         gated.await_begin()
 
-        stub.move(epoch=2)
+        stub.move_broker(epoch=2)
         gated.gate.touch()
-        hello = stub.welcome()
+        hello = stub.welcome_stub()
         named = [o.id for o in hello.unconfirmed] + [r.id for r in hello.received]
-        stub.send([body(fp32("Z"))], batch=7)
-        results, _ = stub.results()
+        stub.send_batches([body(fp32("Z"))], batch=7)
+        results, _ = stub.receive_results()
 
         assert named == ids[: len(named)]
         assert gated.executions == len(named) + 1
@@ -162,13 +162,13 @@ def test_it_names_what_it_will_answer_later_and_answers_it(
 ) -> None:
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(_KEEPING))
-        [kept] = stub.send([body(fp32("X"))], batch=1)
-        stub.results()
+        [kept] = stub.send_batches([body(fp32("X"))], batch=1)
+        stub.receive_results()
 
-        stub.move(epoch=2)
-        hello = stub.welcome()
-        [other] = stub.send([body(fp32("Y"))], batch=2)
-        results, bodies = stub.results()
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
+        [other] = stub.send_batches([body(fp32("Y"))], batch=2)
+        results, bodies = stub.receive_results()
 
         assert hello.received == [wire.RequestKey(3, kept)]
         assert hello.unconfirmed == []
@@ -198,27 +198,27 @@ def test_a_stream_goes_on_and_its_end_is_told_to_the_next_broker(
         """Until the request that carried the orders is done."""
         found: list[tuple[int, int]] = []
         while True:
-            results, _ = stub.results()
+            results, _ = stub.receive_results()
             found += [(o.number, o.flags) for o in results.outcomes if o.id == of]
             if results.executed:
                 return found
 
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code), config)
-        [stream] = stub.send([body(fp32("X"))], batch=1)
+        [stream] = stub.send_batches([body(fp32("X"))], batch=1)
         before = numbers(stub, stream)
 
-        stub.move(epoch=2)
-        hello = stub.welcome()
-        stub.send([body(fp32("Y"))], batch=2)
-        stub.send([body(fp32("LAST"))], batch=3)
+        stub.move_broker(epoch=2)
+        hello = stub.welcome_stub()
+        stub.send_batches([body(fp32("Y"))], batch=2)
+        stub.send_batches([body(fp32("LAST"))], batch=3)
         after = numbers(stub, stream) + numbers(stub, stream)
 
         assert hello.received == [wire.RequestKey(3, stream)]
         assert before + after == [(0, 0), (1, 0), (2, wire.FINAL)]
 
-        stub.move(epoch=3)
-        hello = stub.welcome()
+        stub.move_broker(epoch=3)
+        hello = stub.welcome_stub()
         assert (3, stream, 2) in [(o.peer, o.id, o.number) for o in hello.unconfirmed]
 
 
@@ -231,11 +231,11 @@ def test_a_broker_that_dies_while_the_model_loads_is_no_failure_to_load(
     with RunningStub(tmp_path) as stub:
         completed = stub.load(write_model(gated.code), {"name": "m"})
         for epoch in range(2, 2 + moves):
-            stub.move(epoch)
+            stub.move_broker(epoch)
 
-        stub.tell(wire.Initialize('{"name": "m"}'))
-        stub.welcome()
-        stub.hear(wire.ModelLoaded)
+        stub.send_message(wire.Initialize('{"name": "m"}'))
+        stub.welcome_stub()
+        stub.receive_message(wire.ModelLoaded)
 
         assert completed["name"] == "m"
         assert isinstance(stub.infer(fp32("X")), wire.ResponseBody)
@@ -258,6 +258,6 @@ def test_the_process_and_its_model_stay(tmp_path: Path, write_model: Write) -> N
             response = stub.infer()
             assert isinstance(response, wire.ResponseBody)
             assert response.parameters == {"pid": stub.process.pid, "count": count}
-            stub.move(epoch=1 + count)
-            stub.welcome()
+            stub.move_broker(epoch=1 + count)
+            stub.welcome_stub()
         assert os.path.exists(f"/proc/{stub.process.pid}")

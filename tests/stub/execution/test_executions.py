@@ -31,13 +31,13 @@ class _Batches:
 
     def run(self, *requests: wire.RequestBody, flags: int = 0) -> None:
         """One batch whose ids are counted from 0."""
-        batch = [self.link.give(request, i) for i, request in enumerate(requests)]
+        batch = [self.link.add_request(request, i) for i, request in enumerate(requests)]
         for pending in batch:
             pending.work = pending.work._replace(flags=flags)
         self.executions.begin(9, batch)
 
     def run_raw(self, frame: bytes) -> None:
-        pending = self.link.give(body())
+        pending = self.link.add_request(body())
         pending.body = frame
         self.executions.begin(9, [pending])
 
@@ -76,7 +76,7 @@ def test_an_exception_fails_the_whole_batch_with_the_model_s_frames() -> None:
     text = _PREFIX + f"RuntimeError: boom\n\nAt:\n  {__file__}({line}): execute\n"
     assert batches.texts() == [(0, text), (1, text)]
     assert [outcome.code for outcome in batches.link.outcomes()] == [2, 2]
-    assert [said.level for said in batches.link.told] == ["E"]
+    assert [said.level for said in batches.link.sent_to_supervisor] == ["E"]
     assert batches.link.pending == {}
 
 

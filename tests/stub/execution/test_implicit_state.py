@@ -38,7 +38,7 @@ class _Sequences:
 
     def given(self, sequence: int = 7, flags: int = 0, *sent: Tensor) -> tuple[Pending, Tensor]:
         """A request that is about to be executed, and the state that it has."""
-        pending = self.link.give(body())
+        pending = self.link.add_request(body())
         pending.work = pending.work._replace(correlation=sequence, flags=flags)
         *_, state = self.states.give(pending, list(sent))
         return pending, state
@@ -123,7 +123,7 @@ def test_a_state_may_get_another_shape_with_each_step() -> None:
 
 def test_a_client_cannot_set_a_state() -> None:
     sequences = _Sequences(_config([_state()]))
-    pending = sequences.link.give(body())
+    pending = sequences.link.add_request(body())
     sent = Tensor("I", _INT32, [1, 2], b"\1" * 8)
 
     assert [Tensor("I", _INT32, [1, 2], bytes(8))] == sequences.states.give(pending, [sent])
@@ -168,7 +168,7 @@ def test_with_one_buffer_what_a_model_writes_there_is_kept_without_a_copy() -> N
 def test_of_two_states_with_one_name_the_first_counts() -> None:
     states = States(_config([_state(), _state(output_name="P", dims=[3])]), "/none")
     other = States(_config([_state(), _state(input_name="J", dims=[3])]), "/none")
-    pending = FakeLink().give(body())
+    pending = FakeLink().add_request(body())
 
     assert ["I"] == [tensor.name for tensor in states.give(pending, [])]
     assert ["I"] == [tensor.name for tensor in other.give(pending, [])]

@@ -23,7 +23,7 @@ def _response(name: str = "OUT") -> pb_utils.InferenceResponse:
 
 
 def _sender(link: FakeLink) -> InferenceResponseSender:
-    return link.give(body()).make_sender()
+    return link.add_request(body()).make_sender()
 
 
 def _refusal(sender: InferenceResponseSender, *arguments: Any) -> str:
@@ -106,7 +106,7 @@ def test_a_sender_that_is_dropped_unused_is_an_error_in_default_mode() -> None:
     del sender
 
     assert link.outcomes() == [wire.Outcome(3, 5, 2, _DROPPED, wire.FINAL)]
-    assert [(type(said), said.level) for said in link.told] == [(wire.LogLine, "W")]
+    assert [(type(said), said.level) for said in link.sent_to_supervisor] == [(wire.LogLine, "W")]
 
 
 def test_a_sender_that_is_dropped_after_its_response_says_nothing() -> None:
@@ -116,7 +116,7 @@ def test_a_sender_that_is_dropped_after_its_response_says_nothing() -> None:
     gc.collect()
 
     assert len(link.messages) == 1
-    assert link.told == []
+    assert link.sent_to_supervisor == []
 
 
 def test_a_stream_that_is_dropped_ends_with_a_warning() -> None:
@@ -127,7 +127,7 @@ def test_a_stream_that_is_dropped_ends_with_a_warning() -> None:
     del sender
 
     assert [(o.code, o.flags) for o in link.outcomes()] == [(0, 0), (0, wire.FINAL)]
-    assert len(link.told) == 1
+    assert len(link.sent_to_supervisor) == 1
 
 
 def test_nothing_is_sent_when_the_process_is_over() -> None:
@@ -152,7 +152,7 @@ def test_an_error_keeps_its_code_and_drops_tensors() -> None:
 
 def test_only_the_outputs_that_were_asked_for_are_sent() -> None:
     link = FakeLink()
-    pending = link.give(body(outputs=["B"]))
+    pending = link.add_request(body(outputs=["B"]))
     pending.outputs = ["B"]
     tensors = [*_response("A").output_tensors(), *_response("B").output_tensors()]
 

@@ -38,7 +38,7 @@ class World:
 
     def __init__(self) -> None:
         self.link = FakeLink(is_decoupled=True)
-        self.stream: Any = self.link.give(body())
+        self.stream: Any = self.link.add_request(body())
         assert type(self.stream) is Stream
         self.sender: InferenceResponseSender = self.stream.make_sender()
 
@@ -186,7 +186,7 @@ def test_a_reader_that_is_too_far_behind_loses_the_stream() -> None:
 
     assert (STREAM_WINDOW, UNAVAILABLE, TOO_SLOW) == world.end
     assert world.sender.is_cancelled()
-    assert ["W"] == [said.level for said in world.link.told]
+    assert ["W"] == [said.level for said in world.link.sent_to_supervisor]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -218,7 +218,7 @@ def test_a_thread_with_one_stream_waits_for_its_reader(monkeypatch: pytest.Monke
     monkeypatch.setattr(streams, "_PATIENCE_S", 20.0)
     world = World()
     world.send(STREAM_WINDOW + MAX_BUFFERED)
-    world.link.on_turn.append(lambda: world.stream.grant(5))
+    world.link.turn_actions.append(lambda: world.stream.grant(5))
 
     world.send(1)
 
@@ -388,7 +388,7 @@ def numbers(stub: RunningStub, own_id: int) -> list[int]:
     """Of all responses of a request that come over the broker, up to the final one."""
     got: list[int] = []
     while True:
-        results, _ = stub.results()
+        results, _ = stub.receive_results()
         for outcome in results.outcomes:
             assert outcome.id == own_id
             got.append(outcome.number)
@@ -420,7 +420,7 @@ def test_threads_of_the_model_send_after_execute_has_returned(
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code), CONFIG)
 
-        [own_id] = stub.send([body()])
+        [own_id] = stub.send_batches([body()])
 
         assert [*range(201)] == numbers(stub, own_id)
 
@@ -441,14 +441,14 @@ def test_coroutines_run_on_while_the_next_batch_begins(tmp_path: Path, write_mod
     """
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code), CONFIG)
-        stub.send([body()], batch=1)
-        assert [1] == [row.batch for row in stub.results()[0].executed]
+        stub.send_batches([body()], batch=1)
+        assert [1] == [row.batch for row in stub.receive_results()[0].executed]
 
-        stub.send([body()], batch=2)
+        stub.send_batches([body()], batch=2)
 
         answered: set[int] = set()
         while len(answered) < 2:
-            answered |= {outcome.id for outcome in stub.results()[0].outcomes}
+            answered |= {outcome.id for outcome in stub.receive_results()[0].outcomes}
         assert {1, 2} == answered
 
 
@@ -464,10 +464,10 @@ def test_a_coroutine_that_fails_is_logged_and_its_streams_end(
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code), CONFIG)
 
-        [own_id] = stub.send([body()])
+        [own_id] = stub.send_batches([body()])
 
         assert [0, 1] == numbers(stub, own_id)
-        said = stub.hear(wire.LogLine)
+        said = stub.receive_message(wire.LogLine)
         assert ("E", True) == (said.level, "ValueError: late\n\nAt:\n" in said.text)
 
 
@@ -487,15 +487,15 @@ def test_a_coroutine_is_cancelled_and_granted_while_it_waits(
     """
     with RunningStub(tmp_path) as stub:
         stub.start(write_model(code), CONFIG)
-        [own_id] = stub.send([body()])
+        [own_id] = stub.send_batches([body()])
         got: list[int] = []
         while len(got) < STREAM_WINDOW:
-            got += [outcome.number for outcome in stub.results()[0].outcomes]
+            got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
 
-        stub.grant(own_id, STREAM_WINDOW)
+        stub.acknowledge_responses(own_id, STREAM_WINDOW)
         while len(got) < 300:
-            got += [outcome.number for outcome in stub.results()[0].outcomes]
-        stub.abandon(own_id)
+            got += [outcome.number for outcome in stub.receive_results()[0].outcomes]
+        stub.cancel_execution(own_id)
 
         assert [*range(300)] == got
         assert [300] == numbers(stub, own_id)
@@ -520,14 +520,14 @@ def test_a_frontend_that_subscribes_gets_its_responses_past_the_broker(
         stub.start(write_model(code), CONFIG)
         subscriber = endpoints.open_subscriber(context, PEER)
         subscriber.connect(endpoints.stream_address(str(tmp_path), 7))
-        [own_id] = stub.send([body()])
+        [own_id] = stub.send_batches([body()])
 
         got: set[int] = set()
         while not subscriber.poll(1):
             while stub.has_results:
-                got |= {outcome.number for outcome in stub.results()[0].outcomes}
-                stub.grant(own_id, len(got))
-        stub.abandon(own_id)
+                got |= {outcome.number for outcome in stub.receive_results()[0].outcomes}
+                stub.acknowledge_responses(own_id, len(got))
+        stub.cancel_execution(own_id)
         got |= set(numbers(stub, own_id))
         while max(got) != len(got) - 1:
             assert subscriber.poll(20_000)
@@ -544,7 +544,7 @@ def test_many_threads_ask_for_the_sender_of_one_request() -> None:
     from zmqtriton_stub.api.inference import received
 
     for own_id in range(200):
-        pending: Pending = link.give(body(), own_id)
+        pending: Pending = link.add_request(body(), own_id)
         request = received(pending.work, body(), pending)
         barrier = threading.Barrier(2)
         senders: list[InferenceResponseSender] = []

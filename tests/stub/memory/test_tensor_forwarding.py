@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
-from tests.stub.supervisor import Supervisor
+from tests.stub.supervisor import FakeSupervisor
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.tensors import from_numpy
@@ -20,18 +20,18 @@ COUNT = 100_000
 NUMBERS = np.arange(COUNT, dtype=np.float32)
 
 
-def _open(world: Supervisor, reference: Reference, *, is_leased: bool) -> Any:
+def _open(world: FakeSupervisor, reference: Reference, *, is_leased: bool) -> Any:
     [row], _ = world.memory.open([Tensor("X", 11, [COUNT], reference)], is_leased=is_leased)
     return np.frombuffer(row.data, np.float32)
 
 
-def _given(world: Supervisor, *, is_leased: bool = False) -> tuple[Reference, Any]:
+def _given(world: FakeSupervisor, *, is_leased: bool = False) -> tuple[Reference, Any]:
     """A tensor of the frontend's, and the array over it."""
     reference = world.write(NUMBERS.tobytes())
     return reference, _open(world, reference, is_leased=is_leased)
 
 
-def _ask(world: Supervisor, array: Any) -> tuple[Reference, list[Block], list[Any]]:
+def _ask(world: FakeSupervisor, array: Any) -> tuple[Reference, list[Block], list[Any]]:
     """What a question refers to; the blocks to be given back, and what is held for it."""
     held: list[Any] = []
     borrowed: list[Block] = []
@@ -50,7 +50,7 @@ def _answer(link: FakeLink, pending: Any, array: Any) -> tuple[wire.Outcome, Ref
     return outcome, row.data
 
 
-def test_an_input_goes_into_a_question_as_it_is(world: Supervisor) -> None:
+def test_an_input_goes_into_a_question_as_it_is(world: FakeSupervisor) -> None:
     reference, array = _given(world)
 
     asked, blocks, held = _ask(world, array)
@@ -61,7 +61,7 @@ def test_an_input_goes_into_a_question_as_it_is(world: Supervisor) -> None:
     assert [] == world.released
 
 
-def test_a_part_of_an_input_is_a_reference_to_that_part(world: Supervisor) -> None:
+def test_a_part_of_an_input_is_a_reference_to_that_part(world: FakeSupervisor) -> None:
     reference, array = _given(world)
 
     asked, _, _ = _ask(world, array[COUNT // 2 :])
@@ -70,7 +70,7 @@ def test_a_part_of_an_input_is_a_reference_to_that_part(world: Supervisor) -> No
     assert reference._replace(offset=reference.offset + half, size=half) == asked
 
 
-def test_what_the_model_has_changed_is_copied(world: Supervisor) -> None:
+def test_what_the_model_has_changed_is_copied(world: FakeSupervisor) -> None:
     _, array = _given(world)
     array[COUNT // 2] = -1
 
@@ -82,9 +82,9 @@ def test_what_the_model_has_changed_is_copied(world: Supervisor) -> None:
     assert expected.tobytes() == world.read(asked)
 
 
-def test_what_the_model_changes_later_is_not_sent(world: Supervisor, link: FakeLink) -> None:
+def test_what_the_model_changes_later_is_not_sent(world: FakeSupervisor, link: FakeLink) -> None:
     reference, array = _given(world)
-    pending = link.give(body())
+    pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
 
     outcome, answered = _answer(link, pending, array)
@@ -94,7 +94,7 @@ def test_what_the_model_changes_later_is_not_sent(world: Supervisor, link: FakeL
     assert NUMBERS.tobytes() == world.frontend._segments[1].memory[: NUMBERS.nbytes]
 
 
-def test_a_leased_tensor_is_held_until_the_final_reply(world: Supervisor) -> None:
+def test_a_leased_tensor_is_held_until_the_final_reply(world: FakeSupervisor) -> None:
     reference, array = _given(world, is_leased=True)
     _, blocks, held = _ask(world, array)
 
@@ -106,9 +106,9 @@ def test_a_leased_tensor_is_held_until_the_final_reply(world: Supervisor) -> Non
     assert [block_of(reference)] == world.released
 
 
-def test_a_leased_tensor_is_passed_on_in_an_outcome(world: Supervisor, link: FakeLink) -> None:
+def test_a_leased_tensor_is_passed_on_in_an_outcome(world: FakeSupervisor, link: FakeLink) -> None:
     reference, array = _given(world, is_leased=True)
-    pending = link.give(body())
+    pending = link.add_request(body())
 
     outcome, answered = _answer(link, pending, array)
 
@@ -118,9 +118,11 @@ def test_a_leased_tensor_is_passed_on_in_an_outcome(world: Supervisor, link: Fak
     assert [block_of(reference)] == world.released
 
 
-def test_what_is_held_lives_until_the_outcome_has_left(world: Supervisor, link: FakeLink) -> None:
+def test_what_is_held_lives_until_the_outcome_has_left(
+    world: FakeSupervisor, link: FakeLink
+) -> None:
     reference, array = _given(world, is_leased=True)
-    pending = link.give(body())
+    pending = link.add_request(body())
 
     pending.accept()
     answer = pending.encode(InferenceResponse([PbTensor("OUT", array)]))
@@ -136,19 +138,19 @@ def test_what_is_held_lives_until_the_outcome_has_left(world: Supervisor, link: 
 
 
 def test_another_request_s_input_is_copied_into_an_outcome(
-    world: Supervisor, link: FakeLink
+    world: FakeSupervisor, link: FakeLink
 ) -> None:
     _, array = _given(world)
-    pending = link.give(body())
+    pending = link.add_request(body())
 
     outcome, _ = _answer(link, pending, array)
 
     assert [9] == [block.owner for block in outcome.blocks]
 
 
-def test_an_outcome_copies_what_is_not_very_large(world: Supervisor, link: FakeLink) -> None:
+def test_an_outcome_copies_what_is_not_very_large(world: FakeSupervisor, link: FakeLink) -> None:
     reference, array = _given(world)
-    pending = link.give(body())
+    pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
 
     outcome, _ = _answer(link, pending, array[:20_000])
@@ -156,11 +158,11 @@ def test_an_outcome_copies_what_is_not_very_large(world: Supervisor, link: FakeL
     assert [9] == [block.owner for block in outcome.blocks]
 
 
-def test_a_stream_s_responses_are_copied(world: Supervisor) -> None:
+def test_a_stream_s_responses_are_copied(world: FakeSupervisor) -> None:
     link = FakeLink(is_decoupled=True)
     link.instance.memory = world.memory
     reference, array = _given(world)
-    pending = link.give(body())
+    pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
 
     outcome, _ = _answer(link, pending, array)
@@ -169,10 +171,10 @@ def test_a_stream_s_responses_are_copied(world: Supervisor) -> None:
 
 
 def test_a_question_that_outlives_the_request_takes_a_lease(
-    world: Supervisor, link: FakeLink
+    world: FakeSupervisor, link: FakeLink
 ) -> None:
     reference, array = _given(world)
-    pending = link.give(body())
+    pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
     _, blocks, _ = _ask(world, array)
 
@@ -185,9 +187,9 @@ def test_a_question_that_outlives_the_request_takes_a_lease(
     assert [block_of(reference)] == world.released
 
 
-def test_an_answered_request_s_input_is_copied(world: Supervisor, link: FakeLink) -> None:
+def test_an_answered_request_s_input_is_copied(world: FakeSupervisor, link: FakeLink) -> None:
     reference, array = _given(world)
-    pending = link.give(body())
+    pending = link.add_request(body())
     pending.blocks = [block_of(reference)]
     pending.send(InferenceResponse([PbTensor("OUT", NUMBERS[:1])]), wire.FINAL)
 
@@ -198,14 +200,14 @@ def test_an_answered_request_s_input_is_copied(world: Supervisor, link: FakeLink
 
 
 def test_a_block_of_our_own_that_came_back_is_leased_once_more(
-    world: Supervisor, link: FakeLink
+    world: FakeSupervisor, link: FakeLink
 ) -> None:
     [row], [block] = world.memory.place([Tensor("X", 11, [COUNT], from_numpy(NUMBERS))])
     world.memory.hear_of_blocks(wire.Lease([block]))  # since another model has passed it on to us
     # What the supervisor gives to those who ask.
-    world._segments[1] = world.own[1]
+    world._segments[1] = world.stub_segments[1]
     array = _open(world, row.data, is_leased=True)
-    pending = link.give(body())
+    pending = link.add_request(body())
 
     outcome, answered = _answer(link, pending, array)
     del array
@@ -217,7 +219,7 @@ def test_a_block_of_our_own_that_came_back_is_leased_once_more(
     assert 0 == world.memory.arena.used
 
 
-def test_memory_that_is_short_leaves_nothing_borrowed(world: Supervisor) -> None:
+def test_memory_that_is_short_leaves_nothing_borrowed(world: FakeSupervisor) -> None:
     world.refusal = "There is none."
     _, array = _given(world)
     held: list[Any] = []

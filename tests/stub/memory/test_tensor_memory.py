@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.stub.fakes import FakeLink, body
-from tests.stub.supervisor import Supervisor
+from tests.stub.supervisor import FakeSupervisor
 from tests.support.waiting import eventually
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
@@ -32,7 +32,7 @@ def _row(data: Any) -> Tensor:
     return Tensor("X", 11, [len(data) // 4], data)
 
 
-def test_large_tensors_are_placed_and_small_ones_are_not(world: Supervisor) -> None:
+def test_large_tensors_are_placed_and_small_ones_are_not(world: FakeSupervisor) -> None:
     data = LARGE.tobytes()
 
     [small, large], blocks = world.memory.place([_row(b"abcd"), _row(memoryview(data))])
@@ -46,10 +46,10 @@ def test_large_tensors_are_placed_and_small_ones_are_not(world: Supervisor) -> N
     assert 0 == world.memory.arena.used
 
 
-def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: Supervisor) -> None:
+def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: FakeSupervisor) -> None:
     woken: list[bool] = []
     world.memory.wake = lambda: woken.append(True)
-    world.interruption = wire.Finalize()
+    world.message_before_answer = wire.Finalize()
 
     world.memory.place([_row(LARGE.tobytes())])
 
@@ -58,7 +58,7 @@ def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: Supervisor) ->
 
 
 def test_memory_that_finds_no_room_is_an_error_and_given_back(
-    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+    world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = world.write(LARGE.tobytes())
     real = mmap.mmap
@@ -76,14 +76,14 @@ def test_memory_that_finds_no_room_is_an_error_and_given_back(
         world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
 
     monkeypatch.setattr(mmap, "mmap", real)
-    eventually(lambda: [1] == world.dropped, 10, "the supervisor knows")
+    eventually(lambda: [1] == world.freed_segments, 10, "the supervisor knows")
     assert [block_of(reference)] == world.released
     world.memory.place([_row(LARGE.tobytes())])
     [row], _ = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
     assert LARGE.tobytes() == bytes(row.data)
 
 
-def test_short_memory_is_an_error_and_leaves_nothing(world: Supervisor) -> None:
+def test_short_memory_is_an_error_and_leaves_nothing(world: FakeSupervisor) -> None:
     world.memory.place([_row(LARGE.tobytes())])
     world.refusal = "There is none."
 
@@ -94,7 +94,7 @@ def test_short_memory_is_an_error_and_leaves_nothing(world: Supervisor) -> None:
 
 
 def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
-    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+    world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
     world.memory.tell = lambda message: None
@@ -103,7 +103,7 @@ def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
         world.memory.place([_row(LARGE.tobytes())])
 
 
-def test_threads_that_need_room_at_once_all_get_it(world: Supervisor) -> None:
+def test_threads_that_need_room_at_once_all_get_it(world: FakeSupervisor) -> None:
     placed: list[Any] = []
 
     def place(value: int) -> None:
@@ -122,7 +122,7 @@ def test_threads_that_need_room_at_once_all_get_it(world: Supervisor) -> None:
     assert all(data == world.read(reference) for data, reference in placed)
 
 
-def test_inputs_are_views_that_the_model_may_write_to(world: Supervisor) -> None:
+def test_inputs_are_views_that_the_model_may_write_to(world: FakeSupervisor) -> None:
     reference = world.write(LARGE.tobytes())
 
     [row], blocks = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=False)
@@ -137,7 +137,7 @@ def test_inputs_are_views_that_the_model_may_write_to(world: Supervisor) -> None
     assert [] == world.released
 
 
-def test_outputs_of_others_are_released_when_no_array_is_left(world: Supervisor) -> None:
+def test_outputs_of_others_are_released_when_no_array_is_left(world: FakeSupervisor) -> None:
     reference = world.write(LARGE.tobytes())
 
     rows, blocks = world.memory.open([Tensor("X", 11, [50_000], reference)], is_leased=True)
@@ -149,7 +149,7 @@ def test_outputs_of_others_are_released_when_no_array_is_left(world: Supervisor)
     assert blocks == world.released
 
 
-def test_a_tensor_of_a_dead_process_is_an_error(world: Supervisor) -> None:
+def test_a_tensor_of_a_dead_process_is_an_error(world: FakeSupervisor) -> None:
     gone = wire.Reference(4, 1, 1, 0, 100_000)
 
     with pytest.raises(Unavailable, match="is gone"):
@@ -162,8 +162,8 @@ def _respond(array: Any) -> InferenceResponse:
     return InferenceResponse([PbTensor("OUT", array)])
 
 
-def test_a_response_says_which_blocks_it_refers_to(world: Supervisor, link: FakeLink) -> None:
-    pending = link.give(body())
+def test_a_response_says_which_blocks_it_refers_to(world: FakeSupervisor, link: FakeLink) -> None:
+    pending = link.add_request(body())
 
     pending.send(_respond(LARGE), wire.FINAL)
 
@@ -174,19 +174,21 @@ def test_a_response_says_which_blocks_it_refers_to(world: Supervisor, link: Fake
 
 
 def test_a_response_for_which_memory_is_short_is_an_error(
-    world: Supervisor, link: FakeLink
+    world: FakeSupervisor, link: FakeLink
 ) -> None:
     world.refusal = "There is none."
 
-    link.give(body()).send(_respond(LARGE), wire.FINAL)
+    link.add_request(body()).send(_respond(LARGE), wire.FINAL)
 
     [outcome] = link.outcomes()
     assert (Unavailable.number, []) == (outcome.code, outcome.blocks)
     assert "Failed to increase the shared memory pool size" in outcome.text
 
 
-def test_a_response_that_may_not_be_sent_leaves_nothing(world: Supervisor, link: FakeLink) -> None:
-    pending = link.give(body())
+def test_a_response_that_may_not_be_sent_leaves_nothing(
+    world: FakeSupervisor, link: FakeLink
+) -> None:
+    pending = link.add_request(body())
     pending.send(_respond(LARGE), wire.FINAL)
 
     with pytest.raises(TritonModelException):
@@ -195,8 +197,10 @@ def test_a_response_that_may_not_be_sent_leaves_nothing(world: Supervisor, link:
     assert 1 == world.memory.arena.used
 
 
-def test_outputs_that_nobody_asked_for_take_no_memory(world: Supervisor, link: FakeLink) -> None:
-    pending = link.give(body(outputs=["OTHER"]))
+def test_outputs_that_nobody_asked_for_take_no_memory(
+    world: FakeSupervisor, link: FakeLink
+) -> None:
+    pending = link.add_request(body(outputs=["OTHER"]))
     pending.outputs = ["OTHER"]
 
     pending.send(_respond(LARGE), wire.FINAL)
@@ -206,10 +210,10 @@ def test_outputs_that_nobody_asked_for_take_no_memory(world: Supervisor, link: F
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_with_the_final_outcome_the_input_is_the_owner_s_again(
-    world: Supervisor, link: FakeLink, keeps: bool
+    world: FakeSupervisor, link: FakeLink, keeps: bool
 ) -> None:
     reference = world.write(LARGE.tobytes())
-    pending = link.give(body())
+    pending = link.add_request(body())
     rows, pending.blocks = world.memory.open(
         [Tensor("X", 11, [50_000], reference)], is_leased=False
     )
@@ -228,7 +232,7 @@ def test_with_the_final_outcome_the_input_is_the_owner_s_again(
 
 
 def test_what_was_empty_for_a_while_goes_back(
-    world: Supervisor, monkeypatch: pytest.MonkeyPatch
+    world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, blocks = world.memory.place([_row(LARGE.tobytes())])
     world.memory.free(blocks)

@@ -6,29 +6,29 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
 
 @pytest.fixture
-def world() -> World:
-    return World(
-        blueprint("m"), blueprint("n"), control_mode="explicit", startup_models=("m",)
+def world() -> SupervisorHarness:
+    return SupervisorHarness(
+        make_blueprint("m"), make_blueprint("n"), control_mode="explicit", startup_models=("m",)
     ).start()
 
 
-def test_the_index_names_every_directory(world: World) -> None:
+def test_the_index_names_every_directory(world: SupervisorHarness) -> None:
     assert [{"name": "m", "version": "1", "state": "READY"}, {"name": "n"}] == world.index()
 
 
-def test_the_index_of_what_is_ready_leaves_out_the_rest(world: World) -> None:
+def test_the_index_of_what_is_ready_leaves_out_the_rest(world: SupervisorHarness) -> None:
     ready = world.call("index", {"ready": True}).result
 
     assert [{"name": "m", "version": "1", "state": "READY"}] == ready
 
 
-def test_an_unloaded_model_says_so(world: World) -> None:
+def test_an_unloaded_model_says_so(world: SupervisorHarness) -> None:
     world.call("unload", {"model": "m"})
 
     entry = {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
@@ -65,7 +65,7 @@ def test_an_unloaded_model_says_so(world: World) -> None:
     ],
 )
 def test_a_load_with_wrong_arguments_is_refused(
-    world: World, arguments: dict[str, Any], text: str | None
+    world: SupervisorHarness, arguments: dict[str, Any], text: str | None
 ) -> None:
     call = world.call("load", arguments)
 
@@ -77,7 +77,7 @@ def test_a_load_with_wrong_arguments_is_refused(
     assert text is None or said == text
 
 
-def test_a_load_with_a_configuration_loads_what_has_not_changed(world: World) -> None:
+def test_a_load_with_a_configuration_loads_what_has_not_changed(world: SupervisorHarness) -> None:
     before = world.generation("m")
 
     world.call("load", {"model": "m", "parameters": {"config": '{"backend":"python"}'}})
@@ -89,7 +89,7 @@ def test_a_load_with_a_configuration_loads_what_has_not_changed(world: World) ->
     assert world.generation("m") is not overridden
 
 
-def test_dependents_are_asked_for_with_a_boolean(world: World) -> None:
+def test_dependents_are_asked_for_with_a_boolean(world: SupervisorHarness) -> None:
     call = world.call("unload", {"model": "m", "unload_dependents": "yes"})
 
     assert call.error[0] == InvalidArgument.number
@@ -99,7 +99,7 @@ def test_dependents_are_asked_for_with_a_boolean(world: World) -> None:
 @pytest.mark.parametrize(
     "document", ["", "[]", "3", "{", "[" * 100_000, r'{"model": "\ud800"}', r'{"\ud800": 1}']
 )
-def test_arguments_that_are_no_object_are_refused(world: World, document: str) -> None:
+def test_arguments_that_are_no_object_are_refused(world: SupervisorHarness, document: str) -> None:
     caller = world.core.plan.new_serial()
 
     world.receive(caller, wire.Call(1, "load", document))
@@ -108,12 +108,12 @@ def test_arguments_that_are_no_object_are_refused(world: World, document: str) -
     assert answer.code == InvalidArgument.number
 
 
-def test_an_unknown_verb_is_refused(world: World) -> None:
+def test_an_unknown_verb_is_refused(world: SupervisorHarness) -> None:
     assert world.call("dance").error == (InvalidArgument.number, "unknown control call 'dance'")
 
 
-def test_the_status_shows_every_process(world: World) -> None:
-    world.die(world.serial("m_0_0")).tick()
+def test_the_status_shows_every_process(world: SupervisorHarness) -> None:
+    world.kill_process(world.serial("m_0_0")).tick()
 
     processes = world.call("status").result["processes"]
 
@@ -134,7 +134,9 @@ def test_the_status_shows_every_process(world: World) -> None:
     assert json.dumps(processes)
 
 
-def test_the_status_has_every_process_and_what_the_broker_has_counted(world: World) -> None:
+def test_the_status_has_every_process_and_what_the_broker_has_counted(
+    world: SupervisorHarness,
+) -> None:
     world.model_stats = [
         {
             "name": "m",
@@ -165,7 +167,9 @@ def test_the_status_has_every_process_and_what_the_broker_has_counted(world: Wor
     assert [{"model": "m", "version": 1, "last_arrival_s": 2.5, **numbers}] == found["counts"]
 
 
-def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(world: World) -> None:
+def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(
+    world: SupervisorHarness,
+) -> None:
     world.silent.add(world.serial("broker"))
 
     call = world.call("status")
@@ -176,7 +180,7 @@ def test_a_broker_that_does_not_answer_holds_up_the_status_for_a_moment_only(wor
     assert 6 == len(call.result["processes"])
 
 
-def test_logs_are_asked_for_by_model_and_number(world: World) -> None:
+def test_logs_are_asked_for_by_model_and_number(world: SupervisorHarness) -> None:
     asked: list[tuple[str, int, int]] = []
 
     def read(model: str, after: int, limit: int) -> dict[str, Any]:
@@ -193,7 +197,7 @@ def test_logs_are_asked_for_by_model_and_number(world: World) -> None:
 
 
 @pytest.mark.row("E45")
-def test_models_hear_whether_what_they_ask_may_be_looked_up(world: World) -> None:
+def test_models_hear_whether_what_they_ask_may_be_looked_up(world: SupervisorHarness) -> None:
     def configure(model: str, **config: Any) -> None:
         generation = world.generation(model)
         assert generation.finished is not None
@@ -210,7 +214,7 @@ def test_models_hear_whether_what_they_ask_may_be_looked_up(world: World) -> Non
     assert (False, [True, True, False]) == (before, hashed)
 
 
-def test_models_hear_whether_another_one_takes_tensors_on_gpus(world: World) -> None:
+def test_models_hear_whether_another_one_takes_tensors_on_gpus(world: SupervisorHarness) -> None:
     finished = world.generation("m").finished
     assert finished is not None
     takes = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}

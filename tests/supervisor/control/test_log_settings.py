@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
 from zmqtriton_floor.logs import LogOptions
@@ -23,34 +23,34 @@ _FIRST = {
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(blueprint("m")).start()
-    world.branch()
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m")).start()
+    world.fork_http_worker()
     return world
 
 
-def change(world: World, **changes: Any) -> Any:
+def change(world: SupervisorHarness, **changes: Any) -> Any:
     return world.call_as(world.serial("http"), "log.settings", {"changes": changes})
 
 
-def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: World) -> None:
+def test_a_change_is_told_to_all_that_live_and_to_none_twice(world: SupervisorHarness) -> None:
     assert {**_FIRST, "log_info": False} == change(world, log_info=False).result
 
     told = [wire.LogSettings(json.dumps(LogOptions(info=0).settings()))]
     for role in ("broker", "http", "grpc", "metrics", "stub"):
-        assert told == world.to(role, wire.LogSettings), role
-    assert [] == world.to("http-arbiter", wire.LogSettings)
-    assert [LogOptions(info=0)] == world.wanted
+        assert told == world.messages_to(role, wire.LogSettings), role
+    assert [] == world.messages_to("http-arbiter", wire.LogSettings)
+    assert [LogOptions(info=0)] == world.log_options
     assert {**_FIRST, "log_info": False} == change(world).result
-    assert 1 == len(world.wanted)
+    assert 1 == len(world.log_options)
 
 
-def test_who_is_born_later_knows_it_from_its_birth(world: World) -> None:
+def test_who_is_born_later_knows_it_from_its_birth(world: SupervisorHarness) -> None:
     change(world, log_verbose_level=2, log_format="ISO8601")
 
-    world.die(world.serial("grpc")).advance(10)
+    world.kill_process(world.serial("grpc")).advance(10)
 
-    settings = json.loads(world.to("grpc", wire.Bootstrap)[-1].settings)
+    settings = json.loads(world.messages_to("grpc", wire.Bootstrap)[-1].settings)
     assert ("ISO8601", 2) == (settings["log_format"], settings["log_verbose"])
     assert LogOptions("ISO8601", 2) == LogOptions.of(settings)
 
@@ -70,11 +70,11 @@ def test_who_is_born_later_knows_it_from_its_birth(world: World) -> None:
     ],
 )
 def test_of_what_is_refused_nothing_holds(
-    world: World, changes: dict[str, Any], number: int
+    world: SupervisorHarness, changes: dict[str, Any], number: int
 ) -> None:
     call = change(world, **changes)
 
     assert call.error is not None
     assert number == call.error[0]
     assert _FIRST == change(world).result
-    assert [] == world.wanted
+    assert [] == world.log_options

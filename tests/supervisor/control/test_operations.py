@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.control.operations import SHOW_STACKS, Operations
 from zmqtriton.supervisor.plan import Plan
@@ -12,11 +12,11 @@ from zmqtriton_floor.errors import Unavailable
 
 
 @pytest.fixture
-def world() -> World:
-    return World(blueprint("m"), blueprint("n"), control_mode="none").start()
+def world() -> SupervisorHarness:
+    return SupervisorHarness(make_blueprint("m"), make_blueprint("n"), control_mode="none").start()
 
 
-def test_the_stubs_of_one_model_are_asked_where_they_are(world: World) -> None:
+def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
     stub, plan = world.instance("m"), Plan()
     operations = Operations(plan, world.core.generations, lambda model, done: None)
 
@@ -29,13 +29,13 @@ def test_the_stubs_of_one_model_are_asked_where_they_are(world: World) -> None:
     assert [] == world.call("stacks", {"model": "nobody"}).result
 
 
-def test_who_is_dead_is_not_asked_where_he_is(world: World) -> None:
-    world.die(world.serial("m_0_0"))
+def test_who_is_dead_is_not_asked_where_he_is(world: SupervisorHarness) -> None:
+    world.kill_process(world.serial("m_0_0"))
 
     assert [] == world.core.operations.stacks("m")
 
 
-def test_a_model_is_restarted_in_every_mode(world: World) -> None:
+def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:
     before, other = world.serial("m_0_0"), world.serial("n_0_0")
 
     assert 1 == world.call("restart", {"model": "m"}).result
@@ -44,16 +44,16 @@ def test_a_model_is_restarted_in_every_mode(world: World) -> None:
     assert before not in world.alive
     assert world.serial("m_0_0") != before
     assert world.serial("n_0_0") == other
-    assert world.logged("has died: it was restarted by an operator; it is started again")
+    assert world.has_logged("has died: it was restarted by an operator; it is started again")
 
 
-def test_a_model_that_was_given_up_is_loaded(world: World) -> None:
-    world.stubs["m"] = "ValueError: no"
-    world.die(world.serial("m_0_0")).advance(600.0)
+def test_a_model_that_was_given_up_is_loaded(world: SupervisorHarness) -> None:
+    world.stub_behaviours["m"] = "ValueError: no"
+    world.kill_process(world.serial("m_0_0")).advance(600.0)
     assert [("m", "UNAVAILABLE")] == [(e["name"], e["state"]) for e in world.index()[:1]]
 
     refused = world.call("restart", {"model": "m"})
-    del world.stubs["m"]
+    del world.stub_behaviours["m"]
     done = world.call("restart", {"model": "m"})
 
     assert refused.error is not None
@@ -61,7 +61,7 @@ def test_a_model_that_was_given_up_is_loaded(world: World) -> None:
     assert [("m", "READY")] == [(e["name"], e["state"]) for e in world.index()[:1]]
 
 
-def test_nothing_is_restarted_while_the_server_ends(world: World) -> None:
+def test_nothing_is_restarted_while_the_server_ends(world: SupervisorHarness) -> None:
     world.core.stop_requested()
 
     assert (Unavailable.number, "Server exiting") == world.call("restart", {"model": "m"}).error

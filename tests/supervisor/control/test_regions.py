@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import Call, World
+from tests.supervisor.world import Call, SupervisorHarness
 from zmqtriton.supervisor.control.regions import MAX_REGIONS
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
@@ -19,41 +19,46 @@ from zmqtriton_floor.errors import (
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(allow_client_shm=True).start()
-    world.branch()
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(allow_client_shm=True).start()
+    world.fork_http_worker()
     return world
 
 
-def register(world: World, name: str = "r", **changes: Any) -> Call:
+def register(world: SupervisorHarness, name: str = "r", **changes: Any) -> Call:
     arguments = {"name": name, "key": "/k", "offset": 0, "byte_size": 64, **changes}
     return world.call_as(world.serial("grpc"), "regions.register", arguments)
 
 
-def unregister(world: World, name: str = "") -> Call:
+def unregister(world: SupervisorHarness, name: str = "") -> Call:
     return world.call_as(world.serial("grpc"), "regions.unregister", {"name": name})
 
 
-def status(world: World, name: str = "") -> Call:
+def status(world: SupervisorHarness, name: str = "") -> Call:
     return world.call("regions.status", {"name": name})
 
 
-def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(world: World) -> None:
+def test_a_region_is_told_to_every_frontend_before_the_call_is_answered(
+    world: SupervisorHarness,
+) -> None:
     world.silent.add(world.serial("http"))
 
     call = register(world, offset=16)
 
     assert call.answer is None
     told = [wire.AddRegion(1, "r", 16, 64)]
-    assert (told, told) == (world.to("grpc", wire.AddRegion), world.to("http", wire.AddRegion))
-    assert [] == world.to("metrics", wire.AddRegion)
+    assert (told, told) == (
+        world.messages_to("grpc", wire.AddRegion),
+        world.messages_to("http", wire.AddRegion),
+    )
+    assert [] == world.messages_to("metrics", wire.AddRegion)
 
-    (sync,) = world.to("http", wire.Sync)[-1:]
+    (sync,) = world.messages_to("http", wire.Sync)[-1:]
     world.receive(world.serial("http"), wire.Synced(sync.number))
     assert call.result is None
 
 
-def test_the_status_is_what_was_registered(world: World) -> None:
+def test_the_status_is_what_was_registered(world: SupervisorHarness) -> None:
     register(world, "a", key="/x", offset=8)
     register(world, "b", key="y", byte_size=3)
 
@@ -67,15 +72,15 @@ def test_the_status_is_what_was_registered(world: World) -> None:
     )
 
 
-def test_a_frontend_that_comes_later_is_told_of_all_regions(world: World) -> None:
+def test_a_frontend_that_comes_later_is_told_of_all_regions(world: SupervisorHarness) -> None:
     register(world)
 
-    world.branch()
+    world.fork_http_worker()
 
-    assert 2 == len(world.to("http", wire.AddRegion))
+    assert 2 == len(world.messages_to("http", wire.AddRegion))
 
 
-def test_a_name_is_registered_once(world: World) -> None:
+def test_a_name_is_registered_once(world: SupervisorHarness) -> None:
     register(world)
 
     assert register(world).error == (
@@ -84,7 +89,7 @@ def test_a_name_is_registered_once(world: World) -> None:
     )
 
 
-def test_so_many_regions_and_no_more(world: World) -> None:
+def test_so_many_regions_and_no_more(world: SupervisorHarness) -> None:
     for number in range(MAX_REGIONS):
         assert (0, "") == register(world, str(number)).error
 
@@ -94,16 +99,18 @@ def test_so_many_regions_and_no_more(world: World) -> None:
     assert (0, "") == register(world).error
 
 
-def test_what_cannot_be_opened_is_not_registered(world: World) -> None:
+def test_what_cannot_be_opened_is_not_registered(world: SupervisorHarness) -> None:
     world.region_error = InvalidArgument("no")
 
     assert register(world).error == (InvalidArgument.number, "no")
 
     assert [] == status(world).result
-    assert [] == world.to("grpc", wire.AddRegion)
+    assert [] == world.messages_to("grpc", wire.AddRegion)
 
 
-def test_an_unregistration_waits_for_the_requests_that_use_the_region(world: World) -> None:
+def test_an_unregistration_waits_for_the_requests_that_use_the_region(
+    world: SupervisorHarness,
+) -> None:
     register(world)
     world.used_regions.add(1)
 
@@ -118,7 +125,7 @@ def test_an_unregistration_waits_for_the_requests_that_use_the_region(world: Wor
     assert call.result is None
 
 
-def test_a_second_unregistration_waits_too(world: World) -> None:
+def test_a_second_unregistration_waits_too(world: SupervisorHarness) -> None:
     register(world)
     world.used_regions.add(1)
     unregister(world, "r")
@@ -131,27 +138,29 @@ def test_a_second_unregistration_waits_too(world: World) -> None:
     assert second.result is None
 
 
-def test_a_frontend_that_dies_uses_nothing_any_more(world: World) -> None:
+def test_a_frontend_that_dies_uses_nothing_any_more(world: SupervisorHarness) -> None:
     register(world)
     world.used_regions.add(1)
     call = unregister(world, "r")
     world.receive(world.serial("grpc"), wire.RegionReleased(1))
 
-    world.die(world.serial("http"))
+    world.kill_process(world.serial("http"))
 
     assert call.result is None
 
 
-def test_the_name_can_be_registered_again_while_the_old_region_is_in_use(world: World) -> None:
+def test_the_name_can_be_registered_again_while_the_old_region_is_in_use(
+    world: SupervisorHarness,
+) -> None:
     register(world)
     world.used_regions.add(1)
     unregister(world, "r")
 
     assert register(world).result is None
-    assert 2 == world.to("grpc", wire.AddRegion)[-1].number
+    assert 2 == world.messages_to("grpc", wire.AddRegion)[-1].number
 
 
-def test_without_a_name_all_are_unregistered(world: World) -> None:
+def test_without_a_name_all_are_unregistered(world: SupervisorHarness) -> None:
     register(world, "a")
     register(world, "b")
 
@@ -160,12 +169,12 @@ def test_without_a_name_all_are_unregistered(world: World) -> None:
     assert [] == status(world).result
 
 
-def test_what_is_unknown_is_unregistered_already(world: World) -> None:
+def test_what_is_unknown_is_unregistered_already(world: SupervisorHarness) -> None:
     assert unregister(world, "nothing").result is None
 
 
 def test_where_it_is_not_allowed_only_the_status_answers() -> None:
-    world = World(allow_client_shm=False).start()
+    world = SupervisorHarness(allow_client_shm=False).start()
 
     disabled = (
         Unsupported.number,
@@ -175,16 +184,16 @@ def test_where_it_is_not_allowed_only_the_status_answers() -> None:
     assert (disabled, disabled) == (register(world).error, unregister(world).error)
     assert register(world, kind="cuda").error == disabled
     assert [] == status(world).result
-    assert world.logged("Client shared memory is disabled")
+    assert world.has_logged("Client shared memory is disabled")
 
 
-def test_nobody_but_frontends_registers(world: World) -> None:
+def test_nobody_but_frontends_registers(world: SupervisorHarness) -> None:
     arguments = {"name": "r", "key": "/k", "offset": 0, "byte_size": 64}
 
     assert world.call("regions.register", arguments).error[0] == InvalidArgument.number
 
 
-def test_cuda_memory_is_not_supported(world: World) -> None:
+def test_cuda_memory_is_not_supported(world: SupervisorHarness) -> None:
     assert register(world, kind="cuda").error == (
         InvalidArgument.number,
         "failed to register CUDA shared memory region: 'r', GPUs not supported",
@@ -210,7 +219,7 @@ def test_cuda_memory_is_not_supported(world: World) -> None:
     ],
 )
 def test_a_key_that_is_not_for_clients_is_refused_like_one_that_does_not_exist(
-    world: World, key: str
+    world: SupervisorHarness, key: str
 ) -> None:
     assert register(world, key=key).error == (
         InternalError.number,
@@ -227,7 +236,9 @@ def test_a_key_that_is_not_for_clients_is_refused_like_one_that_does_not_exist(
     ],
     ids=str,
 )
-def test_numbers_that_make_no_sense_are_refused(world: World, changes: dict[str, Any]) -> None:
+def test_numbers_that_make_no_sense_are_refused(
+    world: SupervisorHarness, changes: dict[str, Any]
+) -> None:
     assert register(world, **changes).error == (
         InvalidArgument.number,
         "failed to register shared memory region 'r': invalid args",
@@ -235,5 +246,5 @@ def test_numbers_that_make_no_sense_are_refused(world: World, changes: dict[str,
 
 
 @pytest.mark.parametrize("changes", [{"name": ""}, {"name": "n" * 256}, {"name": 3}, {"key": 3}])
-def test_a_name_must_be_one(world: World, changes: dict[str, Any]) -> None:
+def test_a_name_must_be_one(world: SupervisorHarness, changes: dict[str, Any]) -> None:
     assert register(world, **changes).error[0] == InvalidArgument.number

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor.errors import InvalidArgument, NotFound, Unsupported
 
 
-def explicit() -> World:
-    return World(blueprint("m"), control_mode="explicit", repositories=("/models",)).start()
+def explicit() -> SupervisorHarness:
+    return SupervisorHarness(
+        make_blueprint("m"), control_mode="explicit", repositories=("/models",)
+    ).start()
 
 
 @pytest.mark.row("F22")
@@ -32,14 +34,14 @@ def test_what_the_disk_says_against_it_is_the_answer() -> None:
     call = world.call("repository.unregister", {"path": "/more"})
 
     assert (NotFound.number, "failed to unregister '/more', repository not found") == call.error
-    assert not world.logged("Model repository unregistered")
+    assert not world.has_logged("Model repository unregistered")
 
 
 @pytest.mark.row("F22")
 @pytest.mark.parametrize("mode", ["none", "poll"])
 @pytest.mark.parametrize("what", ["registration", "unregistration"])
 def test_only_where_models_are_asked_for(mode: str, what: str) -> None:
-    world = World(control_mode=mode).start()
+    world = SupervisorHarness(control_mode=mode).start()
     verb = "repository.register" if what == "registration" else "repository.unregister"
 
     call = world.call(verb, {"path": "/more"})
@@ -56,7 +58,9 @@ def test_a_path_that_is_none_is_refused(path: Any) -> None:
 
 
 def test_models_may_not_change_them() -> None:
-    world = World(blueprint("m"), control_mode="explicit", startup_models=("m",)).start()
+    world = SupervisorHarness(
+        make_blueprint("m"), control_mode="explicit", startup_models=("m",)
+    ).start()
 
     call = world.call_as(world.serial("m_0_0"), "repository.register", {"path": "/more"})
 

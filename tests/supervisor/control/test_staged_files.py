@@ -4,28 +4,30 @@ import itertools
 
 import pytest
 
-from tests.supervisor.world import HANGS, Call, World, blueprint
+from tests.supervisor.world import HANGS, Call, SupervisorHarness, make_blueprint
 from zmqtriton_floor.errors import InvalidArgument
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def world() -> World:
-    return World(blueprint("m"), control_mode="explicit", startup_models=("m",)).start()
+def world() -> SupervisorHarness:
+    return SupervisorHarness(
+        make_blueprint("m"), control_mode="explicit", startup_models=("m",)
+    ).start()
 
 
 def staged(caller: int) -> str:
     return f"{caller}-{next(_numbers):016x}"
 
 
-def load(world: World, caller: int, name: str, model: str = "m") -> Call:
+def load(world: SupervisorHarness, caller: int, name: str, model: str = "m") -> Call:
     parameters = {"config": "{}"}
     arguments = {"model": model, "parameters": parameters, "files": {"staged": name}}
     return world.call_as(caller, "load", arguments)
 
 
-def test_a_load_s_files_are_its_model_s_directory_while_it_serves(world: World) -> None:
+def test_a_load_s_files_are_its_model_s_directory_while_it_serves(world: SupervisorHarness) -> None:
     caller = world.serial("grpc")
     first, second = staged(caller), staged(caller)
 
@@ -39,7 +41,7 @@ def test_a_load_s_files_are_its_model_s_directory_while_it_serves(world: World) 
 
 
 @pytest.mark.row("C73")
-def test_a_load_without_files_goes_back_to_the_disk(world: World) -> None:
+def test_a_load_without_files_goes_back_to_the_disk(world: SupervisorHarness) -> None:
     caller = world.serial("grpc")
     name = staged(caller)
     load(world, caller, name)
@@ -50,7 +52,7 @@ def test_a_load_without_files_goes_back_to_the_disk(world: World) -> None:
     assert [f"/run/x/files/{name}"] == world.removed
 
 
-def test_an_unload_removes_them_when_the_last_process_is_gone(world: World) -> None:
+def test_an_unload_removes_them_when_the_last_process_is_gone(world: SupervisorHarness) -> None:
     caller = world.serial("grpc")
     name = staged(caller)
     load(world, caller, name)
@@ -59,25 +61,27 @@ def test_an_unload_removes_them_when_the_last_process_is_gone(world: World) -> N
     world.call("unload", {"model": "m"})
     assert [] == world.removed
 
-    world.die(world.serial("m_0_0"))
+    world.kill_process(world.serial("m_0_0"))
     assert [f"/run/x/files/{name}"] == world.removed
 
 
-def test_they_stay_while_a_stub_is_started_again(world: World) -> None:
+def test_they_stay_while_a_stub_is_started_again(world: SupervisorHarness) -> None:
     caller = world.serial("grpc")
     load(world, caller, staged(caller))
 
-    world.die(world.serial("m_0_0")).tick()
+    world.kill_process(world.serial("m_0_0")).tick()
 
     assert "READY" == world.index()[0]["state"]
     assert [] == world.removed
 
 
-def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(world: World) -> None:
+def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(
+    world: SupervisorHarness,
+) -> None:
     caller = world.serial("grpc")
     good, bad = staged(caller), staged(caller)
     load(world, caller, good)
-    world.stubs["m"] = "it raises"
+    world.stub_behaviours["m"] = "it raises"
 
     answer = load(world, caller, bad)
 
@@ -86,10 +90,10 @@ def test_a_load_that_fails_leaves_nothing_and_what_served_serves_on(world: World
     assert [f"/run/x/files/{bad}"] == world.removed
 
 
-def test_a_load_that_waits_keeps_its_files(world: World) -> None:
+def test_a_load_that_waits_keeps_its_files(world: SupervisorHarness) -> None:
     caller = world.serial("grpc")
     hanging, waiting = staged(caller), staged(caller)
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     load(world, caller, hanging)
 
     late = load(world, caller, waiting)
@@ -100,7 +104,7 @@ def test_a_load_that_waits_keeps_its_files(world: World) -> None:
 
 
 @pytest.mark.parametrize("model", ["", "../m"])
-def test_a_load_that_is_refused_leaves_nothing(world: World, model: str) -> None:
+def test_a_load_that_is_refused_leaves_nothing(world: SupervisorHarness, model: str) -> None:
     caller = world.serial("grpc")
     name = staged(caller)
 
@@ -110,7 +114,7 @@ def test_a_load_that_is_refused_leaves_nothing(world: World, model: str) -> None
     assert [f"/run/x/files/{name}"] == world.removed
 
 
-def test_nobody_takes_what_another_has_staged(world: World) -> None:
+def test_nobody_takes_what_another_has_staged(world: SupervisorHarness) -> None:
     caller, other = world.serial("grpc"), world.serial("m_0_0")
     name = staged(caller)
     load(world, caller, name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import World
+from tests.supervisor.world import SupervisorHarness
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
@@ -79,12 +79,12 @@ def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
 
 
 def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
-    world = World().start()
+    world = SupervisorHarness().start()
 
     world.call("trace.settings", {"changes": {"trace_rate": "7"}})
 
-    assert [wire.TraceSettings] == [type(m) for m in world.to("grpc", wire.TraceSettings)]
-    assert [] == world.to("broker", wire.TraceSettings)
+    assert [wire.TraceSettings] == [type(m) for m in world.messages_to("grpc", wire.TraceSettings)]
+    assert [] == world.messages_to("broker", wire.TraceSettings)
 
 
 def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_anew() -> None:

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 
-def world() -> World:
-    return World(blueprint("m"), has_fork_server=True).start()
+def world() -> SupervisorHarness:
+    return SupervisorHarness(make_blueprint("m"), has_fork_server=True).start()
 
 
 def test_it_is_started_before_everything_else() -> None:
     served = world()
 
     assert "fork-server" == served.roles[min(served.roles)]
-    assert served.news("m").state == "READY"
+    assert served.latest_version_info("m").state == "READY"
 
 
 def test_it_speaks_with_the_supervisor_alone() -> None:
     served = world()
 
     assert [] == [m for s, m in served.sent if s == served.serial("fork-server")]
-    assert "fork-server" not in [expected.role for expected in served.to("broker", wire.ExpectPeer)]
+    assert "fork-server" not in [
+        expected.role for expected in served.messages_to("broker", wire.ExpectPeer)
+    ]
 
 
 def test_a_dead_one_is_replaced_and_shown_with_the_reason() -> None:
     served = world()
 
-    served.die(served.serial("fork-server")).tick()
+    served.kill_process(served.serial("fork-server")).tick()
 
     (row,) = [p for p in served.call("status").result["processes"] if p["role"] == "fork-server"]
     assert (1, "killed by SIGKILL") == (row["restarts"], row["last_reason"])
     assert served.serial("fork-server") == row["serial"]
-    assert served.logged("the fork-server process")
-    assert served.news("m").ready_instances == 1
+    assert served.has_logged("the fork-server process")
+    assert served.latest_version_info("m").ready_instances == 1
 
 
 def test_one_that_dies_again_and_again_is_started_ever_more_seldom() -> None:
     served = world()
 
     for _ in range(10):
-        served.die(served.serial("fork-server"))
+        served.kill_process(served.serial("fork-server"))
         while not served.living("fork-server"):
             served.advance(0.5)
 
@@ -53,11 +55,11 @@ def test_one_that_is_no_help_ends_and_is_not_replaced() -> None:
     fork_server = served.serial("fork-server")
 
     served.receive(fork_server, wire.LoadFailed("sitecustomize.py has to run in each process"))
-    served.die(fork_server, "exited with status 0").advance(60.0)
+    served.kill_process(fork_server, "exited with status 0").advance(60.0)
 
     assert [] == served.living("fork-server")
-    assert served.logged("V every stub is spawned: sitecustomize.py")
-    assert not served.logged("has died")
+    assert served.has_logged("V every stub is spawned: sitecustomize.py")
+    assert not served.has_logged("has died")
 
 
 def test_it_ends_with_the_server_after_the_models() -> None:
@@ -65,8 +67,8 @@ def test_it_ends_with_the_server_after_the_models() -> None:
     fork_server = served.serial("fork-server")
 
     served.core.stop_requested()
-    served.settle()
+    served.run_until_idle()
 
     assert 0 == served.status
     assert fork_server not in served.alive
-    assert not served.logged("has died")
+    assert not served.has_logged("has died")

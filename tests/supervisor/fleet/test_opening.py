@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 
 @pytest.mark.row("F01", "F07", "F18")
 def test_the_server_opens_when_all_models_were_tried() -> None:
-    world = World(blueprint("a"), blueprint("b"), control_mode="none").start()
+    world = SupervisorHarness(make_blueprint("a"), make_blueprint("b"), control_mode="none").start()
 
     assert [[("a", "1", "READY"), ("b", "1", "READY")]] == world.tables
-    assert len(world.to("http-arbiter", wire.Listen)) == 1
+    assert len(world.messages_to("http-arbiter", wire.Listen)) == 1
     assert "I loading: a:1" in world.log
     assert "I successfully loaded 'a'" in world.log
 
 
 def test_http_opens_when_grpc_does() -> None:
-    world = World(blueprint("m"), control_mode="none").start()
+    world = SupervisorHarness(make_blueprint("m"), control_mode="none").start()
 
     order = [world.roles[serial] for serial, message in world.sent if type(message) is wire.Listen]
 
@@ -27,20 +27,20 @@ def test_http_opens_when_grpc_does() -> None:
 
 
 def test_http_opens_without_a_grpc_that_does_not_come_up() -> None:
-    world = World(blueprint("m"), control_mode="none")
+    world = SupervisorHarness(make_blueprint("m"), control_mode="none")
     world.is_grpc_up = False
     world.start()
-    assert [] == world.to("http-arbiter", wire.Listen)
+    assert [] == world.messages_to("http-arbiter", wire.Listen)
 
     world.advance(5.0)
 
-    assert 1 == len(world.to("http-arbiter", wire.Listen))
+    assert 1 == len(world.messages_to("http-arbiter", wire.Listen))
 
 
 def test_of_very_many_models_that_failed_some_are_named() -> None:
     names = [f"bad{number:02}" for number in range(12)]
-    world = World(*map(blueprint, names), control_mode="none")
-    world.stubs.update(dict.fromkeys(names, "ValueError"))
+    world = SupervisorHarness(*map(make_blueprint, names), control_mode="none")
+    world.stub_behaviours.update(dict.fromkeys(names, "ValueError"))
 
     world.start()
 

@@ -7,48 +7,57 @@ from typing import Any
 import pytest
 
 from tests.supervisor.models.test_loading import LOAD_M
-from tests.supervisor.world import Call, World, blueprint
+from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.fleet.readiness import ANSWER_WITHIN_S
 from zmqtriton_floor import wire
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> SupervisorHarness:
     """A model with two instances that is asked, and one that is not."""
-    world = World(blueprint("m", instances=2), blueprint("n"), control_mode="none")
-    world.asked = {"m"}
+    world = SupervisorHarness(
+        make_blueprint("m", instances=2), make_blueprint("n"), control_mode="none"
+    )
+    world.models_with_is_ready = {"m"}
     return world.start()
 
 
-def _probe(world: World, *models: str) -> Call:
+def _probe(world: SupervisorHarness, *models: str) -> Call:
     numbers = [world.generation(model).number for model in models]
     return world.call("is_ready", {"generations": numbers})
 
 
-def _asked(world: World) -> list[tuple[int, wire.Call]]:
+def _asked(world: SupervisorHarness) -> list[tuple[int, wire.Call]]:
     """Of all stubs, in order."""
     return [(s, m) for s, m in world.sent if world.roles.get(s) == "stub" and type(m) is wire.Call]
 
 
-def _answer(world: World, asked: tuple[int, wire.Call], result: str, code: int = 0) -> None:
+def _answer(
+    world: SupervisorHarness, asked: tuple[int, wire.Call], result: str, code: int = 0
+) -> None:
     serial, call = asked
     world.receive(serial, wire.CallResult(call.id, code, "", result))
 
 
-def test_only_stubs_whose_model_has_the_method_get_a_second_lifeline(world: World) -> None:
+def test_only_stubs_whose_model_has_the_method_get_a_second_lifeline(
+    world: SupervisorHarness,
+) -> None:
     probed = [world.stub_names[s] for s, m in world.sent if type(m) is wire.ReadinessLifeline]
 
     assert ["m_0_0", "m_0_1"] == sorted(probed)
-    assert (1, 0) == (world.news("m").has_is_ready, world.news("n").has_is_ready)
+    assert (1, 0) == (
+        world.latest_version_info("m").has_is_ready,
+        world.latest_version_info("n").has_is_ready,
+    )
 
 
-def test_a_model_without_the_method_is_ready_and_not_asked(world: World) -> None:
+def test_a_model_without_the_method_is_ready_and_not_asked(world: SupervisorHarness) -> None:
     assert _probe(world, "n").result is True
     assert [] == _asked(world)
 
 
 @pytest.mark.row("A28")
-def test_a_model_is_ready_when_all_of_its_instances_say_so(world: World) -> None:
+def test_a_model_is_ready_when_all_of_its_instances_say_so(world: SupervisorHarness) -> None:
     probe = _probe(world, "m", "n")
     first, second = _asked(world)
 
@@ -61,7 +70,7 @@ def test_a_model_is_ready_when_all_of_its_instances_say_so(world: World) -> None
 
 @pytest.mark.parametrize(("result", "code"), [("false", 0), ("false", 13), ("true", 13), ("1", 0)])
 def test_one_instance_that_says_anything_else_is_enough(
-    world: World, result: str, code: int
+    world: SupervisorHarness, result: str, code: int
 ) -> None:
     probe = _probe(world, "m")
 
@@ -71,7 +80,7 @@ def test_one_instance_that_says_anything_else_is_enough(
 
 
 @pytest.mark.row("A28")
-def test_who_asks_meanwhile_shares_the_answer(world: World) -> None:
+def test_who_asks_meanwhile_shares_the_answer(world: SupervisorHarness) -> None:
     probes = [_probe(world, "m") for _ in range(3)]
     first, second = _asked(world)
 
@@ -84,7 +93,9 @@ def test_who_asks_meanwhile_shares_the_answer(world: World) -> None:
 
 
 @pytest.mark.row("A28")
-def test_an_instance_that_does_not_answer_is_not_ready_until_it_has(world: World) -> None:
+def test_an_instance_that_does_not_answer_is_not_ready_until_it_has(
+    world: SupervisorHarness,
+) -> None:
     probe = _probe(world, "m")
     first, second = _asked(world)
     _answer(world, first, "true")
@@ -106,19 +117,19 @@ def test_an_instance_that_does_not_answer_is_not_ready_until_it_has(world: World
     assert again.result is True
 
 
-def test_a_stub_that_dies_while_it_is_asked_is_not_ready(world: World) -> None:
+def test_a_stub_that_dies_while_it_is_asked_is_not_ready(world: SupervisorHarness) -> None:
     probe = _probe(world, "m")
     first, second = _asked(world)
     _answer(world, first, "true")
 
-    world.die(second[0])
+    world.kill_process(second[0])
 
     assert probe.result is False
 
 
 def test_a_generation_that_is_gone_is_not_ready() -> None:
-    world = World(blueprint("m"), control_mode="explicit")
-    world.asked = {"m"}
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit")
+    world.models_with_is_ready = {"m"}
     world.start()
     world.call("load", LOAD_M)
     number = world.generation("m").number
@@ -128,7 +139,9 @@ def test_a_generation_that_is_gone_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"generations": 1}, {"generations": ["m"]}])
-def test_what_is_no_list_of_generations_is_refused(world: World, arguments: dict[str, Any]) -> None:
+def test_what_is_no_list_of_generations_is_refused(
+    world: SupervisorHarness, arguments: dict[str, Any]
+) -> None:
     answer = world.call("is_ready", arguments).answer
 
     assert answer is not None

@@ -4,107 +4,109 @@ from __future__ import annotations
 
 import pytest
 
-from tests.supervisor.world import HANGS, World, blueprint
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 READY = "READY=1\nSTATUS=1 of 1 model versions are ready"
 
 
-def listen(world: World) -> None:
+def listen(world: SupervisorHarness) -> None:
     for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
         world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
-    world.receive(world.branch(), wire.Listening("HTTPService", "0.0.0.0:2"))
+    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
 
 
 @pytest.fixture
-def world() -> World:
-    world = World(blueprint("m"), beat_s=2.0).start()
+def world() -> SupervisorHarness:
+    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0).start()
     listen(world)
     return world
 
 
 def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
-    world = World(blueprint("m"), beat_s=2.0).start()
+    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0).start()
     for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
         world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
-    assert [] == world.notices
+    assert [] == world.service_manager_texts
 
-    world.receive(world.branch(), wire.Listening("HTTPService", "0.0.0.0:2"))
-    assert [READY] == world.notices
+    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+    assert [READY] == world.service_manager_texts
 
-    world.receive(world.branch(), wire.Listening("HTTPService", "0.0.0.0:2"))
-    assert [READY] == world.notices
+    world.receive(world.fork_http_worker(), wire.Listening("HTTPService", "0.0.0.0:2"))
+    assert [READY] == world.service_manager_texts
 
 
 def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
-    world = World(blueprint("m"), beat_s=2.0)
-    world.stubs["m"] = HANGS
+    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0)
+    world.stub_behaviours["m"] = HANGS
 
     world.start().advance(5.0)
 
-    first, second = world.notices
+    first, second = world.service_manager_texts
     assert "EXTEND_TIMEOUT_USEC=12000000\nSTATUS=0 of 1 model versions are ready" == first
     assert "EXTEND_TIMEOUT_USEC=12000000" == second
 
 
 def test_frontends_that_listen_early_do_not_make_the_server_ready() -> None:
-    world = World(blueprint("m"), beat_s=2.0, early_liveness=True)
-    world.stubs["m"] = HANGS
+    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0, early_liveness=True)
+    world.stub_behaviours["m"] = HANGS
     world.start()
 
     listen(world)
 
-    assert [] == [notice for notice in world.notices if "READY=1" in notice]
+    assert [] == [notice for notice in world.service_manager_texts if "READY=1" in notice]
 
 
-def test_it_is_said_to_live_at_each_beat(world: World) -> None:
+def test_it_is_said_to_live_at_each_beat(world: SupervisorHarness) -> None:
     world.advance(4.1)
 
-    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.notices[1:]
+    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.service_manager_texts[1:]
 
 
-def test_without_an_answer_of_the_broker_it_is_not_said_to_live(world: World) -> None:
+def test_without_an_answer_of_the_broker_it_is_not_said_to_live(world: SupervisorHarness) -> None:
     broker = world.serial("broker")
     world.silent.add(broker)
 
     # Longer than whoever waits for a change waits for one process.
     world.advance(100.0)
-    assert [READY] == world.notices
+    assert [READY] == world.service_manager_texts
 
     world.silent.clear()
     asked = [m for s, m in world.sent if s == broker and isinstance(m, wire.Sync)][-1]
     world.receive(broker, wire.Synced(asked.number))
-    assert ["WATCHDOG=1"] == world.notices[1:]
+    assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
     world.advance(2.0)
-    assert ["WATCHDOG=1"] * 2 == world.notices[1:]
+    assert ["WATCHDOG=1"] * 2 == world.service_manager_texts[1:]
 
 
-def test_a_dead_broker_does_not_answer_and_the_next_one_does(world: World) -> None:
+def test_a_dead_broker_does_not_answer_and_the_next_one_does(world: SupervisorHarness) -> None:
     world.silent.add(world.serial("broker"))
     world.advance(2.0)
-    assert [READY] == world.notices
+    assert [READY] == world.service_manager_texts
 
-    world.die(world.serial("broker"))
-    assert [READY] == world.notices
+    world.kill_process(world.serial("broker"))
+    assert [READY] == world.service_manager_texts
 
     world.advance(2.1)
-    assert ["WATCHDOG=1"] == world.notices[1:]
+    assert ["WATCHDOG=1"] == world.service_manager_texts[1:]
 
 
-def test_stopping_is_said_once_and_life_until_the_end(world: World) -> None:
+def test_stopping_is_said_once_and_life_until_the_end(world: SupervisorHarness) -> None:
     world.stubborn.add("grpc")
     world.core.stop_requested()
-    world.settle()
+    world.run_until_idle()
 
-    assert ["STOPPING=1\nSTATUS=stopping; 1 of 1 model versions are ready"] == world.notices[1:]
+    assert [
+        "STOPPING=1\nSTATUS=stopping; 1 of 1 model versions are ready"
+    ] == world.service_manager_texts[1:]
     world.advance(4.1)
-    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.notices[2:]
+    assert ["WATCHDOG=1", "WATCHDOG=1"] == world.service_manager_texts[2:]
 
 
 def test_where_nobody_listens_nothing_is_said() -> None:
-    world = World(blueprint("m")).start()
+    world = SupervisorHarness(make_blueprint("m")).start()
     listen(world)
 
     world.advance(100.0)
 
-    assert [] == world.notices
+    assert [] == world.service_manager_texts

@@ -6,16 +6,20 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, World, blueprint
+from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
 
-def running(**policy: object) -> World:
-    world = World(
-        blueprint("a"), blueprint("b"), control_mode="explicit", startup_models=("*",), **policy
+def running(**policy: object) -> SupervisorHarness:
+    world = SupervisorHarness(
+        make_blueprint("a"),
+        make_blueprint("b"),
+        control_mode="explicit",
+        startup_models=("*",),
+        **policy,
     ).start()
-    world.branch()
+    world.fork_http_worker()
     return world
 
 
@@ -33,13 +37,13 @@ def stats(model: str, unanswered: int) -> dict[str, Any]:
     }
 
 
-def _retired(world: World) -> list[int]:
-    return [m.generation for m in world.to("broker", wire.Retire) if m.generation]
+def _retired(world: SupervisorHarness) -> list[int]:
+    return [m.generation for m in world.messages_to("broker", wire.Retire) if m.generation]
 
 
-def stop(world: World) -> World:
+def stop(world: SupervisorHarness) -> SupervisorHarness:
     world.core.stop_requested()
-    return world.settle()
+    return world.run_until_idle()
 
 
 def test_everything_ends_in_order_and_the_status_is_0() -> None:
@@ -49,13 +53,13 @@ def test_everything_ends_in_order_and_the_status_is_0() -> None:
     stop(world)
 
     assert "I Waiting for in-flight requests to complete." in world.log
-    assert len(world.to("http", wire.Shutdown)) == 1
+    assert len(world.messages_to("http", wire.Shutdown)) == 1
     assert _retired(world) == []
-    world.die(world.serial("http"), "exited with status 0")
-    world.die(world.serial("grpc"), "exited with status 0")
-    assert world.logged("All models are stopped, unloading models")
+    world.kill_process(world.serial("http"), "exited with status 0")
+    world.kill_process(world.serial("grpc"), "exited with status 0")
+    assert world.has_logged("All models are stopped, unloading models")
     assert len(_retired(world)) == 2
-    assert len(world.to("stub", wire.Finalize)) == 2
+    assert len(world.messages_to("stub", wire.Finalize)) == 2
     assert world.status == 0
     assert world.alive == set()
 
@@ -138,8 +142,8 @@ def test_a_second_signal_ends_everything_at_once() -> None:
 
 
 def test_a_stop_while_models_load_ends_the_loads() -> None:
-    world = World(blueprint("a"), control_mode="none")
-    world.stubs["a"] = HANGS
+    world = SupervisorHarness(make_blueprint("a"), control_mode="none")
+    world.stub_behaviours["a"] = HANGS
     world.start()
 
     stop(world)
@@ -150,10 +154,10 @@ def test_a_stop_while_models_load_ends_the_loads() -> None:
 
 
 def test_a_stop_before_the_broker_listens_ends_everything() -> None:
-    world = World(blueprint("a"), control_mode="none")
+    world = SupervisorHarness(make_blueprint("a"), control_mode="none")
     world.core.start(0.0)
     world.silent = {1}
-    world.settle()
+    world.run_until_idle()
 
     stop(world)
 
@@ -163,8 +167,8 @@ def test_a_stop_before_the_broker_listens_ends_everything() -> None:
 
 def test_a_load_that_is_under_way_is_refused_at_a_stop() -> None:
     world = running()
-    world.models["c"] = blueprint("c")
-    world.stubs["c"] = HANGS
+    world.models["c"] = make_blueprint("c")
+    world.stub_behaviours["c"] = HANGS
     world.stubborn = {"http"}
     call = world.call("load", {"model": "c"})
 
@@ -179,7 +183,7 @@ def test_a_stub_that_dies_while_requests_are_finished_comes_back() -> None:
     world.stubborn = {"http"}
     stop(world)
 
-    world.die(world.serial("a_0_0")).tick()
+    world.kill_process(world.serial("a_0_0")).tick()
 
     assert world.generation("a").ready_instances == 1
 
@@ -191,23 +195,23 @@ def test_the_last_stub_of_a_draining_model_dies_and_the_server_ends() -> None:
     assert world.status is None
 
     for name in ("a_0_0", "b_0_0"):
-        world.die(world.serial(name), "killed by SIGSEGV")
+        world.kill_process(world.serial(name), "killed by SIGSEGV")
 
     assert world.status == 0
-    removed = world.to("broker", wire.RemoveGeneration)
+    removed = world.messages_to("broker", wire.RemoveGeneration)
     assert "killed by SIGSEGV" in removed[0].reason
 
 
 # ---------------------------------------------------------- open sequences
 
 
-def _stopped_amid_sequences(**policy: object) -> World:
+def _stopped_amid_sequences(**policy: object) -> SupervisorHarness:
     world = running(**policy)
     world.has_sequences = True
     return stop(world)
 
 
-def _end_sequences(world: World) -> World:
+def _end_sequences(world: SupervisorHarness) -> SupervisorHarness:
     world.has_sequences = False
     return world.receive(world.serial("broker"), wire.Drained(0))
 
@@ -216,21 +220,23 @@ def _end_sequences(world: World) -> World:
 def test_frontends_end_when_no_sequence_is_open_any_more() -> None:
     world = _stopped_amid_sequences()
 
-    assert [wire.Retire(0)] == world.to("broker", wire.Retire)
-    assert [wire.Retire(0)] * 2 == world.to("http", wire.Retire) + world.to("grpc", wire.Retire)
-    assert [] == world.to("grpc", wire.Shutdown)
+    assert [wire.Retire(0)] == world.messages_to("broker", wire.Retire)
+    assert [wire.Retire(0)] * 2 == world.messages_to("http", wire.Retire) + world.messages_to(
+        "grpc", wire.Retire
+    )
+    assert [] == world.messages_to("grpc", wire.Shutdown)
     assert [] == [s for s, m in world.sent if isinstance(m, wire.Finalize)]
 
     _end_sequences(world)
 
-    assert 1 == len(world.to("grpc", wire.Shutdown))
+    assert 1 == len(world.messages_to("grpc", wire.Shutdown))
     assert 0 == world.status
 
 
 @pytest.mark.row("E78", "F17")
 def test_open_sequences_are_waited_for_until_the_time_is_over() -> None:
     world = _stopped_amid_sequences(exit_timeout_s=3).advance(2.9)
-    assert [] == world.to("http", wire.Shutdown)
+    assert [] == world.messages_to("http", wire.Shutdown)
     assert world.status is None
 
     world.advance(0.1)
@@ -264,8 +270,8 @@ def test_of_a_model_with_sequences_these_are_counted() -> None:
 def test_a_frontend_that_dies_amid_sequences_is_replaced_by_one_that_takes_nothing_new() -> None:
     world = _stopped_amid_sequences()
 
-    world.die(world.serial("grpc")).tick()
-    world.branch()
+    world.kill_process(world.serial("grpc")).tick()
+    world.fork_http_worker()
 
     told = [[m for s, m in world.sent if s == world.serial(role)] for role in ("grpc", "http")]
     for messages in told:
@@ -278,27 +284,29 @@ def test_the_sequences_of_a_broker_that_dies_are_not_waited_for() -> None:
     world = _stopped_amid_sequences()
     world.has_sequences = False  # the next broker knows of none
 
-    world.die(world.serial("broker")).advance(5.0)
+    world.kill_process(world.serial("broker")).advance(5.0)
 
-    assert 2 == len(world.to("broker", wire.Bootstrap))
+    assert 2 == len(world.messages_to("broker", wire.Bootstrap))
     assert 0 == world.status
 
 
 def test_a_stop_while_there_is_no_broker_waits_for_no_sequences() -> None:
     world = running()
     world.stubborn = {"grpc"}
-    world.die(world.serial("broker"))
+    world.kill_process(world.serial("broker"))
 
     stop(world)
 
-    assert 1 == len(world.to("grpc", wire.Shutdown))
+    assert 1 == len(world.messages_to("grpc", wire.Shutdown))
 
 
 def test_what_a_poll_finds_after_the_stop_changes_nothing() -> None:
-    world = World(blueprint("a"), blueprint("b"), control_mode="poll", poll_s=15.0).start()
+    world = SupervisorHarness(
+        make_blueprint("a"), make_blueprint("b"), control_mode="poll", poll_s=15.0
+    ).start()
     world.has_sequences = True
     del world.models["a"]
-    world.models["c"] = blueprint("c")
+    world.models["c"] = make_blueprint("c")
 
     world.core.tick(15.0)  # it asks what there is
     stop(world)
@@ -308,10 +316,10 @@ def test_what_a_poll_finds_after_the_stop_changes_nothing() -> None:
 
 
 def test_a_stop_while_repositories_are_listed_loads_nothing() -> None:
-    world = World(blueprint("a"), control_mode="none")
+    world = SupervisorHarness(make_blueprint("a"), control_mode="none")
     world.core.start(0.0)
 
     stop(world)
 
     assert 0 == world.status
-    assert not world.logged("loading: a:1")
+    assert not world.has_logged("loading: a:1")

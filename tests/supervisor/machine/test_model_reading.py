@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.environments.demand import SERVERS_OWN, EnvironmentSpec
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.options import Options
 from zmqtriton.supervisor.actions import Override
 from zmqtriton.supervisor.machine.model_reading import Repository
@@ -51,7 +51,7 @@ def test_a_model_is_read(tmp_path: Path) -> None:
 
     assert list(found.versions) == [2]
     assert found.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
-    assert found.environment == SERVERS_OWN
+    assert found.environment == SERVER_ENVIRONMENT
     assert found.first.name == "m_0_0"
     assert found.finished is None
     assert ["m_0_0", "m_0_1"] == [place.name for place in found.finish("").places]

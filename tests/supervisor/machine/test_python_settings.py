@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.supervisor.machine.test_model_reading import CONFIG, add, parameter, read
-from zmqtriton.environments.demand import Environment, variables
+from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.options import parse
 from zmqtriton.supervisor.machine.model_reading import Repository
 from zmqtriton.supervisor.machine.policy_reading import read_policy
@@ -166,7 +166,7 @@ def test_with_gpus_a_model_gets_an_instance_on_each(tmp_path: Path) -> None:
         for place in with_gpus.finish("").places  # type: ignore[union-attr]
     ]
     # Instances choose by that number; which GPUs they see is left as it is.
-    assert "CUDA_VISIBLE_DEVICES" not in variables(Environment("/p", "/env"), {})
+    assert "CUDA_VISIBLE_DEVICES" not in variable_overrides(Environment("/p", "/env"), {})
     assert [("CPU", 0)] == [
         (place.kind, place.device)
         for place in without.finish("").places  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import parse
 from zmqtriton.supervisor.fleet.introductions import Server
 from zmqtriton.supervisor.machine import secrets
@@ -54,13 +54,13 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
             **{f"{s}_{f}": f"/{s}/{f}" for s in ("http", "grpc") for f in _FILES},
         }
     )
-    world = World(blueprint("m"))
+    world = SupervisorHarness(make_blueprint("m"))
     server = Server("/run/x", json.dumps(settings), lambda: bytes(16), private)
     world.core._introductions._server = server
-    world.start().branch()
+    world.start().fork_http_worker()
 
     told = {
-        role: world.to(role, wire.Bootstrap)[0].settings
+        role: world.messages_to(role, wire.Bootstrap)[0].settings
         for role in ("broker", "http-arbiter", "http", "grpc", "metrics", "stub")
     }
 

@@ -7,41 +7,45 @@ import dataclasses
 import pytest
 
 from tests.supervisor.models.test_ensembles import ensemble
-from tests.supervisor.world import HANGS, LOADS, World, blueprint
+from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton_floor import wire
 
 
 def caller(name: str, *callees: str) -> Blueprint:
     """Says in BLS_MODELS that it asks these."""
-    return dataclasses.replace(blueprint(name), callees=callees)
+    return dataclasses.replace(make_blueprint(name), callees=callees)
 
 
-def running(*models: Blueprint) -> World:
-    return World(*models, control_mode="explicit", startup_models=("*",)).start()
+def running(*models: Blueprint) -> SupervisorHarness:
+    return SupervisorHarness(*models, control_mode="explicit", startup_models=("*",)).start()
 
 
-def served(world: World) -> list[str]:
+def served(world: SupervisorHarness) -> list[str]:
     """In the order of their loading."""
-    return [serve.model for serve in world.to("broker", wire.AddGeneration)]
+    return [serve.model for serve in world.messages_to("broker", wire.AddGeneration)]
 
 
-def ended(world: World) -> list[str]:
+def ended(world: SupervisorHarness) -> list[str]:
     lines = [line for line in world.log if "successfully unloaded" in line]
     return [line.split("'")[1] for line in lines]
 
 
-def load(world: World, model: str) -> None:
+def load(world: SupervisorHarness, model: str) -> None:
     assert world.call("load", {"model": model, "parameters": {}}).result is None
 
 
 @pytest.mark.row("F14")
 def test_what_a_model_says_that_it_asks_is_loaded_before_it() -> None:
-    assert ["c", "b", "a"] == served(running(caller("a", "b"), caller("b", "c"), blueprint("c")))
+    assert ["c", "b", "a"] == served(
+        running(caller("a", "b"), caller("b", "c"), make_blueprint("c"))
+    )
 
 
 def test_a_load_brings_along_what_the_model_asks() -> None:
-    world = World(caller("a", "b"), blueprint("b"), control_mode="explicit").start()
+    world = SupervisorHarness(
+        caller("a", "b"), make_blueprint("b"), control_mode="explicit"
+    ).start()
 
     load(world, "a")
 
@@ -49,15 +53,17 @@ def test_a_load_brings_along_what_the_model_asks() -> None:
 
 
 def test_what_cannot_be_loaded_or_is_not_there_holds_up_nobody() -> None:
-    world = World(caller("a", "b", "nobody"), blueprint("b"), control_mode="explicit", load_slots=1)
-    world.stubs["b"] = "broken"
+    world = SupervisorHarness(
+        caller("a", "b", "nobody"), make_blueprint("b"), control_mode="explicit", load_slots=1
+    )
+    world.stub_behaviours["b"] = "broken"
     world.start()
 
     load(world, "a")
 
-    assert "READY" == world.news("a").state
-    assert world.logged("failed to load 'b'")
-    assert world.logged("failed to poll model 'nobody'")
+    assert "READY" == world.latest_version_info("a").state
+    assert world.has_logged("failed to load 'b'")
+    assert world.has_logged("failed to poll model 'nobody'")
 
 
 @pytest.mark.parametrize(
@@ -80,8 +86,8 @@ def test_models_that_ask_each_other_do_not_wait_for_each_other(
 
 
 def test_an_unload_ends_a_model_that_waits_for_what_it_asks() -> None:
-    world = World(caller("a", "b"), blueprint("b"), control_mode="explicit")
-    world.stubs["b"] = HANGS
+    world = SupervisorHarness(caller("a", "b"), make_blueprint("b"), control_mode="explicit")
+    world.stub_behaviours["b"] = HANGS
     world.start()
     call = world.call("load", {"model": "a", "parameters": {}})
     assert call.answer is None
@@ -89,31 +95,31 @@ def test_an_unload_ends_a_model_that_waits_for_what_it_asks() -> None:
     assert world.call("unload", {"model": "a"}).result is None
 
     assert "unloaded" in call.error[1]
-    world.stubs["b"] = LOADS
+    world.stub_behaviours["b"] = LOADS
     assert world.call("unload", {"model": "b"}).result is None
     assert "a" not in served(world)
 
 
 @pytest.mark.row("F14")
 def test_with_dependents_callers_end_before_whom_they_call() -> None:
-    world = running(caller("a", "b"), blueprint("b"), blueprint("other"))
+    world = running(caller("a", "b"), make_blueprint("b"), make_blueprint("other"))
     world.is_busy = True
 
     assert world.call("unload", {"model": "b", "unload_dependents": True}).result is None
 
     generations = {m: world.generation(m).number for m in ("a", "b")}
-    assert ["UNLOADING"] * 2 == [world.news(m).state for m in ("a", "b")]
-    assert [generations["a"]] == [r.generation for r in world.to("broker", wire.Retire)]
+    assert ["UNLOADING"] * 2 == [world.latest_version_info(m).state for m in ("a", "b")]
+    assert [generations["a"]] == [r.generation for r in world.messages_to("broker", wire.Retire)]
 
     world.receive(world.serial("broker"), wire.Drained(generations["a"]))
     world.receive(world.serial("broker"), wire.Drained(generations["b"]))
     assert ["a", "b"] == ended(world)
-    assert "READY" == world.news("other").state
+    assert "READY" == world.latest_version_info("other").state
 
 
 @pytest.mark.row("F14")
 def test_who_has_asked_a_model_depends_on_it() -> None:
-    world = running(blueprint("a"), blueprint("b"))
+    world = running(make_blueprint("a"), make_blueprint("b"))
     world.receive(world.serial("broker"), wire.ModelCalled(world.generation("a").number, "b"))
 
     assert world.call("unload", {"model": "b", "unload_dependents": True}).result is None
@@ -122,19 +128,19 @@ def test_who_has_asked_a_model_depends_on_it() -> None:
 
 
 def test_without_dependents_only_the_model_goes() -> None:
-    world = running(caller("a", "b"), blueprint("b"))
+    world = running(caller("a", "b"), make_blueprint("b"))
 
     assert world.call("unload", {"model": "b"}).result is None
 
     assert ["b"] == ended(world)
-    assert "READY" == world.news("a").state
+    assert "READY" == world.latest_version_info("a").state
 
 
 def test_at_the_end_of_the_server_callers_end_first() -> None:
-    world = running(caller("a", "b"), caller("b", "c"), blueprint("c"), ensemble("d", "a"))
+    world = running(caller("a", "b"), caller("b", "c"), make_blueprint("c"), ensemble("d", "a"))
 
     world.core.stop_requested()
-    world.settle()
+    world.run_until_idle()
 
     assert ["d", "a", "b", "c"] == ended(world)
     assert 0 == world.status
@@ -144,7 +150,7 @@ def test_who_call_each_other_end_together() -> None:
     world = running(caller("a", "b"), caller("b", "a"))
 
     world.core.stop_requested()
-    world.settle()
+    world.run_until_idle()
 
     assert ["a", "b"] == sorted(ended(world))
     assert 0 == world.status

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.supervisor.world import HANGS, LOADS, World, blueprint
+from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
@@ -28,52 +28,59 @@ def ensemble(name: str, *members: str, version: int = -1, misfit: str = "") -> B
 
     steps = tuple((member, version) for member in members)
     parts = Ensemble(steps, finish)
-    return dataclasses.replace(blueprint(name), finished=None, ensemble=parts)
+    return dataclasses.replace(make_blueprint(name), finished=None, ensemble=parts)
 
 
-def explicit(*models: Blueprint, **policy: object) -> World:
-    return World(*models, control_mode="explicit", **policy).start()
+def explicit(*models: Blueprint, **policy: object) -> SupervisorHarness:
+    return SupervisorHarness(*models, control_mode="explicit", **policy).start()
 
 
 @pytest.mark.row("E52")
 def test_an_ensemble_is_loaded_after_its_members_and_has_no_process() -> None:
-    world = World(ensemble("e", "z"), blueprint("z")).start()
+    world = SupervisorHarness(ensemble("e", "z"), make_blueprint("z")).start()
 
     assert [[("e", "1", "READY"), ("z", "1", "READY")]] == world.tables
     lines = [line for line in world.log if "successfully loaded" in line]
     assert ["I successfully loaded 'z'", "I successfully loaded 'e'"] == lines
-    assert ["z", "e"] == [serve.model for serve in world.to("broker", wire.AddGeneration)]
+    assert ["z", "e"] == [serve.model for serve in world.messages_to("broker", wire.AddGeneration)]
     assert 1 == len(world.living("stub"))
-    assert (1, '{"name": "e"}') == (world.news("e").ready_instances, world.news("e").config)
+    assert (1, '{"name": "e"}') == (
+        world.latest_version_info("e").ready_instances,
+        world.latest_version_info("e").config,
+    )
 
 
 def test_ensembles_that_wait_for_their_members_hold_no_slot() -> None:
     names = [f"e{i}" for i in range(8)]
 
-    world = World(*(ensemble(n, "z") for n in names), blueprint("z"), load_slots=1).start()
+    world = SupervisorHarness(
+        *(ensemble(n, "z") for n in names), make_blueprint("z"), load_slots=1
+    ).start()
 
     assert {"READY"} == {status for _, _, status in world.tables[0]}
 
 
 def test_an_ensemble_of_ensembles_comes_last() -> None:
-    world = World(ensemble("a", "b"), ensemble("b", "c"), blueprint("c")).start()
+    world = SupervisorHarness(ensemble("a", "b"), ensemble("b", "c"), make_blueprint("c")).start()
 
-    assert ["c", "b", "a"] == [serve.model for serve in world.to("broker", wire.AddGeneration)]
-    assert 1 == world.news("a").ready_instances
+    assert ["c", "b", "a"] == [
+        serve.model for serve in world.messages_to("broker", wire.AddGeneration)
+    ]
+    assert 1 == world.latest_version_info("a").ready_instances
 
 
 @pytest.mark.parametrize(
     ("members", "why"),
     [
         ((), "failed to poll model 'm': model not found in any model repository."),
-        ((blueprint("m"),), "version 1 is at UNAVAILABLE state: Internal: no luck;"),
+        ((make_blueprint("m"),), "version 1 is at UNAVAILABLE state: Internal: no luck;"),
     ],
 )
 def test_a_member_that_is_missing_or_fails_is_named(
     members: tuple[Blueprint, ...], why: str
 ) -> None:
-    world = World(ensemble("e", "m"), *members, exit_on_error=False)
-    world.stubs["m"] = "no luck"
+    world = SupervisorHarness(ensemble("e", "m"), *members, exit_on_error=False)
+    world.stub_behaviours["m"] = "no luck"
 
     world.start()
 
@@ -86,14 +93,16 @@ def test_a_member_that_is_missing_or_fails_is_named(
 
 
 def test_a_version_of_a_member_that_does_not_serve_is_named() -> None:
-    world = World(ensemble("e", "m", version=2), blueprint("m"), exit_on_error=False).start()
+    world = SupervisorHarness(
+        ensemble("e", "m", version=2), make_blueprint("m"), exit_on_error=False
+    ).start()
 
     text = "ensemble 'e' depends on 'm' whose required version 2 is not loaded."
     assert [("e", "1", f"UNAVAILABLE: Invalid argument: {text}")] == world.tables[0][:1]
 
 
 def test_a_circle_is_refused_and_holds_up_nobody() -> None:
-    world = World(ensemble("a", "b"), ensemble("b", "a"), exit_on_error=False).start()
+    world = SupervisorHarness(ensemble("a", "b"), ensemble("b", "a"), exit_on_error=False).start()
 
     statuses = {name: status for name, _, status in world.tables[0]}
     text = "circular dependency between ensembles: b -> ... -> a -> b"
@@ -106,7 +115,7 @@ def test_ensembles_within_ensembles_have_a_limit() -> None:
     inner = ["m", *names]
     models = [ensemble(name, inner[level]) for level, name in enumerate(names)]
 
-    world = World(*models, blueprint("m"), exit_on_error=False).start()
+    world = SupervisorHarness(*models, make_blueprint("m"), exit_on_error=False).start()
 
     statuses = {name: status for name, _, status in world.tables[0]}
     assert "READY" == statuses[names[-2]]
@@ -114,7 +123,7 @@ def test_ensembles_within_ensembles_have_a_limit() -> None:
 
 
 def test_members_that_do_not_fit_are_the_reason_of_the_failure() -> None:
-    world = explicit(ensemble("e", "m", misfit="inconsistent shape"), blueprint("m"))
+    world = explicit(ensemble("e", "m", misfit="inconsistent shape"), make_blueprint("m"))
 
     code, text = world.call("load", LOAD_E).error
 
@@ -123,7 +132,7 @@ def test_members_that_do_not_fit_are_the_reason_of_the_failure() -> None:
 
 
 def test_an_explicit_load_brings_the_members_along() -> None:
-    world = explicit(ensemble("e", "m", "n"), blueprint("m"), blueprint("n"))
+    world = explicit(ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n"))
 
     call = world.call("load", LOAD_E)
 
@@ -133,35 +142,39 @@ def test_an_explicit_load_brings_the_members_along() -> None:
 
 
 def test_an_explicit_load_tries_members_that_have_failed_again() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
-    world.stubs["m"] = "no luck"
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+    world.stub_behaviours["m"] = "no luck"
     assert "no luck" in world.call("load", LOAD_E).error[1]
 
-    world.stubs["m"] = LOADS
+    world.stub_behaviours["m"] = LOADS
 
     assert world.call("load", LOAD_E).result is None
-    assert "READY" == world.news("e").state
+    assert "READY" == world.latest_version_info("e").state
 
 
 def test_a_poll_loads_an_ensemble_whose_member_has_been_mended() -> None:
-    world = World(
-        ensemble("e", "m"), blueprint("m"), control_mode="poll", poll_s=10.0, exit_on_error=False
+    world = SupervisorHarness(
+        ensemble("e", "m"),
+        make_blueprint("m"),
+        control_mode="poll",
+        poll_s=10.0,
+        exit_on_error=False,
     )
-    world.stubs["m"] = "no luck"
+    world.stub_behaviours["m"] = "no luck"
     world.start()
     world.advance(20.0)
     assert 1 == sum("failed to load 'e'" in line for line in world.log), "not tried again"
 
-    world.stubs["m"] = LOADS
+    world.stub_behaviours["m"] = LOADS
     world.models["m"] = dataclasses.replace(world.models["m"], fingerprint="2")
     world.advance(20.0)
 
-    assert "READY" == world.news("e").state
+    assert "READY" == world.latest_version_info("e").state
 
 
 def test_an_unload_ends_an_ensemble_that_waits_for_a_member() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
-    world.stubs["m"] = HANGS
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
+    world.stub_behaviours["m"] = HANGS
     call = world.call("load", LOAD_E)
 
     world.call("unload", {"model": "e"})
@@ -170,17 +183,21 @@ def test_an_unload_ends_an_ensemble_that_waits_for_a_member() -> None:
     stub = world.serial("m_0_0")
     world.receive(stub, wire.ConfigCompleted("{}"))
     world.receive(stub, wire.ModelLoaded())
-    assert "READY" == world.news("m").state
+    assert "READY" == world.latest_version_info("m").state
     assert not [
-        n for n in world.to("grpc", wire.VersionInfo) if (n.model, n.state) == ("e", "READY")
+        n
+        for n in world.messages_to("grpc", wire.VersionInfo)
+        if (n.model, n.state) == ("e", "READY")
     ]
 
 
 def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> None:
-    world = World(ensemble("e", "m", "n"), blueprint("m"), blueprint("n", instances=2)).start()
+    world = SupervisorHarness(
+        ensemble("e", "m", "n"), make_blueprint("m"), make_blueprint("n", instances=2)
+    ).start()
 
-    world.die(world.serial("m_0_0"))
-    news = world.news("e")
+    world.kill_process(world.serial("m_0_0"))
+    news = world.latest_version_info("e")
     assert ("READY", 0) == (news.state, news.ready_instances)
     assert "model 'm' of the ensemble is not ready" in news.reason
     assert "killed by SIGKILL" in news.reason
@@ -189,31 +206,37 @@ def test_a_member_that_dies_makes_the_ensemble_unready_until_it_is_back() -> Non
 
     world.tick()
 
-    assert (1, "") == (world.news("e").ready_instances, world.news("e").reason)
+    assert (1, "") == (
+        world.latest_version_info("e").ready_instances,
+        world.latest_version_info("e").reason,
+    )
 
 
 def test_the_death_reaches_ensembles_of_ensembles() -> None:
-    world = World(ensemble("a", "b"), ensemble("b", "c"), blueprint("c")).start()
+    world = SupervisorHarness(ensemble("a", "b"), ensemble("b", "c"), make_blueprint("c")).start()
 
-    world.die(world.serial("c_0_0"))
+    world.kill_process(world.serial("c_0_0"))
 
-    assert [0, 0] == [world.news(name).ready_instances for name in "ab"]
+    assert [0, 0] == [world.latest_version_info(name).ready_instances for name in "ab"]
 
 
 @pytest.mark.row("F14")
 def test_an_unloaded_member_leaves_the_ensemble_loaded_and_not_ready() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
     world.call("load", LOAD_E)
 
     world.call("unload", {"model": "m"})
 
-    assert ("READY", 0) == (world.news("e").state, world.news("e").ready_instances)
+    assert ("READY", 0) == (
+        world.latest_version_info("e").state,
+        world.latest_version_info("e").ready_instances,
+    )
     assert world.call("load", {"model": "m"}).result is None
-    assert 1 == world.news("e").ready_instances
+    assert 1 == world.latest_version_info("e").ready_instances
 
 
 def test_a_reload_of_an_ensemble_swaps_it_like_any_model() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
     world.call("load", LOAD_E)
     old, member = world.generation("e"), world.generation("m")
     world.models["e"] = dataclasses.replace(world.models["e"], fingerprint="2")
@@ -222,14 +245,14 @@ def test_a_reload_of_an_ensemble_swaps_it_like_any_model() -> None:
 
     assert world.generation("e") is not old
     assert world.generation("m") is member
-    assert [wire.Retire(old.number)] == world.to("broker", wire.Retire)
-    assert [wire.RemoveGeneration(old.number, "unloaded")] == world.to(
+    assert [wire.Retire(old.number)] == world.messages_to("broker", wire.Retire)
+    assert [wire.RemoveGeneration(old.number, "unloaded")] == world.messages_to(
         "broker", wire.RemoveGeneration
     )
 
 
 def test_what_is_served_and_has_not_changed_is_left_alone() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
     world.call("load", LOAD_E)
     old = world.generation("e")
 
@@ -239,7 +262,7 @@ def test_what_is_served_and_has_not_changed_is_left_alone() -> None:
 
 
 def test_an_ensemble_waits_for_its_last_request_before_it_ends() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
     world.call("load", LOAD_E)
     world.is_busy = True
     number = world.generation("e").number
@@ -247,17 +270,19 @@ def test_an_ensemble_waits_for_its_last_request_before_it_ends() -> None:
     call = world.call("unload", {"model": "e"})
 
     assert call.result is None
-    assert [] == world.to("broker", wire.RemoveGeneration)
+    assert [] == world.messages_to("broker", wire.RemoveGeneration)
     world.receive(world.serial("broker"), wire.Drained(number))
-    assert [wire.RemoveGeneration(number, "unloaded")] == world.to("broker", wire.RemoveGeneration)
+    assert [wire.RemoveGeneration(number, "unloaded")] == world.messages_to(
+        "broker", wire.RemoveGeneration
+    )
 
 
-def serving(world: World) -> set[str]:
+def serving(world: SupervisorHarness) -> set[str]:
     return {entry["name"] for entry in world.index() if entry.get("state") == "READY"}
 
 
 def test_dependents_go_with_an_ensemble_unless_somebody_else_wanted_them() -> None:
-    models = [blueprint(name) for name in ("alone", "asked", "shared")]
+    models = [make_blueprint(name) for name in ("alone", "asked", "shared")]
     world = explicit(
         ensemble("e", "alone", "asked", "shared"), ensemble("other", "shared"), *models
     )
@@ -272,7 +297,9 @@ def test_dependents_go_with_an_ensemble_unless_somebody_else_wanted_them() -> No
 
 @pytest.mark.row("F14")
 def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
-    world = explicit(ensemble("e", "m"), ensemble("of_e", "e"), blueprint("m"), blueprint("n"))
+    world = explicit(
+        ensemble("e", "m"), ensemble("of_e", "e"), make_blueprint("m"), make_blueprint("n")
+    )
     for name in ("of_e", "n"):
         world.call("load", {"model": name})
 
@@ -282,7 +309,7 @@ def test_dependents_of_a_member_are_the_ensembles_that_call_it() -> None:
 
 
 def test_without_dependents_only_the_model_goes() -> None:
-    world = explicit(ensemble("e", "m"), blueprint("m"))
+    world = explicit(ensemble("e", "m"), make_blueprint("m"))
     world.call("load", LOAD_E)
 
     world.call("unload", {"model": "e"})
@@ -291,9 +318,9 @@ def test_without_dependents_only_the_model_goes() -> None:
 
 
 def test_a_server_with_ensembles_stops_in_order() -> None:
-    world = World(ensemble("e", "m"), blueprint("m")).start()
+    world = SupervisorHarness(ensemble("e", "m"), make_blueprint("m")).start()
 
     world.core.stop_requested()
-    world.settle()
+    world.run_until_idle()
 
     assert 0 == world.status

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.instance import InstanceSlot
 
@@ -19,7 +19,7 @@ REFUSED = (
 
 
 def _on(name: str, *devices: int, kind: str = "GPU", is_final: bool = True) -> Blueprint:
-    plain = blueprint(name)
+    plain = make_blueprint(name)
     places = tuple(InstanceSlot(f"{name}_0", kind, device) for device in devices)
     finished = replace(plain.finish(""), places=places)
     return replace(plain, finished=finished if is_final else None, finish=lambda reply: finished)
@@ -32,7 +32,7 @@ class Gpus:
         self.used = {int(name[1:]): share for name, share in used.items()}
         self.asked: list[int] = []
         told = {"settings": json.dumps(LIMIT), "used_share": self._ask}
-        self.world = World(*models, control_mode="explicit", **told).start()
+        self.world = SupervisorHarness(*models, control_mode="explicit", **told).start()
 
     def _ask(self, gpu: int) -> float | None:
         self.asked.append(gpu)
@@ -84,6 +84,6 @@ def test_an_instance_that_is_started_again_is_not_asked_about() -> None:
     gpus.used[0] = 0.99
 
     [serial] = gpus.world.stub_names
-    gpus.world.die(serial)
+    gpus.world.kill_process(serial)
 
     assert [0] == gpus.asked

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from zmqtriton.environments.demand import SERVERS_OWN
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Action, Log, Send, Signal, SpawnStub
 from zmqtriton.supervisor.backoff import MAX_DEATHS
@@ -28,7 +28,7 @@ class Bench:
             self.plan,
             InstanceSlot("m_0_0", "CPU", 0),
             model="m",
-            environment=SERVERS_OWN,
+            environment=SERVER_ENVIRONMENT,
             on_event=lambda instance, event: instance.handle(event),
         )
 
@@ -72,14 +72,14 @@ def test_a_start_asks_for_a_process_in_the_models_interpreter() -> None:
 
     todo = bench.handle(states.StartRequested())
 
-    assert [SpawnStub(1, SERVERS_OWN, "m", "m_0_0")] == todo
+    assert [SpawnStub(1, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
     assert bench.instance.state is InstanceState.STARTING
 
 
 def test_the_first_death_is_followed_by_a_start_at_once(ready: Bench) -> None:
     todo = ready.die()
 
-    assert [SpawnStub(2, SERVERS_OWN, "m", "m_0_0")] == todo
+    assert [SpawnStub(2, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
     assert ready.instance.restarts == 1
     assert ready.instance.reason == "killed by SIGKILL"
 

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from tests.supervisor.world import HANGS, LOADS, World, blueprint
+from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.control import NOT_EXPLICIT
 from zmqtriton.supervisor.models.blueprint import Finished
 from zmqtriton.supervisor.models.loading import Loading
@@ -18,22 +18,24 @@ from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 LOAD_M = {"model": "m", "parameters": {}}
 
 
-def explicit(*models: str, **policy: object) -> World:
+def explicit(*models: str, **policy: object) -> SupervisorHarness:
     """A server that has loaded nothing yet."""
-    world = World(*(blueprint(name) for name in models), control_mode="explicit", **policy)
+    world = SupervisorHarness(
+        *(make_blueprint(name) for name in models), control_mode="explicit", **policy
+    )
     return world.start()
 
 
-def loaded(*models: str, **policy: object) -> World:
-    return World(
-        *(blueprint(name) for name in models),
+def loaded(*models: str, **policy: object) -> SupervisorHarness:
+    return SupervisorHarness(
+        *(make_blueprint(name) for name in models),
         control_mode="explicit",
         startup_models=("*",),
         **policy,
     ).start()
 
 
-def change(world: World, model: str = "m", fingerprint: str = "2") -> None:
+def change(world: SupervisorHarness, model: str = "m", fingerprint: str = "2") -> None:
     world.models[model] = dataclasses.replace(world.models[model], fingerprint=fingerprint)
 
 
@@ -52,13 +54,13 @@ def test_a_model_is_announced_to_the_broker_before_the_frontends() -> None:
 
 def test_a_load_is_answered_when_everybody_has_seen_it() -> None:
     world = explicit("m")
-    grpc, http = world.serial("grpc"), world.branch()
+    grpc, http = world.serial("grpc"), world.fork_http_worker()
     world.silent = {grpc, http}
 
     call = world.call("load", LOAD_M)
 
     assert call.answer is None
-    sync = world.to("grpc", wire.Sync)[-1]
+    sync = world.messages_to("grpc", wire.Sync)[-1]
     world.receive(grpc, wire.Synced(sync.number))
     assert call.answer is None
     world.receive(http, wire.Synced(sync.number))
@@ -67,25 +69,25 @@ def test_a_load_is_answered_when_everybody_has_seen_it() -> None:
 
 def test_a_frontend_that_dies_counts_as_having_seen() -> None:
     world = explicit("m")
-    http = world.branch()
+    http = world.fork_http_worker()
     world.silent = {http}
     call = world.call("load", LOAD_M)
     assert call.answer is None
 
-    world.die(http)
+    world.kill_process(http)
 
     assert call.result is None
 
 
 def test_a_frontend_that_never_confirms_does_not_hold_up_a_load_for_ever() -> None:
     world = explicit("m")
-    world.silent = {world.branch()}
+    world.silent = {world.fork_http_worker()}
     call = world.call("load", LOAD_M)
 
     world.advance(60.0)
 
     assert call.result is None
-    assert world.logged("have not confirmed a change")
+    assert world.has_logged("have not confirmed a change")
 
 
 @pytest.mark.row("F13")
@@ -104,19 +106,19 @@ def test_a_reload_is_ready_before_the_old_one_is_retired() -> None:
     world = loaded("m")
     old = world.generation("m")
     change(world)
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
 
     call = world.call("load", LOAD_M)
 
     assert call.answer is None
     assert world.generation("m") is old
-    assert world.to("broker", wire.Retire) == []
+    assert world.messages_to("broker", wire.Retire) == []
     new_stub = world.serial("m_0_0")
     world.receive(new_stub, wire.ConfigCompleted("{}"))
     world.receive(new_stub, wire.ModelLoaded())
     assert call.result is None
     assert world.generation("m") is not old
-    assert [wire.Retire(old.number)] == world.to("broker", wire.Retire)
+    assert [wire.Retire(old.number)] == world.messages_to("broker", wire.Retire)
     assert world.living("stub") == [new_stub]
 
 
@@ -125,7 +127,7 @@ def test_a_failed_reload_keeps_what_serves() -> None:
     world = loaded("m")
     old = world.generation("m")
     change(world)
-    world.stubs["m"] = "ValueError: broken"
+    world.stub_behaviours["m"] = "ValueError: broken"
 
     call = world.call("load", LOAD_M)
 
@@ -136,16 +138,16 @@ def test_a_failed_reload_keeps_what_serves() -> None:
         "Internal: ValueError: broken;\n"
     )
     assert world.generation("m") is old
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
     assert len(world.living("stub")) == 1
 
 
 def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
     world = loaded("m")
     change(world)
-    world.stubs["m"] = "ValueError: broken"
+    world.stub_behaviours["m"] = "ValueError: broken"
     world.call("load", LOAD_M)
-    world.stubs["m"] = LOADS
+    world.stub_behaviours["m"] = LOADS
 
     call = world.call("load", LOAD_M)
 
@@ -156,11 +158,11 @@ def test_after_a_failed_reload_a_repaired_model_is_loaded() -> None:
 def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
     world = loaded("m")
     change(world)
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     world.call("load", LOAD_M)
     old, new = world.generation("m"), world.serial("m_0_0")
-    while world.news("m").state == "READY":
-        world.die(old.instances[0].serial).advance(2.0)
+    while world.latest_version_info("m").state == "READY":
+        world.kill_process(old.instances[0].serial).advance(2.0)
         if old.instances[0].state.value == "LOADING":
             world.receive(old.instances[0].serial, wire.ConfigCompleted("{}"))
             world.receive(old.instances[0].serial, wire.ModelLoaded())
@@ -168,26 +170,26 @@ def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
     world.receive(new, wire.ConfigCompleted("{}"))
     world.receive(new, wire.ModelLoaded())
 
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
     assert world.generation("m") is not old
 
 
 def test_all_instances_load_before_the_model_is_ready() -> None:
-    world = World(blueprint("m", instances=3), control_mode="none").start()
+    world = SupervisorHarness(make_blueprint("m", instances=3), control_mode="none").start()
 
     assert world.generation("m").ready_instances == 3
-    assert len(world.to("broker", wire.AttachInstance)) == 3
-    completing = [load.auto_complete for load in world.to("stub", wire.LoadModel)]
+    assert len(world.messages_to("broker", wire.AttachInstance)) == 3
+    completing = [load.auto_complete for load in world.messages_to("stub", wire.LoadModel)]
     assert [1, 0, 0] == completing
 
 
 def test_one_instance_that_fails_fails_the_load() -> None:
-    world = World(blueprint("m", instances=2), control_mode="explicit").start()
-    world.stubs["m"] = HANGS
+    world = SupervisorHarness(make_blueprint("m", instances=2), control_mode="explicit").start()
+    world.stub_behaviours["m"] = HANGS
     call = world.call("load", LOAD_M)
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
 
-    world.die(world.serial("m_0_1"), "killed by SIGSEGV")
+    world.kill_process(world.serial("m_0_1"), "killed by SIGSEGV")
 
     assert "Stub process 'm_0_1' is not healthy. (killed by SIGSEGV)" in call.error[1]
     assert world.living("stub") == []
@@ -197,7 +199,7 @@ def test_a_wrong_completion_fails_the_load_with_its_reason() -> None:
     def refuse(reply: str) -> Finished:
         raise InvalidArgument("model input must specify 'dims' for m")
 
-    world = World(blueprint("m", finish=refuse), control_mode="explicit").start()
+    world = SupervisorHarness(make_blueprint("m", finish=refuse), control_mode="explicit").start()
 
     call = world.call("load", LOAD_M)
 
@@ -206,37 +208,42 @@ def test_a_wrong_completion_fails_the_load_with_its_reason() -> None:
 
 
 def test_versions_load_independently() -> None:
-    world = World(blueprint("m", versions=(1, 3)), control_mode="none").start()
+    world = SupervisorHarness(make_blueprint("m", versions=(1, 3)), control_mode="none").start()
 
-    assert world.news("m", 1).state == "READY"
-    assert world.news("m", 3).state == "READY"
-    assert world.news("m", 1).generation != world.news("m", 3).generation
+    assert world.latest_version_info("m", 1).state == "READY"
+    assert world.latest_version_info("m", 3).state == "READY"
+    assert (
+        world.latest_version_info("m", 1).generation != world.latest_version_info("m", 3).generation
+    )
 
 
 def test_a_version_that_is_not_wanted_any_more_is_unloaded_after_the_new_one_serves() -> None:
     world = loaded("m")
-    world.models["m"] = blueprint("m", "2", versions=(2,))
+    world.models["m"] = make_blueprint("m", "2", versions=(2,))
 
     world.call("load", LOAD_M)
 
-    assert world.news("m", 2).state == "READY"
-    assert (world.news("m", 1).state, world.news("m", 1).reason) == ("UNAVAILABLE", "unloaded")
+    assert world.latest_version_info("m", 2).state == "READY"
+    assert (world.latest_version_info("m", 1).state, world.latest_version_info("m", 1).reason) == (
+        "UNAVAILABLE",
+        "unloaded",
+    )
     assert len(world.living("stub")) == 1
 
 
 def test_a_version_stays_while_its_successor_fails() -> None:
     world = loaded("m")
-    world.models["m"] = blueprint("m", "2", versions=(2,))
-    world.stubs["m"] = "no"
+    world.models["m"] = make_blueprint("m", "2", versions=(2,))
+    world.stub_behaviours["m"] = "no"
 
     world.call("load", LOAD_M)
 
-    assert world.news("m", 1).state == "READY"
-    assert world.news("m", 2).state == "UNAVAILABLE"
+    assert world.latest_version_info("m", 1).state == "READY"
+    assert world.latest_version_info("m", 2).state == "UNAVAILABLE"
 
 
 def test_a_model_without_a_version_says_so() -> None:
-    world = World(blueprint("m", versions=()), control_mode="explicit").start()
+    world = SupervisorHarness(make_blueprint("m", versions=()), control_mode="explicit").start()
 
     call = world.call("load", LOAD_M)
 
@@ -262,11 +269,14 @@ def test_an_unload_is_answered_before_requests_under_way_end() -> None:
     call = world.call("unload", {"model": "m"})
 
     assert call.result is None
-    assert world.news("m").state == "UNLOADING"
+    assert world.latest_version_info("m").state == "UNLOADING"
     assert world.index()[0]["state"] == "UNLOADING"
-    (retired,) = world.to("broker", wire.Retire)
+    (retired,) = world.messages_to("broker", wire.Retire)
     world.receive(world.serial("broker"), wire.Drained(retired.generation))
-    assert (world.news("m").state, world.news("m").reason) == ("UNAVAILABLE", "unloaded")
+    assert (world.latest_version_info("m").state, world.latest_version_info("m").reason) == (
+        "UNAVAILABLE",
+        "unloaded",
+    )
     assert world.living("stub") == []
     assert "I successfully unloaded 'm' version 1" in world.log
 
@@ -277,7 +287,7 @@ def test_an_unknown_model_can_be_unloaded() -> None:
 
 def test_an_unload_cancels_a_load_that_hangs() -> None:
     world = explicit("m")
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     load = world.call("load", LOAD_M)
 
     unload = world.call("unload", {"model": "m"})
@@ -285,7 +295,7 @@ def test_an_unload_cancels_a_load_that_hangs() -> None:
     assert unload.result is None
     assert load.error[0] == Unavailable.number
     assert world.living("stub") == []
-    assert world.news("m").reason == "unloaded"
+    assert world.latest_version_info("m").reason == "unloaded"
 
 
 def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
@@ -297,16 +307,16 @@ def test_a_load_during_an_unload_does_not_wait_for_it() -> None:
     call = world.call("load", LOAD_M)
 
     assert call.result is None
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
     world.receive(world.serial("broker"), wire.Drained(old.number))
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
     assert len(world.living("stub")) == 1
 
 
 @pytest.mark.row("F08")
 def test_loads_of_one_model_come_one_after_the_other() -> None:
     world = explicit("m")
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     first = world.call("load", LOAD_M)
 
     second = world.call("load", LOAD_M)
@@ -322,36 +332,38 @@ def test_loads_of_one_model_come_one_after_the_other() -> None:
 
 @pytest.mark.row("F08", "--model-load-thread-count")
 def test_a_model_that_hangs_does_not_hold_up_the_others_for_long() -> None:
-    world = World(*(blueprint(name) for name in ("a", "b", "c")), control_mode="none", load_slots=1)
-    world.stubs["a"] = HANGS
+    world = SupervisorHarness(
+        *(make_blueprint(name) for name in ("a", "b", "c")), control_mode="none", load_slots=1
+    )
+    world.stub_behaviours["a"] = HANGS
     world.start()
     assert "b" in world.core.models
-    assert not world.logged("loading: b:1")
+    assert not world.has_logged("loading: b:1")
 
     world.advance(31.0)
 
-    assert world.logged("successfully loaded 'b'")
-    assert world.logged("successfully loaded 'c'")
+    assert world.has_logged("successfully loaded 'b'")
+    assert world.has_logged("successfully loaded 'c'")
 
 
 @pytest.mark.row("F09", "--model-load-retry-count")
 def test_a_load_is_tried_again_if_so_wanted() -> None:
     world = explicit("m", load_retries=1)
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     call = world.call("load", LOAD_M)
     first = world.serial("m_0_0")
-    world.stubs["m"] = LOADS
+    world.stub_behaviours["m"] = LOADS
 
-    world.receive(first, wire.LoadFailed("not yet")).die(first, "exited with status 1")
+    world.receive(first, wire.LoadFailed("not yet")).kill_process(first, "exited with status 1")
 
     assert call.result is None
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
 
 
 @pytest.mark.row("F15", "F16", "--exit-on-error")
 def test_a_failed_start_up_model_ends_the_server() -> None:
-    world = World(blueprint("good"), blueprint("bad"), control_mode="none")
-    world.stubs["bad"] = "ModuleNotFoundError: No module named 'x'"
+    world = SupervisorHarness(make_blueprint("good"), make_blueprint("bad"), control_mode="none")
+    world.stub_behaviours["bad"] = "ModuleNotFoundError: No module named 'x'"
 
     world.start()
 
@@ -371,18 +383,20 @@ def test_a_failed_start_up_model_ends_the_server() -> None:
 
 
 def test_a_failed_start_up_model_is_allowed_if_so_wanted() -> None:
-    world = World(blueprint("good"), blueprint("bad"), control_mode="none", exit_on_error=False)
-    world.stubs["bad"] = "no"
+    world = SupervisorHarness(
+        make_blueprint("good"), make_blueprint("bad"), control_mode="none", exit_on_error=False
+    )
+    world.stub_behaviours["bad"] = "no"
 
     world.start()
 
     assert world.status is None
-    assert len(world.to("grpc", wire.Listen)) == 1
+    assert len(world.messages_to("grpc", wire.Listen)) == 1
 
 
 @pytest.mark.parametrize("mode", ["none", "poll"])
 def test_models_are_not_controlled_where_the_repository_rules(mode: str) -> None:
-    world = World(blueprint("m"), control_mode=mode).start()
+    world = SupervisorHarness(make_blueprint("m"), control_mode=mode).start()
 
     text = "explicit model load / unload is not allowed if polling is enabled"
     assert world.call("load", LOAD_M).error == (Unavailable.number, text)
@@ -390,71 +404,75 @@ def test_models_are_not_controlled_where_the_repository_rules(mode: str) -> None
 
 
 def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:
-    world = World(blueprint("a"), blueprint("b"), control_mode="poll", poll_s=15.0).start()
+    world = SupervisorHarness(
+        make_blueprint("a"), make_blueprint("b"), control_mode="poll", poll_s=15.0
+    ).start()
     old = world.generation("a")
     change(world, "a")
     del world.models["b"]
-    world.models["c"] = blueprint("c")
+    world.models["c"] = make_blueprint("c")
 
     world.advance(15.0 + SETTLED_S)
 
     assert world.generation("a") is not old
     assert sorted(world.core.models) == ["a", "c"]
-    assert [wire.ForgetModel("b")] == world.to("grpc", wire.ForgetModel)
-    assert world.news("c").state == "READY"
+    assert [wire.ForgetModel("b")] == world.messages_to("grpc", wire.ForgetModel)
+    assert world.latest_version_info("c").state == "READY"
     assert "V Polling model repository" in world.log
 
 
 def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None:
-    world = World(blueprint("m"), control_mode="poll", poll_s=1.0, exit_on_error=False)
-    world.stubs["m"] = "no"
+    world = SupervisorHarness(
+        make_blueprint("m"), control_mode="poll", poll_s=1.0, exit_on_error=False
+    )
+    world.stub_behaviours["m"] = "no"
     world.start()
 
     world.advance(10.0)
 
     assert len([line for line in world.log if line == "I loading: m:1"]) == 1
     change(world)
-    world.stubs["m"] = LOADS
+    world.stub_behaviours["m"] = LOADS
     world.advance(1.0 + SETTLED_S)
-    assert world.news("m").state == "READY"
+    assert world.latest_version_info("m").state == "READY"
 
 
 @pytest.mark.row("F02")
 def test_a_poll_waits_until_what_is_being_copied_stays_the_same() -> None:
-    world = World(blueprint("good"), control_mode="poll", poll_s=15.0).start()
-    world.models["m"] = blueprint("m", "half")
+    world = SupervisorHarness(make_blueprint("good"), control_mode="poll", poll_s=15.0).start()
+    world.models["m"] = make_blueprint("m", "half")
     world.advance(15.0 + SETTLED_S / 2)
-    assert not world.logged("loading: m:1")
+    assert not world.has_logged("loading: m:1")
 
     change(world, fingerprint="more")
     world.advance(SETTLED_S)
-    assert not world.logged("loading: m:1"), "it has changed meanwhile"
+    assert not world.has_logged("loading: m:1"), "it has changed meanwhile"
     world.advance(SETTLED_S)
 
-    assert "READY" == world.news("m").state
+    assert "READY" == world.latest_version_info("m").state
     assert "more" == world.generation("m").blueprint.fingerprint
 
 
 def test_what_is_deleted_while_it_is_waited_for_is_forgotten() -> None:
-    world = World(control_mode="poll", poll_s=2.0).start()
-    world.models["m"] = blueprint("m")
+    world = SupervisorHarness(control_mode="poll", poll_s=2.0).start()
+    world.models["m"] = make_blueprint("m")
     world.advance(2.5)
     del world.models["m"]
 
     world.advance(10.0)
 
     assert {} == world.core.models
-    assert not world.logged("loading: m:1")
+    assert not world.has_logged("loading: m:1")
 
 
 @pytest.mark.row("B17")
 @pytest.mark.parametrize(("parallel", "most"), [(True, 3), (False, 1)])
 def test_instances_load_together_or_one_after_the_other(parallel: bool, most: int) -> None:
-    model = dataclasses.replace(blueprint("m", instances=4), is_parallel=parallel)
-    world = World(model, control_mode="explicit").start()
+    model = dataclasses.replace(make_blueprint("m", instances=4), is_parallel=parallel)
+    world = SupervisorHarness(model, control_mode="explicit").start()
     load = world.call("load", LOAD_M)
     # From here on their loads end when the test says so.
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     call = world.call("unload", {"model": "m"})
     assert (load.result, call.result) == (None, None)
 
@@ -468,17 +486,17 @@ def test_instances_load_together_or_one_after_the_other(parallel: bool, most: in
 
 def test_a_model_without_versions_is_known_until_it_is_unloaded() -> None:
     world = explicit("m")
-    world.models["m"] = blueprint("m", versions=())
+    world.models["m"] = make_blueprint("m", versions=())
 
     call = world.call("load", LOAD_M)
 
     text = "at least one version must be available under the version policy of model 'm'"
     assert (InvalidArgument.number, f"load failed for model 'm': {text}\n") == call.error
-    assert "UNAVAILABLE" == world.news("m", 0).state
+    assert "UNAVAILABLE" == world.latest_version_info("m", 0).state
 
     world.call("unload", {"model": "m"})
 
-    assert [wire.ForgetModel("m")] == world.to("grpc", wire.ForgetModel)
+    assert [wire.ForgetModel("m")] == world.messages_to("grpc", wire.ForgetModel)
 
 
 def test_loads_that_have_ended_are_not_kept() -> None:
@@ -497,10 +515,10 @@ def test_loads_that_have_ended_are_not_kept() -> None:
 @pytest.mark.row("F01", "F02")
 @pytest.mark.parametrize("policy", [{"control_mode": "none"}, {"control_mode": "poll"}])
 def test_nothing_is_looked_at_again_without_polls(policy: dict[str, str]) -> None:
-    world = World(blueprint("m"), poll_s=0.0, **policy).start()
+    world = SupervisorHarness(make_blueprint("m"), poll_s=0.0, **policy).start()
     served = world.generation("m")
     change(world)
-    world.models["late"] = blueprint("late")
+    world.models["late"] = make_blueprint("late")
 
     world.advance(1000.0)
 
@@ -510,83 +528,25 @@ def test_nothing_is_looked_at_again_without_polls(policy: dict[str, str]) -> Non
 
 
 def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -> None:
-    model = blueprint("m", instances=3)
+    model = make_blueprint("m", instances=3)
     places = model.finish("").places
-    world = World(dataclasses.replace(model, others=places[1:]), control_mode="explicit").start()
-    world.stubs["m"] = HANGS
+    world = SupervisorHarness(
+        dataclasses.replace(model, others=places[1:]), control_mode="explicit"
+    ).start()
+    world.stub_behaviours["m"] = HANGS
 
     call = world.call("load", LOAD_M)
 
-    loads = world.to("stub", wire.LoadModel)
+    loads = world.messages_to("stub", wire.LoadModel)
     asked = [(one.instance, one.auto_complete) for one in loads]
     assert [("m_0_0", 1), ("m_0_1", 0), ("m_0_2", 0)] == asked
     world.receive(world.serial("m_0_1"), wire.ConfigCompleted("{}"))
-    assert [] == world.to("stub", wire.Initialize), "it waits for what the first says"
+    assert [] == world.messages_to("stub", wire.Initialize), "it waits for what the first says"
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
-    assert 2 == len(world.to("stub", wire.Initialize))
+    assert 2 == len(world.messages_to("stub", wire.Initialize))
     world.receive(world.serial("m_0_2"), wire.ConfigCompleted("{}"))
-    assert 3 == len(world.to("stub", wire.Initialize))
+    assert 3 == len(world.messages_to("stub", wire.Initialize))
     for place in places:
         world.receive(world.serial(place.name), wire.ModelLoaded())
     assert call.result is None
-    assert 3 == world.news("m").ready_instances
-
-
-def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
-    model = dataclasses.replace(blueprint("m"), load_within_s=2.0)
-    world = World(model, control_mode="explicit").start()
-    world.stubs["m"] = HANGS
-    call = world.call("load", LOAD_M)
-    serial = world.serial("m_0_0")
-    world.stubborn.add("stub")
-    world.advance(1.9)
-    assert call.answer is None
-
-    world.advance(0.1)
-    assert call.answer is None, "it is asked where it is"
-    world.die(serial, "killed by SIGABRT", "Aborted, At: model.py(5): initialize")
-
-    took = "loading took longer than max_load_seconds (2): Aborted, At: model.py(5): initialize"
-    assert took in call.error[1]
-
-
-def test_one_that_does_not_say_where_it_hangs_is_killed() -> None:
-    model = dataclasses.replace(blueprint("m"), load_within_s=2.0)
-    world = World(model, control_mode="explicit").start()
-    world.stubs["m"] = HANGS
-    world.stubborn.add("stub")
-    call = world.call("load", LOAD_M)
-
-    world.advance(3.5)
-
-    assert "loading took longer than max_load_seconds (2)" in call.error[1]
-
-
-def test_a_load_in_time_is_not_bounded_afterwards() -> None:
-    model = dataclasses.replace(blueprint("m"), load_within_s=2.0)
-    world = World(model, control_mode="explicit", startup_models=("*",)).start()
-    before = world.instance("m").serial
-
-    world.advance(100.0)
-
-    assert before == world.instance("m").serial
-    assert "READY" == world.news("m").state
-
-
-def test_the_index_says_why_what_serves_was_not_replaced() -> None:
-    world = loaded("m")
-    served = [{"name": "m", "version": "1", "state": "READY"}]
-    world.stubs["m"] = "no luck"
-    change(world)
-    assert world.call("load", LOAD_M).answer is not None
-
-    (entry,) = world.index()
-    assert ("READY", "still served, the last load failed: Internal: no luck") == (
-        entry["state"],
-        entry["reason"],
-    )
-    assert world.core.models["m"].is_loaded
-
-    change(world, fingerprint="1")
-    assert world.call("load", LOAD_M).result is None
-    assert served == world.index(), "what was there is back"
+    assert 3 == world.latest_version_info("m").ready_instances

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from tests.supervisor.world import HANGS, LOADS, Call, World, blueprint
+from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton_floor import wire
 
 
-def world_of(*models: str, **policy: object) -> World:
-    world = World(*(blueprint(name) for name in models), control_mode="explicit", **policy)
+def world_of(*models: str, **policy: object) -> SupervisorHarness:
+    world = SupervisorHarness(
+        *(make_blueprint(name) for name in models), control_mode="explicit", **policy
+    )
     world.start()
-    world.stubs = dict.fromkeys(models, HANGS)
+    world.stub_behaviours = dict.fromkeys(models, HANGS)
     return world
 
 
-def stub_of(world: World, model: str) -> int:
+def stub_of(world: SupervisorHarness, model: str) -> int:
     """The serial of its newest, loaded or not."""
     found = [g for g in world.core.generations.values() if g.blueprint.name == model]
     return found[-1].instances[0].serial
 
 
-def asks(world: World, model: str, for_model: str) -> Call:
+def asks(world: SupervisorHarness, model: str, for_model: str) -> Call:
     """In its initialize, or later."""
     return world.call_as(stub_of(world, model), "load", {"model": for_model})
 
 
 def test_a_load_lends_its_place_to_the_one_that_it_waits_for() -> None:
     world = world_of("a", "b", load_slots=1)
-    world.stubs["b"] = LOADS
+    world.stub_behaviours["b"] = LOADS
     outer = world.call("load", {"model": "a"})
     assert outer.answer is None
 
@@ -56,14 +58,14 @@ def test_one_that_died_waits_for_nobody_any_more() -> None:
     world = world_of("a", "b")
     world.call("load", {"model": "a"})
     asks(world, "a", "b")
-    world.die(stub_of(world, "a"))
+    world.kill_process(stub_of(world, "a"))
 
     assert asks(world, "b", "a").answer is None
 
 
 def test_a_model_that_is_served_may_load_itself_anew() -> None:
     world = world_of("a")
-    world.stubs["a"] = LOADS
+    world.stub_behaviours["a"] = LOADS
     world.call("load", {"model": "a"})
 
     assert None is asks(world, "a", "a").result
@@ -71,7 +73,7 @@ def test_a_model_that_is_served_may_load_itself_anew() -> None:
 
 def test_a_model_may_ask_for_models_only() -> None:
     world = world_of("a")
-    world.stubs["a"] = LOADS
+    world.stub_behaviours["a"] = LOADS
     world.call("load", {"model": "a"})
     serial = stub_of(world, "a")
 
@@ -82,7 +84,7 @@ def test_a_model_may_ask_for_models_only() -> None:
 
 def test_ready_is_what_can_execute_now() -> None:
     world = world_of("a", "b")
-    world.stubs["a"] = LOADS
+    world.stub_behaviours["a"] = LOADS
     world.call("load", {"model": "a"})
     world.call("load", {"model": "b"})
 
@@ -92,8 +94,8 @@ def test_ready_is_what_can_execute_now() -> None:
     assert [True, True, False] == [is_ready("a", version) for version in (-1, 1, 2)]
     assert [False, False] == [is_ready("b"), is_ready("unknown")]
 
-    world.stubs["a"] = HANGS
-    world.die(stub_of(world, "a"))
+    world.stub_behaviours["a"] = HANGS
+    world.kill_process(stub_of(world, "a"))
     assert not is_ready("a")
 
     world.call("unload", {"model": "a"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from tests.supervisor.world import World, blueprint
+from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.environments.demand import INTERPRETER, Environment, EnvironmentSpec
 from zmqtriton.supervisor.actions import Action, SpawnStub
 from zmqtriton.supervisor.models.blueprint import Blueprint
@@ -17,11 +17,11 @@ READY = Environment("/env/bin/python", "/env", "/support")
 
 def demanding(name: str, fingerprint: str = "1", versions: tuple[int, ...] = (1,)) -> Blueprint:
     demand = EnvironmentSpec(INTERPRETER, python="/bin/x")
-    plain = blueprint(name, fingerprint, versions)
+    plain = make_blueprint(name, fingerprint, versions)
     return dataclasses.replace(plain, environment=demand)
 
 
-class Watching(World):
+class Watching(SupervisorHarness):
     """Keeps how stubs were started."""
 
     def _perform(self, action: Action) -> None:
@@ -39,13 +39,13 @@ def world(*models: Blueprint, **policy: object) -> Watching:
     return found
 
 
-def answer(found: World, model: str, environment: Environment = READY) -> None:
+def answer(found: SupervisorHarness, model: str, environment: Environment = READY) -> None:
     message = wire.CallResult(0, 0, "", json.dumps(environment))
-    found.receive(found.demands[model], message)
+    found.receive(found.preparation_serials[model], message)
 
 
 def test_stubs_start_when_the_environment_is_ready_and_others_do_not_wait() -> None:
-    watched = world(demanding("m", versions=(1, 2)), blueprint("other"))
+    watched = world(demanding("m", versions=(1, 2)), make_blueprint("other"))
 
     assert ["other"] == [model for model, _ in watched.started]
     assert ["LOADING", "LOADING", "READY"] == [entry["state"] for entry in watched.index()]
@@ -64,7 +64,7 @@ def test_the_status_shows_what_is_being_prepared() -> None:
 
     assert ["preparing the interpreter /bin/x"] == preparing()
     answer(watched, "m")
-    watched.die(watched.demands["m"], "exited with status 0")
+    watched.kill_process(watched.preparation_serials["m"], "exited with status 0")
     assert [] == preparing()
 
 
@@ -76,20 +76,20 @@ def test_nothing_is_prepared_before_the_broker_could_end_it() -> None:
     quiet.start()
     broker = quiet.serial("broker")
     quiet.silent = {broker}
-    quiet.receive(broker, wire.Synced(quiet.to("broker", wire.Sync)[-1].number))
+    quiet.receive(broker, wire.Synced(quiet.messages_to("broker", wire.Sync)[-1].number))
 
-    assert ["environment"] == [e.role for e in quiet.to("broker", wire.ExpectPeer)][-1:]
-    assert [] == quiet.to("environment", wire.Call)
-    quiet.receive(broker, wire.Synced(quiet.to("broker", wire.Sync)[-1].number))
+    assert ["environment"] == [e.role for e in quiet.messages_to("broker", wire.ExpectPeer)][-1:]
+    assert [] == quiet.messages_to("environment", wire.Call)
+    quiet.receive(broker, wire.Synced(quiet.messages_to("broker", wire.Sync)[-1].number))
 
-    assert ["prepare"] == [call.verb for call in quiet.to("environment", wire.Call)]
+    assert ["prepare"] == [call.verb for call in quiet.messages_to("environment", wire.Call)]
 
 
 def test_a_restart_uses_the_same_environment() -> None:
     watched = world(demanding("m"))
     answer(watched, "m")
 
-    watched.die(watched.instance("m").serial).tick()
+    watched.kill_process(watched.instance("m").serial).tick()
 
     assert [("m", READY)] * 2 == watched.started
 
@@ -97,7 +97,9 @@ def test_a_restart_uses_the_same_environment() -> None:
 def test_what_the_process_says_is_wrong_is_the_reason_of_every_version() -> None:
     watched = world(demanding("m", versions=(1, 2)), exit_on_error=False)
 
-    watched.receive(watched.demands["m"], wire.CallResult(0, InternalError.number, "no uv", ""))
+    watched.receive(
+        watched.preparation_serials["m"], wire.CallResult(0, InternalError.number, "no uv", "")
+    )
 
     assert [("UNAVAILABLE", "Internal: no uv")] * 2 == [
         (entry["state"], entry["reason"]) for entry in watched.index()
@@ -108,7 +110,7 @@ def test_what_the_process_says_is_wrong_is_the_reason_of_every_version() -> None
 def test_a_process_that_dies_without_an_answer_is_the_reason() -> None:
     watched = world(demanding("m"), exit_on_error=False)
 
-    watched.die(watched.demands["m"], words="out of memory")
+    watched.kill_process(watched.preparation_serials["m"], words="out of memory")
 
     reason = watched.index()[0]["reason"]
     assert reason == (
@@ -119,7 +121,7 @@ def test_a_process_that_dies_without_an_answer_is_the_reason() -> None:
 def test_an_unload_ends_the_process_and_the_load() -> None:
     watched = world(demanding("m"), control_mode="explicit")
     load = watched.call("load", {"model": "m"})
-    process = watched.demands["m"]
+    process = watched.preparation_serials["m"]
 
     watched.call("unload", {"model": "m"})
 
@@ -133,15 +135,17 @@ def test_the_server_can_stop_meanwhile() -> None:
     watched = world(demanding("m"))
 
     watched.core.stop_requested()
-    watched.settle()
+    watched.run_until_idle()
 
-    assert watched.demands["m"] not in watched.alive
+    assert watched.preparation_serials["m"] not in watched.alive
 
 
 def test_a_model_that_failed_leaves_no_generation_behind() -> None:
-    watched = world(blueprint("m", problem="no file"), demanding("n"), exit_on_error=False)
+    watched = world(make_blueprint("m", problem="no file"), demanding("n"), exit_on_error=False)
 
-    watched.receive(watched.demands["n"], wire.CallResult(0, InternalError.number, "no uv", ""))
+    watched.receive(
+        watched.preparation_serials["n"], wire.CallResult(0, InternalError.number, "no uv", "")
+    )
 
     assert {} == watched.core.generations
 
@@ -157,13 +161,15 @@ def test_while_a_reload_prepares_the_old_one_serves() -> None:
 
     assert second.answer is None
     assert ["READY"] == [entry["state"] for entry in watched.index()]
-    watched.receive(watched.demands["m"], wire.CallResult(0, InternalError.number, "no", ""))
+    watched.receive(
+        watched.preparation_serials["m"], wire.CallResult(0, InternalError.number, "no", "")
+    )
     assert "Internal: no" in second.error[1]
     assert ["READY"] == [entry["state"] for entry in watched.index()]
 
 
 def test_a_stub_cannot_pose_as_such_a_process() -> None:
-    watched = world(demanding("m"), blueprint("other"))
+    watched = world(demanding("m"), make_blueprint("other"))
 
     watched.receive(watched.instance("other").serial, wire.CallResult(0, 0, "", "[]"))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import LOADS, World, blueprint
+from tests.supervisor.world import LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.resources import ResourceNeed
 from zmqtriton.supervisor.models.blueprint import Blueprint
 from zmqtriton.supervisor.models.instance import InstanceSlot
@@ -19,17 +19,19 @@ LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": [["R", 2, -1]
 
 def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -> Blueprint:
     demand = ResourceNeed({("R", device): count}, 1).to_json()
-    plain = blueprint(name)
+    plain = make_blueprint(name)
     finished = plain.finish("")
     finished = replace(finished, places=tuple(p._replace(demand=demand) for p in finished.places))
     return replace(plain, finished=finished if is_final else None, finish=lambda reply: finished)
 
 
-def _world(*models: Blueprint, settings: dict[str, Any]) -> World:
-    return World(*models, control_mode="explicit", settings=json.dumps(settings)).start()
+def _world(*models: Blueprint, settings: dict[str, Any]) -> SupervisorHarness:
+    return SupervisorHarness(
+        *models, control_mode="explicit", settings=json.dumps(settings)
+    ).start()
 
 
-def _load(world: World, name: str) -> str:
+def _load(world: SupervisorHarness, name: str) -> str:
     """Why not; "": all is well."""
     call = world.call("load", {"model": name, "parameters": {}})
     assert call.answer is not None
@@ -69,13 +71,13 @@ def test_the_broker_is_told_only_where_the_limiter_is_on() -> None:
 
         assert "" == _load(world, "m")
 
-        [attach] = world.to("broker", wire.AttachInstance)
+        [attach] = world.messages_to("broker", wire.AttachInstance)
         assert is_told == (attach.resources != "")
 
 
 def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
     """It differs in its instances only, each of which needs one of these."""
-    plain = blueprint("m", fingerprint)
+    plain = make_blueprint("m", fingerprint)
     demands = [ResourceNeed({key: 1}, 1).to_json() for key in keys]
     places = tuple(InstanceSlot(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
     finished = replace(plain.finish(""), places=places)
@@ -91,7 +93,7 @@ def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
     settings = {"rate_limit": "execution_count"}
     world = _world(_grouped("1", ("OLD", 0)), _needing("n", 1, device=0), settings=settings)
     assert "" == _load(world, "m")
-    world.stubs["m"] = outcome
+    world.stub_behaviours["m"] = outcome
     world.models["m"] = _grouped("2", ("R", -1))
     assert (outcome == LOADS) is (_load(world, "m") == "")
 

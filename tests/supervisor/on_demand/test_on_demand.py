@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import HANGS, LOADS, Call, World, blueprint
+from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.supervisor.models.blueprint import Ensemble, Finished
 from zmqtriton.supervisor.on_demand.on_demand import FIRST_PAUSE_S, LISTED_S, NOT_YET
@@ -19,12 +19,14 @@ from zmqtriton_floor.errors import Unavailable
 MIB = 1 << 20
 
 
-def demanding(*names: str, **policy: Any) -> World:
-    models = [blueprint(name) for name in names]
-    return World(*models, control_mode="explicit", load_on_demand=True, **policy).start()
+def demanding(*names: str, **policy: Any) -> SupervisorHarness:
+    models = [make_blueprint(name) for name in names]
+    return SupervisorHarness(
+        *models, control_mode="explicit", load_on_demand=True, **policy
+    ).start()
 
 
-def want(world: World, model: str) -> Call:
+def want(world: SupervisorHarness, model: str) -> Call:
     return world.call("demand", {"model": model})
 
 
@@ -47,7 +49,7 @@ def stat(model: str, last_s: float = 0.0, unanswered: int = 0, sequences: int = 
     }
 
 
-def use(world: World, *models: str) -> None:
+def use(world: SupervisorHarness, *models: str) -> None:
     """Each had a request now, in this order."""
     for model in models:
         world.advance(1.0)
@@ -55,15 +57,15 @@ def use(world: World, *models: str) -> None:
         world.model_stats = [*others, stat(model, world.now_s)]
 
 
-def states(world: World) -> dict[str, str]:
+def states(world: SupervisorHarness) -> dict[str, str]:
     return {entry["name"]: entry.get("state", "") for entry in world.index()}
 
 
-def reason(world: World, model: str) -> str:
+def reason(world: SupervisorHarness, model: str) -> str:
     return next(str(e.get("reason", "")) for e in world.index() if e["name"] == model)
 
 
-def history(world: World, model: str) -> dict[str, Any]:
+def history(world: SupervisorHarness, model: str) -> dict[str, Any]:
     rows = world.call("status").result["on_demand"]["models"]
     return next(dict(row) for row in rows if row["model"] == model)
 
@@ -75,7 +77,7 @@ def history(world: World, model: str) -> dict[str, Any]:
 def test_the_first_request_has_the_model_loaded_for_all_who_wait() -> None:
     world = demanding("m")
     assert [{"name": "m", "state": "UNAVAILABLE", "reason": NOT_YET}] == world.index()
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
 
     calls = [want(world, "m") for _ in range(3)]
 
@@ -84,14 +86,14 @@ def test_the_first_request_has_the_model_loaded_for_all_who_wait() -> None:
     world.receive(world.serial("m_0_0"), wire.ConfigCompleted("{}"))
     world.receive(world.serial("m_0_0"), wire.ModelLoaded())
     assert [True] * 3 == [call.result for call in calls]
-    assert 1 == world.news("m").is_on_demand
+    assert 1 == world.latest_version_info("m").is_on_demand
 
 
 def test_a_model_that_is_nowhere_is_nobodys_to_load_and_is_looked_for_once_a_while() -> None:
     world = demanding("m")
 
     assert want(world, "nobody").result is False
-    world.models["late"] = blueprint("late")
+    world.models["late"] = make_blueprint("late")
     assert want(world, "late").result is False
     world.advance(LISTED_S)
     assert want(world, "late").result is True
@@ -99,15 +101,15 @@ def test_a_model_that_is_nowhere_is_nobodys_to_load_and_is_looked_for_once_a_whi
 
 def test_a_failed_load_tells_all_why_and_is_not_tried_by_each() -> None:
     world = demanding("m")
-    world.stubs["m"] = "no such weights"
+    world.stub_behaviours["m"] = "no such weights"
 
     texts = [want(world, "m").error for _ in range(3)]
 
     assert {(Unavailable.number, texts[0][1])} == set(texts)
     assert "no such weights" in texts[0][1]
     assert 1 == list(world.stub_names.values()).count("m_0_0")
-    assert 1 == world.news("m").is_on_demand
-    world.stubs["m"] = LOADS
+    assert 1 == world.latest_version_info("m").is_on_demand
+    world.stub_behaviours["m"] = LOADS
     world.advance(FIRST_PAUSE_S)
     assert want(world, "m").result is True
     assert (1, 1) == (history(world, "m")["failures"], history(world, "m")["loads"])
@@ -115,7 +117,7 @@ def test_a_failed_load_tells_all_why_and_is_not_tried_by_each() -> None:
 
 def test_each_failure_is_followed_by_a_longer_pause() -> None:
     world = demanding("m")
-    world.stubs["m"] = "broken"
+    world.stub_behaviours["m"] = "broken"
     want(world, "m")
     world.advance(FIRST_PAUSE_S)
     want(world, "m")
@@ -136,13 +138,13 @@ def test_what_somebody_unloaded_stays_away_until_somebody_loads_it() -> None:
     world.call("unload", {"model": "m"})
 
     assert want(world, "m").result is False
-    assert 0 == world.news("m").is_on_demand
+    assert 0 == world.latest_version_info("m").is_on_demand
     world.call("load", {"model": "m"})
     assert want(world, "m").result is True
 
 
 def test_without_the_option_nothing_is_loaded() -> None:
-    world = World(blueprint("m"), control_mode="explicit").start()
+    world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
 
     assert want(world, "m").result is False
     assert [{"name": "m"}] == world.index()
@@ -150,11 +152,11 @@ def test_without_the_option_nothing_is_loaded() -> None:
 
 def test_who_waits_when_the_server_stops_is_told() -> None:
     world = demanding("m")
-    world.stubs["m"] = HANGS
+    world.stub_behaviours["m"] = HANGS
     call = want(world, "m")
 
     world.core.stop_requested()
-    world.settle()
+    world.run_until_idle()
 
     assert "Server exiting" in call.error[1]
     assert "Server exiting" == want(world, "m").error[1]
@@ -175,7 +177,7 @@ def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
 
     assert {"m": "UNAVAILABLE"} == states(world)
     assert reason(world, "m").startswith("not loaded: unloaded after 1")
-    assert 1 == world.news("m").is_on_demand
+    assert 1 == world.latest_version_info("m").is_on_demand
     assert (1, 1) == (history(world, "m")["loads"], history(world, "m")["idle"])
     assert want(world, "m").result is True
 
@@ -218,10 +220,12 @@ def test_what_was_loaded_by_name_stays() -> None:
 
 def test_a_model_says_itself_how_long_it_may_be_idle() -> None:
     config = json.dumps({"name": "m", "parameters": {PARAMETER: {"string_value": "2"}}})
-    plain = blueprint("m")
+    plain = make_blueprint("m")
     finished = Finished(config, b"", (plain.first,))
     own = dataclasses.replace(plain, finish=lambda reply: finished)
-    world = World(own, blueprint("n"), control_mode="explicit", load_on_demand=True).start()
+    world = SupervisorHarness(
+        own, make_blueprint("n"), control_mode="explicit", load_on_demand=True
+    ).start()
     want(world, "m")
     want(world, "n")
     world.model_stats = [stat("m"), stat("n")]
@@ -247,12 +251,14 @@ def _ensemble(name: str, *members: str) -> Any:
 
     steps = tuple((member, -1) for member in members)
     ensemble = Ensemble(steps, finish, refuse=lambda _, text: ConfigError(text))
-    return dataclasses.replace(blueprint(name), ensemble=ensemble, finished=None)
+    return dataclasses.replace(make_blueprint(name), ensemble=ensemble, finished=None)
 
 
 def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
-    models = (blueprint("m"), _ensemble("e", "m"))
-    world = World(*models, control_mode="explicit", load_on_demand=True, idle_after_s=5.0).start()
+    models = (make_blueprint("m"), _ensemble("e", "m"))
+    world = SupervisorHarness(
+        *models, control_mode="explicit", load_on_demand=True, idle_after_s=5.0
+    ).start()
     assert want(world, "e").result is True
     assert {"e": "READY", "m": "READY"} == states(world)
     world.model_stats = [stat("m"), stat("e", unanswered=1)]
@@ -270,9 +276,9 @@ def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
 # ------------------------------------------------------------------------ budget
 
 
-def budgeted(*names: str, budget: int = 100, **sizes: int) -> World:
+def budgeted(*names: str, budget: int = 100, **sizes: int) -> SupervisorHarness:
     world = demanding(*names, memory_budget_bytes=budget * MIB)
-    world.sizes = {name: sizes.get(name, 40) * MIB for name in names}
+    world.memory_by_model = {name: sizes.get(name, 40) * MIB for name in names}
     return world
 
 

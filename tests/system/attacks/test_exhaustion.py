@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.faults.cancelled_streams import unanswered
-from tests.support.raw_http import Talk, request, talk
+from tests.faults.cancelled_streams import unanswered_requests
+from tests.support.raw_http import RawResponse, raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -59,8 +59,8 @@ def server(running: Server) -> Iterator[Server]:
     assert _is_served(running)
 
 
-def _ask(server: Server, path: str, body: bytes) -> Talk:
-    return talk(server.http_port, request("POST", path, body, Connection="close"), 60)
+def _ask(server: Server, path: str, body: bytes) -> RawResponse:
+    return send_raw(server.http_port, raw_request("POST", path, body, Connection="close"), 60)
 
 
 def _is_served(server: Server) -> bool:
@@ -124,7 +124,7 @@ def test_large_responses_that_nobody_reads_leave_nothing(server: Server) -> None
     }
     text = json.dumps(document).encode()
     lengths = {"Inference_Header_Content_Length": str(len(text))}
-    data = request("POST", INFER, text + bytes(size), **lengths)
+    data = raw_request("POST", INFER, text + bytes(size), **lengths)
     before = _mib(server)
 
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def test_large_responses_that_nobody_reads_leave_nothing(server: Server) -> None
 
 def test_streams_that_nobody_reads_stop_their_model_and_fill_nothing(server: Server) -> None:
     body = json.dumps({"COUNT": 2_000_000_000}).encode()
-    data = request("POST", "/v2/models/tokens/generate_stream", body)
+    data = raw_request("POST", "/v2/models/tokens/generate_stream", body)
     before = _mib(server)
 
     with ExitStack() as stack:
@@ -163,7 +163,7 @@ def test_a_flood_of_requests_is_refused_beyond_the_queue(server: Server) -> None
         {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [500]},
     ]
     body = json.dumps({"inputs": inputs}).encode()
-    data = request("POST", "/v2/models/journal/infer", body, Connection="close")
+    data = raw_request("POST", "/v2/models/journal/infer", body, Connection="close")
 
     with ExitStack() as stack:
         many = [_connect(server, stack, data) for _ in range(400)]
@@ -179,10 +179,10 @@ def test_regions_are_bounded_and_leave_together(server: Server) -> None:
         prefix = "/v2/systemsharedmemory"
         body = json.dumps({"key": key, "offset": 0, "byte_size": 64}).encode()
         before = _descriptors(server)
-        many = [request("POST", f"{prefix}/region/r{n}/register", body) for n in range(1100)]
-        many.append(request("GET", "/v2", Connection="close"))
+        many = [raw_request("POST", f"{prefix}/region/r{n}/register", body) for n in range(1100)]
+        many.append(raw_request("GET", "/v2", Connection="close"))
 
-        statuses = talk(server.http_port, b"".join(many), 60).statuses
+        statuses = send_raw(server.http_port, b"".join(many), 60).statuses
 
         assert [200] * 1024 + [400] * 76 + [200] == statuses
         assert [200] == _ask(server, f"{prefix}/unregister", b"").statuses
@@ -240,11 +240,11 @@ def test_sequences_that_wait_go_with_their_client(server: Server) -> None:
         ask = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
         # Of one stream no more than a thousand are taken at once.
         streams = [ask(_starts("sequences", n, 1000), timeout=120) for n in (1, 1001, 2001)]
-        eventually(lambda: unanswered(server) > 2000, 60, "most of them wait")
+        eventually(lambda: unanswered_requests(server) > 2000, 60, "most of them wait")
         for answers in streams:
             answers.cancel()
 
-    eventually(lambda: unanswered(server) == 0, 30, "none of them is kept")
+    eventually(lambda: unanswered_requests(server) == 0, 30, "none of them is kept")
     assert _a_sequence_starts(server, "sequences")
     assert _mib(server) < before + 64
 
@@ -258,18 +258,18 @@ def _ask_text(server: Server, path: str) -> bytes:
 def test_bad_requests_are_not_logged(server: Server) -> None:
     before = server.log_text()
     wrong = [
-        request("POST", INFER, b"{"),
-        request("GET", "/nowhere"),
-        request("DELETE", "/v2"),
-        request("POST", "/v2/models/none/infer", b"{}"),
-        request("POST", INFER, b'{"inputs":[]}'),
+        raw_request("POST", INFER, b"{"),
+        raw_request("GET", "/nowhere"),
+        raw_request("DELETE", "/v2"),
+        raw_request("POST", "/v2/models/none/infer", b"{}"),
+        raw_request("POST", INFER, b'{"inputs":[]}'),
     ]
 
-    last = request("GET", "/nowhere", Connection="close")
+    last = raw_request("GET", "/nowhere", Connection="close")
     for _ in range(5):
-        assert 501 == len(talk(server.http_port, b"".join([*wrong * 100, last])).statuses)
+        assert 501 == len(send_raw(server.http_port, b"".join([*wrong * 100, last])).statuses)
     for _ in range(200):
-        talk(server.http_port, b"GET / nonsense\r\n\r\n")
+        send_raw(server.http_port, b"GET / nonsense\r\n\r\n")
 
     assert before == server.log_text()
 
@@ -279,7 +279,7 @@ def test_others_are_answered_while_many_numbers_are_read(server: Server) -> None
     head = '{"parameters":{"binary_data_output":true},"inputs":[{"name":"INPUT0",'
     head += f'"shape":[{count}],"datatype":"FP32","data":['
     body = head.encode() + b"0.1," * (count - 1) + b"NaN]}]}"
-    data = request("POST", INFER, body, Connection="close")
+    data = raw_request("POST", INFER, body, Connection="close")
 
     _ask_beside_others(server, data)
 
@@ -300,7 +300,7 @@ def test_others_are_answered_while_many_numbers_are_written(server: Server, acce
             ]
         }
     ).encode()
-    data = request(
+    data = raw_request(
         *("POST", INFER, head + numbers),
         Connection="close",
         Inference_Header_Content_Length=str(len(head)),

@@ -30,7 +30,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _infer(server: Server, model: str, inputs: list[dict[str, object]]) -> int:
-    return server.ask(f"/v2/models/{model}/infer", {"inputs": inputs}, within_s=300)[0]
+    return server.request_json(f"/v2/models/{model}/infer", {"inputs": inputs}, within_s=300)[0]
 
 
 def _intrude(server: Server, door: str, count: int) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import tritonclient.grpc as triton
 
-from tests.faults.cancelled_streams import cancel, tokens, unanswered
+from tests.faults.cancelled_streams import cancel, token_request, unanswered_requests
 from tests.support import raw_http2 as h2
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -86,7 +86,7 @@ def status(number: int) -> bytes:
 def test_frames_by_hand_are_understood(server: Server) -> None:
     # That the floods below are refused for what they are.
     with h2.Connection(server.grpc_port) as connection:
-        connection.send(h2.headers(1, LIVE), h2.data(1, b"", flags=h2.END_STREAM))
+        connection.send(h2.headers_frame(1, LIVE), h2.data_frame(1, b"", flags=h2.END_STREAM))
 
         assert status(0) in connection.read_until(status(0))
 
@@ -97,7 +97,7 @@ def test_a_message_one_byte_over_the_limit_is_refused_before_it_comes(
     server: Server, path: str
 ) -> None:
     with h2.Connection(server.grpc_port) as connection:
-        connection.send(h2.headers(1, path), h2.data(1, b"x" * 1000, length=LIMIT + 1))
+        connection.send(h2.headers_frame(1, path), h2.data_frame(1, b"x" * 1000, length=LIMIT + 1))
         resource_exhausted = status(8)
 
         assert resource_exhausted in connection.read_until(resource_exhausted)
@@ -105,10 +105,10 @@ def test_a_message_one_byte_over_the_limit_is_refused_before_it_comes(
 
 def test_a_message_at_the_limit_that_never_comes_holds_no_memory(server: Server) -> None:
     with h2.Connection(server.grpc_port) as connection:
-        connection.send(h2.headers(1, INFER), h2.data(1, b"x" * 1000, length=LIMIT))
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, b"x" * 1000, length=LIMIT))
 
         be_served(server)
-        assert h2.GOAWAY not in connection.kinds()
+        assert h2.GOAWAY not in connection.frame_types()
 
 
 # ---------------------------------------------------------------------- floods
@@ -116,25 +116,27 @@ def test_a_message_at_the_limit_that_never_comes_holds_no_memory(server: Server)
 
 def _resets() -> Iterator[bytes]:
     for number in range(FLOOD):
-        yield h2.headers(2 * number + 1, INFER) + h2.reset(2 * number + 1)
+        yield h2.headers_frame(2 * number + 1, INFER) + h2.reset_frame(2 * number + 1)
 
 
 def _resets_of_requests() -> Iterator[bytes]:
-    asked = tokens(100)
+    asked = token_request(100)
     for number in range(FLOOD):
         stream = 2 * number + 1
-        yield h2.headers(stream, STREAM) + h2.data(stream, asked) + h2.reset(stream)
+        yield (
+            h2.headers_frame(stream, STREAM) + h2.data_frame(stream, asked) + h2.reset_frame(stream)
+        )
 
 
 def _continuations() -> Iterator[bytes]:
-    yield h2.headers(1, INFER, flags=0)
+    yield h2.headers_frame(1, INFER, flags=0)
     pair = b"\x00\x01a" + b"\x7f\x00" + b"b" * 127
     for _ in range(FLOOD):
         yield h2.frame(h2.CONTINUATION, 0, 1, pair * 8)
 
 
 def _empty_continuations() -> Iterator[bytes]:
-    yield h2.headers(1, INFER, flags=0)
+    yield h2.headers_frame(1, INFER, flags=0)
     for _ in range(FLOOD):
         yield h2.frame(h2.CONTINUATION, 0, 1)
 
@@ -146,7 +148,7 @@ def _pings() -> Iterator[bytes]:
 
 def _settings() -> Iterator[bytes]:
     for number in range(FLOOD):
-        yield h2.settings({4: 65_535 + number % 2})
+        yield h2.settings_frame({4: 65_535 + number % 2})
 
 
 def _hpack_bomb() -> Iterator[bytes]:
@@ -160,13 +162,13 @@ def _hpack_bomb() -> Iterator[bytes]:
 
 
 def _windows() -> Iterator[bytes]:
-    yield h2.headers(1, STREAM)
+    yield h2.headers_frame(1, STREAM)
     for _ in range(FLOOD):
         yield h2.frame(h2.WINDOW, 0, 1, struct.pack(">I", 1))
 
 
 def _empty_data() -> Iterator[bytes]:
-    yield h2.headers(1, STREAM)
+    yield h2.headers_frame(1, STREAM)
     for _ in range(FLOOD):
         yield h2.frame(h2.DATA, 0, 1)
 
@@ -206,12 +208,14 @@ def test_who_floods_is_told_to_go(server: Server, name: str) -> None:
         told = bytes([h2.GOAWAY, 0, 0, 0, 0, 0])
         connection.read_until(told)
 
-        assert {h2.GOAWAY, h2.RESET} & set(connection.kinds())
+        assert {h2.GOAWAY, h2.RESET} & set(connection.frame_types())
 
 
 def test_calls_begun_and_reset_are_not_all_kept(server: Server) -> None:
     # Several times as many as may be open at once; each would take ten kilobytes.
-    many = (h2.headers(stream, INFER) + h2.reset(stream) for stream in range(1, 60_000, 2))
+    many = (
+        h2.headers_frame(stream, INFER) + h2.reset_frame(stream) for stream in range(1, 60_000, 2)
+    )
 
     with h2.Connection(server.grpc_port) as connection:
         connection.send(b"".join(many))
@@ -234,7 +238,7 @@ def test_nobody_is_refused_in_a_burst_of_calls(server: Server) -> None:
 
 
 def test_streams_that_never_read_are_no_other_clients_trouble(server: Server) -> None:
-    asked = tokens(50)
+    asked = token_request(50)
     with ExitStack() as stack:
         for _ in range(5):
             connection = stack.enter_context(
@@ -242,7 +246,7 @@ def test_streams_that_never_read_are_no_other_clients_trouble(server: Server) ->
             )
             for number in range(STREAMS // 5):
                 stream = 2 * number + 1
-                connection.send(h2.headers(stream, STREAM), h2.data(stream, asked))
+                connection.send(h2.headers_frame(stream, STREAM), h2.data_frame(stream, asked))
 
         be_served(server)
         with triton.InferenceServerClient(server.grpc_address) as client:
@@ -255,7 +259,7 @@ def test_streams_that_say_nothing_and_never_end_are_no_other_clients_trouble(
     with h2.Connection(server.grpc_port) as connection:
         for number in range(STREAMS):
             path = (INFER, STREAM)[number % 2]
-            connection.send(h2.headers(2 * number + 1, path))
+            connection.send(h2.headers_frame(2 * number + 1, path))
 
         be_served(server)
 
@@ -263,7 +267,7 @@ def test_streams_that_say_nothing_and_never_end_are_no_other_clients_trouble(
 def test_streams_that_are_cancelled_at_any_moment_leave_no_request(server: Server) -> None:
     cancel(server.grpc_address, 60, 0.02)
 
-    eventually(lambda: unanswered(server) == 0, 30, "nothing is unanswered")
+    eventually(lambda: unanswered_requests(server) == 0, 30, "nothing is unanswered")
 
 
 @pytest.mark.parametrize("running", ["native"], indirect=True)
@@ -287,12 +291,14 @@ def test_thousands_of_requests_on_one_stream_are_all_answered(server: Server) ->
         b"\x16\x03\x01\x02\x00" + bytes(512),
         b"\xff" * 4096,
         h2.PREFACE + b"\xff\xff\xff" + bytes(6),
-        h2.PREFACE + h2.settings({}) + h2.frame(h2.DATA, 0, 0, b"x"),
-        h2.PREFACE + h2.settings({}) + h2.frame(h2.HEADERS, 4, 2, h2.header_block(INFER)),
-        h2.PREFACE + h2.settings({}) + h2.frame(h2.HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff"),
-        h2.PREFACE + h2.settings({}) + h2.frame(h2.WINDOW, 0, 0, bytes(4)),
-        h2.PREFACE + h2.settings({}) + h2.frame(h2.PING, 0, 0, b"short"),
-        h2.PREFACE + h2.settings({}) + h2.frame(0x77, 0xFF, 1, bytes(1000)),
+        h2.PREFACE + h2.settings_frame({}) + h2.frame(h2.DATA, 0, 0, b"x"),
+        h2.PREFACE + h2.settings_frame({}) + h2.frame(h2.HEADERS, 4, 2, h2.header_block(INFER)),
+        h2.PREFACE
+        + h2.settings_frame({})
+        + h2.frame(h2.HEADERS, 4, 1, b"\xff\xff\xff\xff\xff\xff"),
+        h2.PREFACE + h2.settings_frame({}) + h2.frame(h2.WINDOW, 0, 0, bytes(4)),
+        h2.PREFACE + h2.settings_frame({}) + h2.frame(h2.PING, 0, 0, b"short"),
+        h2.PREFACE + h2.settings_frame({}) + h2.frame(0x77, 0xFF, 1, bytes(1000)),
     ],
     ids=lambda first: repr(first[:40]) + str(len(first)),
 )

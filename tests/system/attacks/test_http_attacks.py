@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.journal import executions
-from tests.support.raw_http import Talk, request, talk
+from tests.support.raw_http import RawResponse, raw_request, send_raw
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
@@ -42,11 +42,13 @@ def server(running: Server) -> Iterator[Server]:
     assert 200 == _infer(running, {"inputs": [ONE]}).statuses[0]
 
 
-def _ask(server: Server, path: str, body: bytes, **headers: str) -> Talk:
-    return talk(server.http_port, request("POST", path, body, Connection="close", **headers))
+def _ask(server: Server, path: str, body: bytes, **headers: str) -> RawResponse:
+    return send_raw(
+        server.http_port, raw_request("POST", path, body, Connection="close", **headers)
+    )
 
 
-def _infer(server: Server, document: Any, **headers: str) -> Talk:
+def _infer(server: Server, document: Any, **headers: str) -> RawResponse:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     return _ask(server, INFER, body, **headers)
 
@@ -107,7 +109,7 @@ def test_a_body_that_could_end_in_two_places_ends_the_connection(
     headers, body = FRAMINGS[framing]
     head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\n".encode() + headers + b"\r\n"
 
-    got = talk(server.http_port, head + body + SMUGGLED)
+    got = send_raw(server.http_port, head + body + SMUGGLED)
 
     assert got.is_closed
     assert got.statuses in ([400], [501])
@@ -116,15 +118,15 @@ def test_a_body_that_could_end_in_two_places_ends_the_connection(
 @pytest.mark.parametrize(
     ("data", "status"),
     [
-        (request("GET", "/v2", X="a" * LIMIT), 431),
+        (raw_request("GET", "/v2", X="a" * LIMIT), 431),
         (b"GET /v2 HTTP/1.1\r\n" + b"X: a\r\n" * 100_000 + b"\r\n", 431),
-        (request("GET", "/" + "a" * LIMIT), 414),
+        (raw_request("GET", "/" + "a" * LIMIT), 414),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9), 400),
     ],
     ids=["a long header", "many headers", "a long path", "another protocol"],
 )
 def test_headers_are_bounded(server: Server, data: bytes, status: int) -> None:
-    got = talk(server.http_port, data)
+    got = send_raw(server.http_port, data)
 
     assert ([status], True) == (got.statuses, got.is_closed)
 
@@ -135,10 +137,10 @@ def test_who_asks_for_another_protocol_gets_this_one(server: Server) -> None:
         "Sec_WebSocket_Version": "13",
         "Sec_WebSocket_Key": "dGhlIHNhbXBsZSBub25jZQ==",
     }
-    upgrade = request("GET", "/v2", b"", Connection="Upgrade", **websocket)
-    last = request("GET", "/v2", Connection="close")
+    upgrade = raw_request("GET", "/v2", b"", Connection="Upgrade", **websocket)
+    last = raw_request("GET", "/v2", Connection="close")
 
-    assert [200, 200] == talk(server.http_port, upgrade + last).statuses
+    assert [200, 200] == send_raw(server.http_port, upgrade + last).statuses
 
 
 @pytest.mark.parametrize(("coding", "bits"), [("gzip", 31), ("deflate", 15)])
@@ -192,7 +194,7 @@ def test_a_length_of_the_json_is_a_number_within_the_body(server: Server, length
     head = f"POST {INFER} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     head += f"Inference-Header-Content-Length: {length}\r\nContent-Length: {len(body)}\r\n\r\n"
 
-    assert [400] == talk(server.http_port, head.encode("latin-1") + body).statuses
+    assert [400] == send_raw(server.http_port, head.encode("latin-1") + body).statuses
 
 
 @pytest.mark.parametrize(
@@ -228,10 +230,10 @@ def test_half_a_body_is_never_executed(server: Server, is_half_closed: bool) -> 
     ]
     text = json.dumps({"inputs": inputs}).encode()
     length = str(len(text) + 100)
-    half = request("POST", "/v2/models/journal/infer", text, Content_Length=length)
+    half = raw_request("POST", "/v2/models/journal/infer", text, Content_Length=length)
 
     if is_half_closed:
-        talk(server.http_port, half, 5, is_half_closed=True)
+        send_raw(server.http_port, half, 5, is_half_closed=True)
     else:
         with socket.create_connection(("127.0.0.1", server.http_port)) as connection:
             connection.sendall(half)
@@ -249,7 +251,7 @@ def test_a_client_that_sends_on_without_reading_fills_nothing(server: Server) ->
         before = _peak_mib(server)
         connection.settimeout(2)
         sent = 0
-        many = request("GET", "/v2/models/identity_fp32/config") * 1000
+        many = raw_request("GET", "/v2/models/identity_fp32/config") * 1000
         try:
             while sent < 100_000:
                 connection.sendall(many)

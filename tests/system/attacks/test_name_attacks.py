@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.raw_http import request, talk
+from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -55,7 +55,7 @@ def server(running: Server) -> Iterator[Server]:
 
 
 def _ask(server: Server, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-    got = talk(server.http_port, request(method, path, body, Connection="close"))
+    got = send_raw(server.http_port, raw_request(method, path, body, Connection="close"))
     [status] = got.statuses
     return status, got.data
 
@@ -146,10 +146,10 @@ def test_models_that_are_unknown_add_nothing_to_the_metrics(server: Server) -> N
             return len(answer.read().splitlines())
 
     before = series()
-    asked = b"".join(request("POST", f"/v2/models/m{n}/infer", b"{}") for n in range(500))
-    last = request("GET", "/v2/nowhere", Connection="close")
+    asked = b"".join(raw_request("POST", f"/v2/models/m{n}/infer", b"{}") for n in range(500))
+    last = raw_request("GET", "/v2/nowhere", Connection="close")
 
-    assert [400] * 500 + [404] == talk(server.http_port, asked + last).statuses
+    assert [400] * 500 + [404] == send_raw(server.http_port, asked + last).statuses
     assert before == series()
 
 

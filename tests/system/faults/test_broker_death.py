@@ -29,10 +29,10 @@ def start(tmp_path: Path) -> Server:
 
 def test_a_killed_broker_costs_nothing_that_was_not_being_executed(tmp_path: Path) -> None:
     with start(tmp_path) as server:
-        stubs = server.stubs("journal")
+        stubs = server.stub_pids("journal")
         with broker_death.mixed_load(server) as loads:
             for _ in range(3):
-                broker_death.die(server, loads)
+                broker_death.kill_and_measure(server, loads)
                 time.sleep(0.3)
         broker_death.check(server, broker_death.outcomes(loads), stubs, kills=3)
         assert "has died: killed by SIGKILL" in server.log_text()
@@ -114,21 +114,21 @@ def test_models_that_wait_for_other_models_get_their_answers(tmp_path: Path) -> 
     )
     (server.repository / "asking" / "1" / "model.py").write_text(_ASKING)
     with server:
-        stubs = {model: server.stubs(model) for model in ("journal", "asking")}
+        stubs = {model: server.stub_pids(model) for model in ("journal", "asking")}
         with Load(server.http_port, clients=5, milliseconds=10, model="asking") as load:
             for _ in range(3):
-                broker_death.die(server, [load])
+                broker_death.kill_and_measure(server, [load])
                 time.sleep(0.3)
-        assert {model: server.stubs(model) for model in stubs} == stubs
-        wrong = broker_death.check_once(server, load.outcomes)
+        assert {model: server.stub_pids(model) for model in stubs} == stubs
+        wrong = broker_death.check_executed_once(server, load.outcomes)
         assert wrong == []
 
 
 def test_a_stopped_broker_is_replaced(tmp_path: Path) -> None:
     with start(tmp_path) as server:
-        stubs = server.stubs("journal")
+        stubs = server.stub_pids("journal")
         with broker_death.mixed_load(server) as loads:
-            broker_death.die(server, loads, signal.SIGSTOP)
+            broker_death.kill_and_measure(server, loads, signal.SIGSTOP)
         broker_death.check(server, broker_death.outcomes(loads), stubs, kills=1)
 
 
@@ -139,7 +139,7 @@ def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
         with broker_death.mixed_load(server) as loads:
             time.sleep(0.5)
             [broker] = server.pids()["broker"]
-            stub = server.stubs("journal")[0]
+            stub = server.stub_pids("journal")[0]
             killed_ns = time.monotonic_ns()
             for pid in (stub, broker):
                 os.kill(pid, signal.SIGKILL)
@@ -149,9 +149,9 @@ def test_a_stub_that_dies_with_the_broker_is_not_asked_again_for_what_it_had(
                 return any(o.sent_ns > killed_ns and o.is_right for o in answers)
 
             eventually(back, 30, "answers")
-            eventually(lambda: len(server.stubs("journal")) == 2, 30, "the stub")
+            eventually(lambda: len(server.stub_pids("journal")) == 2, 30, "the stub")
             time.sleep(0.5)
-        broker_death.check_once(server, broker_death.outcomes(loads))
+        broker_death.check_executed_once(server, broker_death.outcomes(loads))
 
 
 def test_brokers_that_die_at_once_end_the_server(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_killed_http_process_costs_its_connections(tmp_path: Path, choose: str
             server.http_port, clients=clients, milliseconds=frontend_death.EXECUTION_MS
         ) as load:
             for _ in range(2):
-                frontend_death.die_http(server, load, getattr(frontend_death, choose))
+                frontend_death.kill_http_and_measure(server, load, getattr(frontend_death, choose))
         # While nobody listens each new connection is refused, too.
         most = 2 * clients if choose == "http_process" else len(load.outcomes)
         frontend_death.check(server, load.outcomes, most)
@@ -185,4 +185,4 @@ def test_a_killed_http_process_costs_its_connections(tmp_path: Path, choose: str
 def test_a_killed_grpc_process_is_replaced(tmp_path: Path) -> None:
     with start(tmp_path) as server:
         for _ in range(2):
-            frontend_death.die_grpc(server)
+            frontend_death.kill_grpc_and_measure(server)

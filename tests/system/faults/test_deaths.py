@@ -28,11 +28,11 @@ def test_a_killed_stub_costs_what_it_executed_and_nothing_else(
         ) as load:
             while deaths < 3:
                 kills += 1
-                deaths += stub_death.die(server, load) is not None
+                deaths += stub_death.kill_and_measure(server, load) is not None
                 time.sleep(0.5)
         stub_death.check(server, load.outcomes, deaths, kills)
 
 
 @pytest.mark.row("B19")
 def test_a_killed_supervisor_leaves_nothing_and_a_new_start_works(tmp_path: Path) -> None:
-    supervisor_death.die(tmp_path)
+    supervisor_death.kill_and_measure(tmp_path)

@@ -57,7 +57,7 @@ instance_group [ { count: 4 kind: KIND_CPU } ]
 def _ask(server: Server) -> list[str]:
     """What the model answers."""
     tensor = {"name": "DIRECTORY", "datatype": "BYTES", "shape": [1], "data": [str(server.scratch)]}
-    status, answer = server.ask("/v2/models/last/infer", {"inputs": [tensor]})
+    status, answer = server.request_json("/v2/models/last/infer", {"inputs": [tensor]})
     assert 200 == status, answer
     data: list[str] = answer["outputs"][0]["data"]
     return data
@@ -70,14 +70,14 @@ def test_what_stubs_sent_while_the_broker_slept_is_delivered(tmp_path: Path) -> 
     (server.repository / "last" / "1" / "model.py").write_text(_LAST)
     with server, ThreadPoolExecutor(4) as clients:
         [broker] = server.pids()["broker"]
-        stubs = set(server.stubs("last"))
+        stubs = set(server.stub_pids("last"))
         answers = [clients.submit(_ask, server) for _ in stubs]
         eventually(lambda: len([*server.scratch.glob("begun-*")]) == len(stubs), 30, "executions")
 
         os.kill(broker, signal.SIGSTOP)
         try:
             (server.scratch / "answer").touch()
-            eventually(lambda: not stubs & set(server.stubs("last")), 30, "deaths of the stubs")
+            eventually(lambda: not stubs & set(server.stub_pids("last")), 30, "deaths of the stubs")
         finally:
             os.kill(broker, signal.SIGCONT)
 

@@ -22,7 +22,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
 from tests.faults import overload
-from tests.support.scripted import GATE, add, parameter, run
+from tests.support.scripted import GATE, add_model, generate, string_parameter
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_protos import message
@@ -37,9 +37,9 @@ OPTIONS = ["--max-requests=12"]
 
 
 def prepare(server: Server) -> None:
-    add(server, "scripted", "limited", parameter("max_requests", str(MOST)))
-    add(server, "scripted", "free")
-    overload.add(server, "asleep", 2)
+    add_model(server, "scripted", "limited", string_parameter("max_requests", str(MOST)))
+    add_model(server, "scripted", "free")
+    overload.add_slow_model(server, "asleep", 2)
 
 
 def _ask(server: Server, model: str, script: str, argument: str = "") -> tuple[int, str, str]:
@@ -164,9 +164,9 @@ def test_the_server_as_a_whole_has_a_bound_too(server: Server, tmp_path: Path) -
 
 def test_a_flood_leaves_the_model_as_busy_as_it_was(server: Server) -> None:
     async def flood() -> tuple[list[overload.Answer], float]:
-        with overload.clients(server, "asleep", 5) as clients:
+        with overload.open_clients(server, "asleep", 5) as clients:
             answers = await clients.flood(2000, 1.0)
-            return answers, (await clients.ask()).status
+            return answers, (await clients.request()).status
 
     answers, status_after = asyncio.run(flood())
 
@@ -201,10 +201,10 @@ def test_counts_are_right_after_deaths_and_cancelled_requests(
     server: Server, tmp_path: Path
 ) -> None:
     with Full(server, tmp_path / "gate") as full:
-        [stub] = server.stubs("limited")
+        [stub] = server.stub_pids("limited")
         os.kill(stub, signal.SIGKILL)
         statuses = full.let_go()
 
     assert {200, 503} >= set(statuses)
     eventually(lambda: _own(server) == 0, 20, "nothing is unanswered")
-    assert "in" == run(server, "limited", "return [reply('in')]")
+    assert "in" == generate(server, "limited", "return [reply('in')]")

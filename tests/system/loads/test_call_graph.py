@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.faults.stamps import control, index
+from tests.faults.stamps import control_model, index_entry
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -84,7 +84,7 @@ def _begin(server: Server, clients: ThreadPoolExecutor) -> Future[list[int]]:
 
 @pytest.mark.row("F12", "F14")
 def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Server) -> None:
-    assert (200, "") == control(server, "load", "caller")
+    assert (200, "") == control_model(server, "load", "caller")
     log = server.log_text()
     loaded = [log.find(f"successfully loaded '{name}'") for name in ("callee", "caller")]
     assert -1 < loaded[0] < loaded[1], "it was brought along, and came first"
@@ -93,7 +93,7 @@ def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Se
         asked = _begin(server, clients)
         _unload_with_dependents(server)
         assert 400 == server.status("/v2/models/callee/ready")
-        states = [index(server, name)["state"] for name in ("caller", "callee")]
+        states = [index_entry(server, name)["state"] for name in ("caller", "callee")]
         assert ["UNLOADING"] * 2 == states
         with pytest.raises(urllib.error.HTTPError, match="Not Found"):
             _infer(server)
@@ -104,7 +104,7 @@ def test_what_a_caller_still_has_is_answered_before_whom_it_asks_goes(server: Se
         ended = [log.find(f"successfully unloaded '{name}'") for name in ("caller", "callee")]
         assert ended[0] < ended[1]
         for name in ("caller", "callee"):
-            entry = index(server, name)
+            entry = index_entry(server, name)
             assert ("UNAVAILABLE", "unloaded") == (entry["state"], entry["reason"])
 
 

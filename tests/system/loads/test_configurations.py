@@ -148,7 +148,7 @@ def test_models_and_clients_read_the_same_text(server: Server, client: Any) -> N
 def test_passive_instances_are_loaded_and_never_asked(server: Server, client: Any) -> None:
     names = {told(client, "passive")["model_instance_name"] for _ in range(8)}
 
-    assert 3 == len(server.stubs("passive"))
+    assert 3 == len(server.stub_pids("passive"))
     assert {"passive_1_0"} == names
     assert client.is_model_ready("passive")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import missing
+from tests.conftest import skip_missing
 from tests.stub import interpreters
 from tests.support.server import Server
 from tests.support.waiting import eventually
@@ -68,11 +68,11 @@ def ctl(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("environments")
-    pythons = {version: interpreters.find(version) for version in PYTHONS}
+    pythons = {version: interpreters.find_python(version) for version in PYTHONS}
     for version, found in pythons.items():
         if found is None:
-            missing(f"CPython {version}")
-    old, mid = interpreters.environment("3.8"), pythons["3.11"]
+            skip_missing(f"CPython {version}")
+    old, mid = interpreters.environment_python("3.8"), pythons["3.11"]
     assert old is not None
     assert mid is not None
     cache = home / "cache"
@@ -118,7 +118,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def ask(server: Server, model: str, text: str = "") -> dict[str, Any]:
     tensor = {"name": "IN", "shape": [1], "datatype": "BYTES", "data": [text]}
-    status, answer = server.ask(f"/v2/models/{model}/infer", {"inputs": [tensor]}, within_s=120)
+    status, answer = server.request_json(
+        f"/v2/models/{model}/infer", {"inputs": [tensor]}, within_s=120
+    )
     if status != 200:
         return {"error": answer["error"]}
     return {output["name"]: output["data"][0] for output in answer["outputs"]}
@@ -274,8 +276,10 @@ def test_what_cannot_be_prepared_is_the_models_reason_and_nothing_else_suffers(
     model = server.add_model("passport", prepare.__name__.strip("_"))
     prepare(model)
 
-    status, answer = server.ask(f"/v2/repository/models/{model.name}/load", {}, within_s=120)
-    _, index = server.ask("/v2/repository/index", {})
+    status, answer = server.request_json(
+        f"/v2/repository/models/{model.name}/load", {}, within_s=120
+    )
+    _, index = server.request_json("/v2/repository/index", {})
 
     assert 400 == status
     assert reason in " ".join(answer["error"].split())

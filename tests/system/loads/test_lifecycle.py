@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.stamps import control
-from tests.support.server import MODELS, Server
+from tests.faults.stamps import control_model
+from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -98,7 +98,7 @@ def test_a_name_in_two_repositories_is_nobody_s(server: Server) -> None:
     text = "failed to load 'dup', failed to poll from model repository"
 
     assert [{"name": "dup", "state": "UNAVAILABLE", "reason": reason}] == _entries(server, "dup")
-    status, said = control(server, "load", "dup")
+    status, said = control_model(server, "load", "dup")
     assert (500, True) == (status, said.startswith(text))
     complaint = "failed to poll model 'dup': not unique across all model repositories"
     assert complaint in server.log_text()
@@ -106,7 +106,7 @@ def test_a_name_in_two_repositories_is_nobody_s(server: Server) -> None:
 
 @pytest.mark.row("F05", "F07", "F13")
 def test_versions_are_whole_numbers_and_loads_are_told(server: Server) -> None:
-    assert (200, "") == control(server, "load", "many")
+    assert (200, "") == control_model(server, "load", "many")
 
     log = server.log_text()
     for name, why in (
@@ -121,11 +121,11 @@ def test_versions_are_whole_numbers_and_loads_are_told(server: Server) -> None:
     assert "loading: many:3" in log
     assert "successfully loaded 'many'" in log
 
-    pids = server.stubs("many")
-    assert (200, "") == control(server, "load", "many")
-    assert pids == server.stubs("many"), "nothing has changed"
+    pids = server.stub_pids("many")
+    assert (200, "") == control_model(server, "load", "many")
+    assert pids == server.stub_pids("many"), "nothing has changed"
 
-    assert (200, "") == control(server, "unload", "many")
+    assert (200, "") == control_model(server, "unload", "many")
     eventually(lambda: "successfully unloaded 'many' version 3" in server.log_text(), 30, "log")
     unloaded = {"name": "many", "version": "3", "state": "UNAVAILABLE", "reason": "unloaded"}
     assert [unloaded] == _entries(server, "many")
@@ -133,13 +133,13 @@ def test_versions_are_whole_numbers_and_loads_are_told(server: Server) -> None:
 
 @pytest.mark.row("F15")
 def test_what_cannot_be_loaded_says_why(server: Server) -> None:
-    status, said = control(server, "load", "nover")
+    status, said = control_model(server, "load", "nover")
     lacks = "at least one version must be available under the version policy of model 'nover'"
     assert (400, f"load failed for model 'nover': {lacks}\n") == (status, said)
     assert 400 == server.status("/v2/health/ready")
-    control(server, "unload", "nover")
+    control_model(server, "unload", "nover")
 
-    status, said = control(server, "load", "empty")
+    status, said = control_model(server, "load", "empty")
     text = "failed to load 'empty', failed to poll from model repository"
     assert (500, True) == (status, said.startswith(text))
 
@@ -147,25 +147,27 @@ def test_what_cannot_be_loaded_says_why(server: Server) -> None:
 @pytest.mark.row("F08")
 def test_a_load_that_hangs_holds_up_nobody_and_an_unload_ends_it(server: Server) -> None:
     answers: list[tuple[int, str]] = []
-    asking = threading.Thread(target=lambda: answers.append(control(server, "load", "hanging")))
+    asking = threading.Thread(
+        target=lambda: answers.append(control_model(server, "load", "hanging"))
+    )
     asking.start()
-    eventually(lambda: server.stubs("hanging"), 30, "its stub")
+    eventually(lambda: server.stub_pids("hanging"), 30, "its stub")
 
     assert "LOADING" == _entries(server, "hanging")[0]["state"]
-    assert (200, "") == control(server, "load", "many")
+    assert (200, "") == control_model(server, "load", "many")
     assert 200 == server.status("/v2/models/add_sub/ready")
     assert not answers
 
-    assert (200, "") == control(server, "unload", "hanging")
+    assert (200, "") == control_model(server, "unload", "hanging")
     asking.join(30)
     ((status, text),) = answers
     assert (503, True) == (status, "version 1 is at UNAVAILABLE state: unloaded;" in text)
-    eventually(lambda: not server.stubs("hanging"), 30, "its end")
+    eventually(lambda: not server.stub_pids("hanging"), 30, "its end")
 
 
 @pytest.mark.row("F22")
 def test_repositories_are_added_and_taken_away_by_command(server: Server, tmp_path: Path) -> None:
-    shutil.copytree(MODELS / "add_sub", tmp_path / "late")
+    shutil.copytree(MODELS_DIRECTORY / "add_sub", tmp_path / "late")
     run = server.directory.parent / "run"
     program = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory", str(run)]
 
@@ -175,7 +177,7 @@ def test_repositories_are_added_and_taken_away_by_command(server: Server, tmp_pa
 
     added = ctl("register")
     assert (0, True) == (added.returncode, str(tmp_path) in added.stdout.split()), added.stderr
-    assert (200, "") == control(server, "load", "late")
+    assert (200, "") == control_model(server, "load", "late")
     assert f"error: model repository '{tmp_path}' has already been registered" in (
         ctl("register").stderr
     )
@@ -183,4 +185,4 @@ def test_repositories_are_added_and_taken_away_by_command(server: Server, tmp_pa
     assert 0 == ctl("unregister").returncode
     assert 200 == server.status("/v2/models/late/ready"), "what was loaded stays"
     assert "repository not found" in ctl("unregister").stderr
-    control(server, "unload", "late")
+    control_model(server, "unload", "late")

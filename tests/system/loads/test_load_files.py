@@ -92,14 +92,14 @@ def model(server: Server) -> Iterator[str]:
 
 def load(server: Server, model: str, parameters: Mapping[str, Any]) -> str:
     """The error, or ""."""
-    status, answer = server.ask(
+    status, answer = server.request_json(
         f"/v2/repository/models/{model}/load", {"parameters": dict(parameters)}
     )
     return "" if status == 200 else f"{status} {answer['error']}"
 
 
 def unload(server: Server, model: str) -> None:
-    assert 200 == server.ask(f"/v2/repository/models/{model}/unload", {})[0]
+    assert 200 == server.request_json(f"/v2/repository/models/{model}/unload", {})[0]
     eventually(lambda: not staged(server), 30, "files are gone")
 
 
@@ -110,7 +110,7 @@ def encoded(**files: bytes) -> dict[str, str]:
 def says(server: Server, model: str, version: str = "") -> str:
     path = f"/v2/models/{model}/{f'versions/{version}/' if version else ''}infer"
     tensor = {"name": "IN", "datatype": "BYTES", "shape": [1], "data": ["x"]}
-    status, answer = server.ask(path, {"inputs": [tensor]})
+    status, answer = server.request_json(path, {"inputs": [tensor]})
     return str(answer["outputs"][0]["data"][0]) if status == 200 else f"{status}"
 
 
@@ -218,12 +218,12 @@ def test_a_model_that_is_in_no_repository_is_made_of_files(server: Server) -> No
 
 def test_an_instance_that_dies_is_started_again_from_the_files(server: Server, model: str) -> None:
     assert "" == load(server, model, {"config": CONFIG, **encoded(**{"1/model.py": code("new")})})
-    eventually(lambda: len(server.stubs("m")) == 1, 30, "the old instances are gone")
-    (pid,) = server.stubs("m")
+    eventually(lambda: len(server.stub_pids("m")) == 1, 30, "the old instances are gone")
+    (pid,) = server.stub_pids("m")
 
     os.kill(pid, 9)
 
-    eventually(lambda: server.stubs("m") not in ([], [pid]), 30, "it is started again")
+    eventually(lambda: server.stub_pids("m") not in ([], [pid]), 30, "it is started again")
     eventually(lambda: says(server, model).startswith("new 1 "), 30, "it serves again")
 
 
@@ -274,7 +274,7 @@ def test_a_model_brings_files_for_another(server: Server, model: str) -> None:
     import json
     return [reply(json.dumps(told))]
     """
-    told = json.loads(scripted.run(server, "scripted", script))
+    told = json.loads(scripted.generate(server, "scripted", script))
 
     failed = "Failed to load model: Failed to process the request for model 'scripted_0_0', message"
     assert [

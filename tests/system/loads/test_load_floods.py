@@ -27,7 +27,7 @@ def test_a_flood_of_loads_and_unloads_leaves_the_models_alone(
 
     def ask(what: tuple[str, str]) -> int:
         model, verb = what
-        return server.ask(f"/v2/repository/models/{model}/{verb}", {})[0]
+        return server.request_json(f"/v2/repository/models/{model}/{verb}", {})[0]
 
     with ThreadPoolExecutor(20) as threads:
         statuses = set(threads.map(ask, asked))

@@ -22,8 +22,8 @@ import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
 from tests.faults.load import Load
-from tests.support.journal import HELD, executions, let_go, read_journal
-from tests.support.scraping import cancelled, pending
+from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
+from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -60,12 +60,12 @@ def test_models_are_loaded_and_unloaded_on_request(tmp_path: Path, protocol: str
 
         client.load_model("add_sub")
         assert client.is_model_ready("add_sub")
-        assert 1 == len(server.stubs("add_sub"))
+        assert 1 == len(server.stub_pids("add_sub"))
 
         client.unload_model("add_sub")
         assert not client.is_model_ready("add_sub")
         eventually(lambda: _states(client)["add_sub"] == "UNAVAILABLE", 30, "unloaded")
-        assert not server.stubs("add_sub")
+        assert not server.stub_pids("add_sub")
         assert client.is_server_ready()
 
 
@@ -147,14 +147,14 @@ def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
     bound = 'parameters { key: "max_execution_seconds" value { string_value: "0.5" } }'
     config.write_text(f"{config.read_text()}\n{bound}\n")
     with server:
-        pids = server.stubs("journal")
+        pids = server.stub_pids("journal")
         with Load(server.http_port, clients=1, milliseconds=60_000) as load:
             eventually(lambda: load.outcomes, 30, "an answer")
         first = load.outcomes[0]
 
         assert 503 == first.status
         assert "execute() took longer than max_execution_seconds (0.5)" in first.text
-        eventually(lambda: set(server.stubs("journal")) - set(pids), 30, "a new stub")
+        eventually(lambda: set(server.stub_pids("journal")) - set(pids), 30, "a new stub")
         # The operator is told where it hung.
         place = r"seconds \(0.5\): Aborted\\n\\nAt:\\n  .*/journal/1/model.py\(\d+\): execute"
         assert re.search(f"has died: .*{place}", server.log_text())
@@ -162,19 +162,19 @@ def test_a_hung_execution_is_ended_at_its_bound(tmp_path: Path) -> None:
 
 def test_a_stopped_stub_is_replaced(tmp_path: Path) -> None:
     with Server(tmp_path / "s", models=["add_sub"]) as server:
-        (pid,) = server.stubs("add_sub")
+        (pid,) = server.stub_pids("add_sub")
         os.kill(pid, signal.SIGSTOP)
 
-        eventually(lambda: server.stubs("add_sub") not in ([], [pid]), 30, "a new stub")
+        eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
         eventually(server.is_ready, 30, "ready")
 
 
 def test_readiness_follows_the_only_instance(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"])
-    hold = server.hold_starts("journal")
+    hold = server.block_imports("journal")
     with server:
         hold.touch()
-        os.kill(server.stubs("journal")[0], signal.SIGKILL)
+        os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
         eventually(lambda: server.status("/v2/models/journal/ready") == 400, 30, "not ready")
 
         hold.unlink()
@@ -186,9 +186,9 @@ def test_ctl_tells_what_runs_and_why_something_died(tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     options = [f"--runtime-directory={runtime}"]
     with Server(tmp_path / "s", models=["add_sub"], options=options) as server:
-        (pid,) = server.stubs("add_sub")
+        (pid,) = server.stub_pids("add_sub")
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: server.stubs("add_sub") not in ([], [pid]), 30, "a new stub")
+        eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
         eventually(server.is_ready, 30, "ready")
 
         command = [sys.executable, "-m", "zmqtriton.ctl.main", "--runtime-directory", str(runtime)]
@@ -198,7 +198,7 @@ def test_ctl_tells_what_runs_and_why_something_died(tmp_path: Path) -> None:
         processes = json.loads(shown.stdout)["processes"]
         (stub,) = [p for p in processes if p["role"] == "stub"]
 
-        assert server.stubs("add_sub") == [stub["pid"]]
+        assert server.stub_pids("add_sub") == [stub["pid"]]
         assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
         ours = sorted(pid for pids in server.pids().values() for pid in pids)
         assert ours == sorted(p["pid"] for p in processes)
@@ -221,18 +221,18 @@ def test_a_client_that_goes_away_ends_its_queued_request(tmp_path: Path) -> None
         Server(tmp_path / "s", models=["journal"]) as server,
         grpc_client.InferenceServerClient(server.grpc_address) as client,
     ):
-        client.async_infer("journal", _journal("held", HELD), lambda result, error: None)
+        client.async_infer("journal", _journal("held", UNTIL_RELEASED), lambda result, error: None)
         eventually(lambda: read_journal(server.journal), 30, "an execution")
 
         def has_expired() -> bool:
             with pytest.raises(InferenceServerException, match="Deadline"):
                 client.infer("journal", _journal("gone", 1), client_timeout=0.2)
-            return cancelled(server, "journal") > 0
+            return cancelled_requests(server, "journal") > 0
 
         # A client that is slow may give up before the server has heard of it.
         eventually(has_expired, 60, "the server has dropped it")
-        eventually(lambda: pending(server, "journal") == 0, 30, "each of them")
-        let_go(server.journal, "held")
+        eventually(lambda: pending_requests(server, "journal") == 0, 30, "each of them")
+        release_execution(server.journal, "held")
         client.infer("journal", _journal("last", 1))
 
         assert ["held", "last"] == [*executions(server.journal)]

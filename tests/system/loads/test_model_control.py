@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def _add_loader(server: Server, name: str, loads: str) -> None:
     config = server.add_model("loader", name) / "config.pbtxt"
-    config.write_text(config.read_text() + scripted.parameter("LOADS", loads))
+    config.write_text(config.read_text() + scripted.string_parameter("LOADS", loads))
 
 
 def tries(server: Server, *calls: str) -> list[str]:
@@ -53,7 +53,7 @@ def text(call):
 import json
 return [reply(json.dumps([{lines}]))]
 """
-    found: list[str] = json.loads(scripted.run(server, "scripted", script))
+    found: list[str] = json.loads(scripted.generate(server, "scripted", script))
     return found
 
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_done_is_said_in_triton_s_words(server: Server) -> None:
 
 def test_arguments_of_other_types_are_type_errors(server: Server) -> None:
     for call in ('load_model("m", config=None)', 'unload_model("m", 1)', "is_model_ready(3)"):
-        answer = scripted.run(server, "scripted", f"pb_utils.{call}")
+        answer = scripted.generate(server, "scripted", f"pb_utils.{call}")
 
         assert "message: TypeError: " in answer
 
@@ -113,7 +113,7 @@ def test_a_configuration_can_be_given(server: Server) -> None:
     assert ["None"] == found
     with urllib.request.urlopen(f"{server.url}/v2/models/busy/config", timeout=30) as answer:
         assert 7 == json.load(answer)["max_batch_size"]
-    assert "" == server.control("load", "busy")
+    assert "" == server.control_model("load", "busy")
 
 
 @pytest.mark.row("A95")
@@ -135,45 +135,45 @@ def test_threads_of_a_model_may_ask_and_the_stub_goes_on(server: Server) -> None
         each.join()
     return [reply(sorted(map(str, found)))]
     """
-    assert "['True', 'True', 'True', 'True', 'True', 'here']" == scripted.run(
+    assert "['True', 'True', 'True', 'True', 'True', 'here']" == scripted.generate(
         server, "scripted", script
     )
-    assert "" == server.control("unload", "add_sub")
+    assert "" == server.control_model("unload", "add_sub")
 
 
 @pytest.mark.row("A95")
 def test_a_model_may_load_others_in_its_initialize(server: Server) -> None:
-    assert "" == server.control("load", "outer")
+    assert "" == server.control_model("load", "outer")
 
     # It is ready when its initialize has returned, and not before.
-    told = scripted.run(server, "outer", "")
+    told = scripted.generate(server, "outer", "")
     assert told.startswith("(True, False) Failed to check model readiness: models are controlled")
     assert 200 == server.status("/v2/models/middle/ready")
     assert 200 == server.status("/v2/models/add_sub/ready")
 
 
 def test_a_model_may_unload_itself(server: Server) -> None:
-    assert "" == server.control("load", "busy")
+    assert "" == server.control_model("load", "busy")
 
     script = "pb_utils.unload_model('busy'); return [reply(pb_utils.is_model_ready('busy'))]"
-    assert "False" == scripted.run(server, "busy", script)
+    assert "False" == scripted.generate(server, "busy", script)
 
-    eventually(lambda: not server.stubs("busy"), 30, "its process has ended")
+    eventually(lambda: not server.stub_pids("busy"), 30, "its process has ended")
 
 
 @pytest.mark.row("A95")
 def test_finalize_may_not(server: Server) -> None:
-    assert "" == server.control("load", "middle")
+    assert "" == server.control_model("load", "middle")
 
-    assert "" == server.control("unload", "middle")
+    assert "" == server.control_model("unload", "middle")
 
     refusal = "Failed to unload model: models are controlled from initialize() and execute()"
     eventually(lambda: refusal in server.log_text(), 30, "the error of finalize")
 
 
 def test_a_load_that_would_wait_for_itself_is_refused(server: Server) -> None:
-    alone = server.control("load", "own")
-    both = server.control("load", "left")
+    alone = server.control_model("load", "own")
+    both = server.control_model("load", "left")
 
     assert "model 'own' asks for it in its initialize and would wait for itself" in alone
     assert "model 'right' asks for it in its initialize and would wait for itself" in both

@@ -38,13 +38,13 @@ def prepare(server: Server) -> None:
 
 
 def _index(server: Server) -> dict[str, tuple[str, str]]:
-    _, entries = server.ask("/v2/repository/index", {})
+    _, entries = server.request_json("/v2/repository/index", {})
     return {e["name"]: (e.get("state", ""), e.get("reason", "")) for e in entries}
 
 
 def _is_gone(server: Server, *models: str) -> bool:
     index = _index(server)
-    return all(index[m][0] == "UNAVAILABLE" and not server.stubs(m) for m in models)
+    return all(index[m][0] == "UNAVAILABLE" and not server.stub_pids(m) for m in models)
 
 
 def _gone(server: Server, *models: str) -> None:
@@ -61,7 +61,9 @@ def test_many_requests_that_come_together_are_answered_after_one_load(server: Se
     before = _loads(server, "add_sub")
 
     with ThreadPoolExecutor(12) as threads:
-        asked = [threads.submit(server.ask, "/v2/models/add_sub/infer", _TWO) for _ in range(12)]
+        asked = [
+            threads.submit(server.request_json, "/v2/models/add_sub/infer", _TWO) for _ in range(12)
+        ]
         statuses = [future.result()[0] for future in asked]
 
     assert [200] * 12 == statuses
@@ -73,10 +75,10 @@ def test_what_nobody_asked_for_waits_and_the_server_is_ready(server: Server) -> 
 
     assert 400 == server.status("/v2/models/tokens/ready")
     assert 200 == server.status("/v2/health/ready")
-    assert not server.stubs("tokens")
+    assert not server.stub_pids("tokens")
     state, reason = _index(server)["tokens"]
     assert ("UNAVAILABLE", True) == (state, reason.startswith("not loaded: "))
-    assert 400 == server.ask("/v2/models/nobody/infer", _TWO)[0]
+    assert 400 == server.request_json("/v2/models/nobody/infer", _TWO)[0]
 
 
 def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server: Server) -> None:
@@ -105,7 +107,7 @@ def test_a_request_over_grpc_and_one_on_a_stream_have_their_models_loaded(server
 def test_a_generate_request_has_its_model_loaded(server: Server) -> None:
     _gone(server, "tokens")
 
-    status, answer = server.ask("/v2/models/tokens/generate", {"COUNT": 1})
+    status, answer = server.request_json("/v2/models/tokens/generate", {"COUNT": 1})
 
     assert (200, "tokens") == (status, answer["model_name"])
 
@@ -118,17 +120,17 @@ def test_a_model_that_is_asked_by_another_is_loaded_and_stays_while_it_is_used(
     before = _loads(server, "add_sub")
 
     for _ in range(3):
-        status, answer = server.ask("/v2/models/bls_sync/infer", _TWO)
+        status, answer = server.request_json("/v2/models/bls_sync/infer", _TWO)
         assert (200, [2.0] * 16) == (status, answer["outputs"][0]["data"])
 
     assert before + 1 == _loads(server, "add_sub")
 
 
 def test_a_load_that_fails_says_why_and_leaves_the_server_ready(server: Server) -> None:
-    status, answer = server.ask("/v2/models/broken/infer", _TWO)
+    status, answer = server.request_json("/v2/models/broken/infer", _TWO)
 
     assert (503, True) == (status, "no weights here" in answer["error"])
-    assert "no weights here" in server.ask("/v2/models/broken/infer", _TWO)[1]["error"]
+    assert "no weights here" in server.request_json("/v2/models/broken/infer", _TWO)[1]["error"]
     assert 200 == server.status("/v2/health/ready")
     assert 1 == _loads(server, "broken")
 
@@ -141,10 +143,10 @@ def test_requests_never_fail_while_their_model_comes_and_goes(server: Server) ->
 
     statuses = []
     for _ in range(2):
-        server.ask("/v2/models/add_sub/infer", _TWO)
+        server.request_json("/v2/models/add_sub/infer", _TWO)
         seen = unloads()
         eventually(lambda seen=seen: unloads() > seen, 30, "it is idle")  # type: ignore[misc]
-        statuses += [server.ask("/v2/models/add_sub/infer", _TWO)[0] for _ in range(5)]
+        statuses += [server.request_json("/v2/models/add_sub/infer", _TWO)[0] for _ in range(5)]
 
     assert [200] * 10 == statuses
 
@@ -156,12 +158,12 @@ def test_memory_is_measured_and_the_one_used_before_makes_room(tmp_path: Path) -
     server = Server(tmp_path / "s", models=["add_sub", "bls_sync"], options=options)
     server.add_model("add_sub", "other")
     with server:
-        assert 200 == server.ask("/v2/models/add_sub/infer", _TWO)[0]
-        assert 200 == server.ask("/v2/models/other/infer", _TWO)[0]
+        assert 200 == server.request_json("/v2/models/add_sub/infer", _TWO)[0]
+        assert 200 == server.request_json("/v2/models/other/infer", _TWO)[0]
         assert _is_gone(server, "add_sub")
         assert "to make room for 'other'" in _index(server)["add_sub"][1]
-        _, refused = server.ask("/v2/repository/models/other/load", {})
-        _, answer = server.ask("/v2/models/add_sub/infer", _TWO)
+        _, refused = server.request_json("/v2/repository/models/other/load", {})
+        _, answer = server.request_json("/v2/models/add_sub/infer", _TWO)
         with urllib.request.urlopen(server.metrics_url) as page:
             metrics = page.read().decode()
         ctl = Path(sys.executable).with_name("zmqtriton-ctl")

@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.stamps import MODEL, Asking, control, index, source, write_stamp
-from tests.support.server import MODELS, Server
+from tests.faults.stamps import (
+    MODEL,
+    SteadyLoad,
+    control_model,
+    index_entry,
+    model_file,
+    write_stamp,
+)
+from tests.support.server import MODELS_DIRECTORY, Server
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
@@ -33,24 +40,24 @@ def _is_known(server: Server, model: str) -> bool:
         return any(entry["name"] == model for entry in json.loads(answer.read()))
 
 
-def _stamp(asking: Asking) -> int:
+def _stamp(asking: SteadyLoad) -> int:
     return asking.answers[-1].stamps[0] if asking.answers else -1
 
 
 @pytest.mark.row("F02")
 def test_changes_are_served_without_a_gap_and_failures_keep_what_was(server: Server) -> None:
     eventually(lambda: POLLS in server.log_text(), 30, "the first poll")
-    pids = server.stubs(MODEL)
-    with Asking(server.http_port, per_second=50) as asking:
-        sound = source(server).read_text()
-        source(server).write_text("syntax error\n")
+    pids = server.stub_pids(MODEL)
+    with SteadyLoad(server.http_port, per_second=50) as asking:
+        sound = model_file(server).read_text()
+        model_file(server).write_text("syntax error\n")
         said = f"failed to load '{MODEL}' version 1: Internal: SyntaxError"
         eventually(lambda: said in server.log_text(), 30, "the failure")
         # What has failed may still be on its way out.
-        eventually(lambda: pids == server.stubs(MODEL), 30, "the same stubs")
-        assert "READY" == index(server)["state"]
+        eventually(lambda: pids == server.stub_pids(MODEL), 30, "the same stubs")
+        assert "READY" == index_entry(server)["state"]
 
-        source(server).write_text(sound)
+        model_file(server).write_text(sound)
         write_stamp(server, 7)
         eventually(lambda: _stamp(asking) == 7, 30, "the next version")
     assert not asking.failed()
@@ -58,26 +65,26 @@ def test_changes_are_served_without_a_gap_and_failures_keep_what_was(server: Ser
 
 @pytest.mark.row("F02", "--model-control-mode", "--repository-poll-secs")
 def test_a_model_comes_and_goes_with_its_directory(server: Server) -> None:
-    pids = server.stubs(MODEL)
-    shutil.copytree(MODELS / "add_sub", server.repository / "late")
+    pids = server.stub_pids(MODEL)
+    shutil.copytree(MODELS_DIRECTORY / "add_sub", server.repository / "late")
     eventually(lambda: server.status("/v2/models/late/ready") == 200, 30, "it is loaded")
 
     shutil.rmtree(server.repository / "late")
     eventually(lambda: not _is_known(server, "late"), 30, "it is forgotten")
-    eventually(lambda: not server.stubs("late"), 30, "its process has ended")
-    assert pids == server.stubs(MODEL)
+    eventually(lambda: not server.stub_pids("late"), 30, "its process has ended")
+    assert pids == server.stub_pids(MODEL)
 
 
 @pytest.mark.row("F20")
 def test_nobody_else_says_what_is_loaded(server: Server) -> None:
     text = "explicit model load / unload is not allowed if polling is enabled"
 
-    assert (503, text) == control(server, "load")
-    assert (503, text) == control(server, "unload")
+    assert (503, text) == control_model(server, "load")
+    assert (503, text) == control_model(server, "unload")
 
 
 def test_a_repository_that_is_gone_for_a_while_unloads_nothing(server: Server) -> None:
-    pids = server.stubs(MODEL)
+    pids = server.stub_pids(MODEL)
     away = Path(f"{server.repository}-away")
     server.repository.rename(away)
     try:
@@ -86,4 +93,4 @@ def test_a_repository_that_is_gone_for_a_while_unloads_nothing(server: Server) -
         assert 200 == server.status(f"/v2/models/{MODEL}/ready")
     finally:
         away.rename(server.repository)
-    assert pids == server.stubs(MODEL)
+    assert pids == server.stub_pids(MODEL)

@@ -169,11 +169,11 @@ def test_a_model_that_hangs_there_can_be_unloaded(server: Server) -> None:
         asking = threading.Thread(target=_model_status, args=(server, "hung"))
         asking.start()
         eventually(lambda: _asked(server, "hung") > before, _LONG_S, "it is asked")
-        [stub] = server.stubs("hung")
+        [stub] = server.stub_pids("hung")
 
         client.unload_model("hung")
 
-        eventually(lambda: stub not in server.stubs("hung"), _LONG_S, "its process has ended")
+        eventually(lambda: stub not in server.stub_pids("hung"), _LONG_S, "its process has ended")
         asking.join(_LONG_S)
         eventually(lambda: "'hung' version 1" in server.log_text(), 10, "it is told")
         assert "finalize took more than" not in server.log_text()

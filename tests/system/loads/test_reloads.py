@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tests.faults import reloads
-from tests.faults.stamps import MODEL, Asking, control
+from tests.faults.stamps import MODEL, SteadyLoad, control_model
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -27,7 +27,7 @@ OPTIONS = reloads.OPTIONS
 def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server) -> None:
     told, asked = reloads.reload_broken(server)
 
-    assert [one.name for one in reloads.BREAKS] == [one.name for one in told]
+    assert [one.name for one in reloads.BREAKAGES] == [one.name for one in told]
     assert asked > 0
 
 
@@ -35,20 +35,20 @@ def test_what_is_broken_changes_nothing_and_the_reason_says_where(server: Server
 def test_reloads_under_load_fail_no_request_and_mix_nothing(server: Server) -> None:
     done = reloads.reload_often(server, 10, pause_s=0.05)
 
-    assert (0, 0) == (done.failed, done.late)
-    assert done.asked > 50
+    assert (0, 0) == (done.failed_count, done.stale_count)
+    assert done.request_count > 50
 
 
 @pytest.mark.row("F11")
 def test_instances_come_and_go_under_load_without_a_failed_request(server: Server) -> None:
     config = server.repository / MODEL / "config.pbtxt"
-    kept = set(server.stubs(MODEL))
-    with Asking(server.http_port, per_second=reloads.PER_SECOND) as asking:
+    kept = set(server.stub_pids(MODEL))
+    with SteadyLoad(server.http_port, per_second=reloads.PER_SECOND) as asking:
         for count in (4, 1, 3, 2):
             config.write_text(re.sub(r"count: \d", f"count: {count}", config.read_text()))
-            assert (200, "") == control(server, "load")
-            eventually(lambda count=count: len(server.stubs(MODEL)) == count, 30, "instances")  # type: ignore[misc]
-            kept &= set(server.stubs(MODEL))
+            assert (200, "") == control_model(server, "load")
+            eventually(lambda count=count: len(server.stub_pids(MODEL)) == count, 30, "instances")  # type: ignore[misc]
+            kept &= set(server.stub_pids(MODEL))
             time.sleep(0.1)
     assert not asking.failed()
     assert 1 == len(kept), "the first one was never started anew"
@@ -58,19 +58,19 @@ def test_imports_are_paid_once_for_each_instance(server: Server) -> None:
     for instances in (1, 3):
         _, times = reloads.import_slowly(server, 0.0, instances)
         assert instances == times
-    control(server, "unload", "slow")
+    control_model(server, "unload", "slow")
 
 
 def test_loads_and_unloads_leave_nothing_in_the_processes_that_stay(server: Server) -> None:
-    control(server, "unload")
+    control_model(server, "unload")
     reloads.load_and_unload(server, 5)
-    before = reloads.sample(server)
+    before = reloads.sample_resources(server)
 
     times = 30
     reloads.load_and_unload(server, times)
 
     def grown() -> list[str]:
-        after = reloads.sample(server)
+        after = reloads.sample_resources(server)
         return [
             f"{role}: {held}, then {after[role]}"
             for role, held in before.items()

@@ -58,7 +58,7 @@ class Repository:
 
     def load(self, name: str) -> str:
         """ "", or why not."""
-        return self.server.control("load", name)
+        return self.server.control_model("load", name)
 
     def notes(self, name: str) -> list[dict[str, Any]]:
         """Of each batch that instances of a model have executed."""
@@ -256,7 +256,7 @@ def test_what_samples_answer_leaves_nothing_behind(repository: Repository) -> No
     assert "" == repository.load("answers")
 
     # Four megabytes each: were they kept, 400 would be in the arena.
-    [stub] = repository.server.stubs("answers")
+    [stub] = repository.server.stub_pids("answers")
     status = Path(f"/proc/{stub}/status").read_text()
     shared = next(line for line in status.splitlines() if line.startswith("RssShmem"))
     assert int(shared.split()[1]) < 100_000
@@ -282,7 +282,7 @@ def test_sequences_and_steps_are_executed_as_they_are(repository: Repository) ->
 def test_who_comes_in_place_of_the_dead_warms_up_too(repository: Repository) -> None:
     repository.add("restarted", _INPUT + sample(ZERO))
     assert "" == repository.load("restarted")
-    [first] = repository.server.stubs("restarted")
+    [first] = repository.server.stub_pids("restarted")
 
     os.kill(first, signal.SIGKILL)
     eventually(lambda: len(repository.notes("restarted")) == 2, 30, "the next one has warmed up")

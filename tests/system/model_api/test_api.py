@@ -51,16 +51,16 @@ def test_types_have_triton_s_names_and_numbers(probe: Probe) -> None:
         },
         **{f"TYPE_FP{bits}": f"<class 'numpy.float{bits}'>" for bits in (16, 32, 64)},
         "TYPE_STRING": "<class 'numpy.object_'>",
-    } == probe.ask("return {k: repr(v) for k, v in pb_utils.TRITON_STRING_TO_NUMPY.items()}")
-    assert "KeyError: 'TYPE_BF16'" == probe.ask(
+    } == probe.run("return {k: repr(v) for k, v in pb_utils.TRITON_STRING_TO_NUMPY.items()}")
+    assert "KeyError: 'TYPE_BF16'" == probe.run(
         "return pb_utils.triton_string_to_numpy('TYPE_BF16')"
     )
-    assert "KeyError: 'FP32'" == probe.ask("return pb_utils.triton_string_to_numpy('FP32')")
-    assert [None, *range(1, 14), None, None] == probe.ask(
+    assert "KeyError: 'FP32'" == probe.run("return pb_utils.triton_string_to_numpy('FP32')")
+    assert [None, *range(1, 14), None, None] == probe.run(
         "return [pb_utils.numpy_to_triton_type(pb_utils.triton_to_numpy_type(i))"
         " if pb_utils.triton_to_numpy_type(i) else None for i in range(16)]"
     )
-    assert [13, 13, None, None, None] == probe.ask(
+    assert [13, 13, None, None, None] == probe.run(
         "types = np.bytes_, np.dtype('S'), np.str_, int, np.dtype('>f4')\n"
         "return [pb_utils.numpy_to_triton_type(t) for t in types]"
     )
@@ -68,15 +68,15 @@ def test_types_have_triton_s_names_and_numbers(probe: Probe) -> None:
 
 @pytest.mark.row("A03", "A04")
 def test_strings_are_serialized_and_back(probe: Probe) -> None:
-    assert [] == probe.ask("return pb_utils.serialize_byte_tensor(np.empty((2, 0), object))")
-    assert repr(b"\1\0\0\0a\2\0\0\0\xc3\xa9\1\0\0\x001\4\0\0\0None") == probe.ask(
+    assert [] == probe.run("return pb_utils.serialize_byte_tensor(np.empty((2, 0), object))")
+    assert repr(b"\1\0\0\0a\2\0\0\0\xc3\xa9\1\0\0\x001\4\0\0\0None") == probe.run(
         "return pb_utils.serialize_byte_tensor(np.array([[b'a', 'é'], [1, None]], object))"
     )
-    assert repr(b"\2\0\0\0ab\1\0\0\0c") == probe.ask(
+    assert repr(b"\2\0\0\0ab\1\0\0\0c") == probe.run(
         "return pb_utils.serialize_byte_tensor(np.array([b'ab', b'c']))"
     )
-    assert probe.ask("return pb_utils.serialize_byte_tensor(np.zeros(2))") is None
-    assert [["b'a'", "b''"], 1, "object"] == probe.ask(
+    assert probe.run("return pb_utils.serialize_byte_tensor(np.zeros(2))") is None
+    assert [["b'a'", "b''"], 1, "object"] == probe.run(
         """
         array = pb_utils.deserialize_bytes_tensor(b'\\1\\0\\0\\0a\\0\\0\\0\\0')
         return array.tolist(), array.ndim, array.dtype.name
@@ -86,7 +86,7 @@ def test_strings_are_serialized_and_back(probe: Probe) -> None:
 
 @pytest.mark.row("A05", "A06", "A07")
 def test_tensors_and_configurations_are_found_by_name(probe: Probe, server: Server) -> None:
-    assert [["FP32", [1, 2]], None, None, "REPORT", None] == probe.ask(
+    assert [["FP32", [1, 2]], None, None, "REPORT", None] == probe.run(
         f"""
         tensor = pb_utils.get_input_tensor_by_name(request, 'FP32')
         response = pb_utils.InferenceResponse([{REPORT}])
@@ -100,20 +100,20 @@ def test_tensors_and_configurations_are_found_by_name(probe: Probe, server: Serv
         """,
         inputs=({"name": "FP32", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]},),
     )
-    assert ["TYPE_BF16", "TYPE_STRING", None] == probe.ask(
+    assert ["TYPE_BF16", "TYPE_STRING", None] == probe.run(
         "return (pb_utils.get_input_config_by_name(config, 'BF16')['data_type'],"
         " pb_utils.get_output_config_by_name(config, 'REPORT')['data_type'],"
         " pb_utils.get_input_config_by_name({}, 'X'))"
     )
     policy = "return pb_utils.using_decoupled_model_transaction_policy(config)"
-    assert probe.ask(policy) is False
+    assert probe.run(policy) is False
     [response] = probe.stream(policy, 1)
     assert [b"true"] == response.as_numpy("REPORT").tolist()
 
 
 @pytest.mark.row("A08", "A09")
 def test_constants_and_the_directory_of_the_version(probe: Probe, server: Server) -> None:
-    assert [1, 2, 1, 1, 2] == probe.ask(
+    assert [1, 2, 1, 1, 2] == probe.run(
         """
         return (
             pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
@@ -124,14 +124,14 @@ def test_constants_and_the_directory_of_the_version(probe: Probe, server: Server
         )
         """
     )
-    assert str(server.repository / "api_probe" / "1") == probe.ask(
+    assert str(server.repository / "api_probe" / "1") == probe.run(
         "return pb_utils.get_model_dir()"
     )
 
 
 @pytest.mark.row("A96")
 def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -> None:
-    assert ["triton_python_backend_utils", "c_python_backend_utils", True, True] == probe.ask(
+    assert ["triton_python_backend_utils", "c_python_backend_utils", True, True] == probe.run(
         """
         from c_python_backend_utils import InferenceTrace, MemoryType, ResponseIterator
         from c_python_backend_utils import InferenceResponseSender, PreferredMemory, SharedMemory
@@ -144,7 +144,7 @@ def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -
         )
         """
     )
-    before, during = probe.ask(
+    before, during = probe.run(
         """
         before = c_utils.shared_memory.free_memory()
         answered = pb_utils.InferenceRequest(
@@ -164,19 +164,19 @@ def test_the_other_module_has_its_own_names_and_the_same_classes(probe: Probe) -
 @pytest.mark.row("A40", "A41", "A43")
 def test_tensors_are_made_of_what_the_protocol_has(probe: Probe) -> None:
     made = "TritonModelException: Tensor name cannot be an empty string."
-    assert made == probe.ask("return pb_utils.Tensor('', np.zeros(1))")
+    assert made == probe.run("return pb_utils.Tensor('', np.zeros(1))")
     for dtype in ("U4", "complex64", "datetime64[s]", ">f4"):
-        assert "TritonModelException: NumPy dtype is not supported." == probe.ask(
+        assert "TritonModelException: NumPy dtype is not supported." == probe.run(
             f"return pb_utils.Tensor('a', np.zeros(1, '{dtype}'))"
         )
-    assert [["a", [3, 2], 9, True], [[0, 3], [1, 4], [2, 5]]] == probe.ask(
+    assert [["a", [3, 2], 9, True], [[0, 3], [1, 4], [2, 5]]] == probe.run(
         """
         tensor = pb_utils.Tensor('a', np.arange(6).reshape(2, 3).T)
         told = tensor.name(), tensor.shape(), tensor.triton_dtype(), tensor.is_cpu()
         return told, tensor.as_numpy().tolist()
         """
     )
-    assert [13, 13, [], "TypeError"] == probe.ask(
+    assert [13, 13, [], "TypeError"] == probe.run(
         """
         try:
             pb_utils.Tensor('a', [1])
@@ -197,7 +197,7 @@ def test_arrays_of_tensors(probe: Probe) -> None:
     text = {"name": "TEXT", "shape": [2], "datatype": "BYTES", "data": ["a", "é"]}
     empty = {"name": "FP32", "shape": [0, 3], "datatype": "FP32", "data": []}
 
-    assert [["b'a'", repr("é".encode())], True, [0, 3]] == probe.ask(
+    assert [["b'a'", repr("é".encode())], True, [0, 3]] == probe.run(
         """
         tensor = pb_utils.get_input_tensor_by_name(request, 'TEXT')
         array = tensor.as_numpy()
@@ -222,11 +222,11 @@ def test_an_array_that_a_model_keeps_stays_as_it_was(probe: Probe) -> None:
         return 1
     """
 
-    probe.ask(keep, inputs=(numbers,))
+    probe.run(keep, inputs=(numbers,))
     for _ in range(5):
-        probe.ask("return 1", inputs=({**numbers, "data": [8.5] * 40_000},))
+        probe.run("return 1", inputs=({**numbers, "data": [8.5] * 40_000},))
 
-    assert [3.5] * 4 == probe.ask(
+    assert [3.5] * 4 == probe.run(
         """
         array = kept.pop('array')
         taken = pb_utils.Tensor.from_dlpack('again', kept.pop('capsule')).as_numpy()
@@ -238,7 +238,7 @@ def test_an_array_that_a_model_keeps_stays_as_it_was(probe: Probe) -> None:
 
 @pytest.mark.row("A44", "A45")
 def test_dlpack_in_a_model(probe: Probe) -> None:
-    assert [True, True, [1, 0], True] == probe.ask(
+    assert [True, True, [1, 0], True] == probe.run(
         """
         array = np.arange(4.)
         tensor = pb_utils.Tensor.from_dlpack('a', array)
@@ -252,17 +252,17 @@ def test_dlpack_in_a_model(probe: Probe) -> None:
         )
         """
     )
-    assert "TritonModelException: DLPack does not have support for string tensors." == probe.ask(
+    assert "TritonModelException: DLPack does not have support for string tensors." == probe.run(
         "return pb_utils.get_input_tensor_by_name(request, 'CODE').to_dlpack()"
     )
     assert (
         "TritonModelException: DLPack tensor is not contiguous. Only contiguous DLPack tensors "
         "that are stored in C-Order are supported."
-    ) == probe.ask("return pb_utils.Tensor.from_dlpack('a', np.zeros((2, 3)).T)")
+    ) == probe.run("return pb_utils.Tensor.from_dlpack('a', np.zeros((2, 3)).T)")
     assert (
         "TritonModelException: Provided tensor is not supported. Tensor must be a DLPack capsule"
         "         or have `__dlpack__` and `__dlpack_device__` attributes"
-    ) == probe.ask("return pb_utils.Tensor.from_dlpack('a', 5)")
+    ) == probe.run("return pb_utils.Tensor.from_dlpack('a', 5)")
 
 
 @pytest.mark.row("A47")
@@ -307,7 +307,7 @@ _BASE = "inputs=[], requested_output_names=['B', 'A', 'B'], model_name='m'"
 
 @pytest.mark.row("A50", "A62", "A64")
 def test_requests_are_made_by_position_and_by_name(probe: Probe) -> None:
-    assert ["id", 5, 3, 7, {"p": True}, ["A", "B"], None] == probe.ask(
+    assert ["id", 5, 3, 7, {"p": True}, ["A", "B"], None] == probe.run(
         """
         memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
         made = pb_utils.InferenceRequest('id', 5, [], ['B', 'A', 'B'], 'm', 2, 3, 7, memory,
@@ -317,7 +317,7 @@ def test_requests_are_made_by_position_and_by_name(probe: Probe) -> None:
                 made.trace().get_context())
         """
     )
-    assert ["", 0, 0, 0, "{}", 0, 1] == probe.ask(
+    assert ["", 0, 0, 0, "{}", 0, 1] == probe.run(
         f"""
         made = pb_utils.InferenceRequest({_BASE})
         cpu, gpu = pb_utils.TRITONSERVER_MEMORY_CPU, pb_utils.TRITONSERVER_MEMORY_GPU
@@ -333,13 +333,13 @@ def test_requests_are_made_by_position_and_by_name(probe: Probe) -> None:
             "Expect parameters values to have type bool/int/str, found type <class 'float'>",
         ),
     ):
-        assert f"TritonModelException: {text}" == probe.ask(
+        assert f"TritonModelException: {text}" == probe.run(
             f"return pb_utils.InferenceRequest({_BASE}, {wrong})"
         )
     for missing in ("inputs", "requested_output_names", "model_name"):
         assert (
             "TypeError: InferenceRequest() needs inputs, requested_output_names and model_name"
-            == probe.ask(
+            == probe.run(
                 f"asked = dict({_BASE}); del asked['{missing}']\n"
                 "return pb_utils.InferenceRequest(**asked)"
             )
@@ -347,7 +347,7 @@ def test_requests_are_made_by_position_and_by_name(probe: Probe) -> None:
     assert (
         "TritonModelException: Requested output name for request with id '7' and model name 'm' "
         "should not be empty."
-    ) == probe.ask("return pb_utils.InferenceRequest('7', 0, [], [''], 'm')")
+    ) == probe.run("return pb_utils.InferenceRequest('7', 0, [], [''], 'm')")
 
 
 @pytest.mark.row("A51", "A52")
@@ -360,14 +360,14 @@ def test_a_request_tells_what_its_client_sent(probe: Probe) -> None:
     sent = {"own": "é", "number": -7, "half": 0.5, "yes": True}
     reserved = {"sequence_id": "s", "sequence_start": True, "priority": 0, "timeout": 5_000_000}
 
-    assert ["i", "s", 1, 5_000_000, sent, ["REPORT"], "str", False] == probe.ask(
+    assert ["i", "s", 1, 5_000_000, sent, ["REPORT"], "str", False] == probe.run(
         told, id="i", parameters={**sent, **reserved}, outputs=[{"name": "REPORT"}]
     )
-    assert ["", 42, 2, 0, {}, ["REPORT"], "str", False] == probe.ask(
+    assert ["", 42, 2, 0, {}, ["REPORT"], "str", False] == probe.run(
         told, parameters={"sequence_id": 42, "sequence_end": True}
     )
     # A client that names no outputs wants all of the configuration.
-    assert [0, 3] == probe.ask(
+    assert [0, 3] == probe.run(
         "before = request.flags(); request.set_flags(3)\nreturn before, request.flags()"
     )
 
@@ -409,7 +409,7 @@ def test_the_first_instance_completes_the_configuration_and_goes_on(server: Serv
     completed = re.findall(r"api_completed_twice/1 is completed by (\d+)", log)
 
     # Both import at the same time, so either line may be the first.
-    assert sorted(map(int, imported)) == sorted(server.stubs("api_completed_twice"))
+    assert sorted(map(int, imported)) == sorted(server.stub_pids("api_completed_twice"))
     assert (2, 1) == (len(imported), len(completed))
     assert "api_completed_twice_0_0" in psutil.Process(int(completed[0])).cmdline()
 
@@ -419,7 +419,7 @@ def test_the_first_instance_completes_the_configuration_and_goes_on(server: Serv
 
 @pytest.mark.row("A50", "A57")
 def test_a_request_with_all_arguments_of_the_guides_is_asked_many_times(probe: Probe) -> None:
-    assert [[False, "1", 4, 5]] * 5 == probe.ask(
+    assert [[False, "1", 4, 5]] * 5 == probe.run(
         """
         import asyncio
 
@@ -464,7 +464,7 @@ def test_the_logger_writes_the_caller_s_place(probe: Probe, server: Server, tmp_
         ("log", "'not seen', pb_utils.Logger.VERBOSE", ""),
         ("log_info", "'last'", "I"),
     ]
-    probe.ask(
+    probe.run(
         f"import sys; sys.path.append({str(tmp_path)!r}); import elsewhere\n"
         + "\n".join(f"elsewhere.say(pb_utils.Logger.{name}, {what})" for name, what, _ in calls)
         + "\nreturn 1"
@@ -475,6 +475,6 @@ def test_the_logger_writes_the_caller_s_place(probe: Probe, server: Server, tmp_
     words = ["first", "second", "third", "fourth", "fifth", "sixth", "last"]
     assert [f'"{word}"' for word in words] == [line.partition("] ")[2] for line in lines]
     assert [level for *_, level in calls if level] == [line[0] for line in lines]
-    assert "TypeError: message must be a str, got <class 'int'>" == probe.ask(
+    assert "TypeError: message must be a str, got <class 'int'>" == probe.run(
         "return pb_utils.Logger.log_info(5)"
     )

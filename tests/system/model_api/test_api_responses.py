@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tritonclient.grpc as grpc_client
 
-from tests.support.probing import REPORT, Probe, Refused, add_probes
+from tests.support.probing import REPORT, ErrorResponse, Probe, add_probes
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
@@ -29,7 +29,7 @@ def probe(server: Server) -> Probe:
 
 @pytest.mark.row("A70", "A76")
 def test_responses_are_made_of_tensors_or_an_error(probe: Probe) -> None:
-    assert [1, False, None, True, "no", {"a": 1}] == probe.ask(
+    assert [1, False, None, True, "no", {"a": 1}] == probe.run(
         f"""
         good = pb_utils.InferenceResponse([{REPORT}], parameters={{'a': 1}})
         bad = pb_utils.InferenceResponse(error=pb_utils.TritonError('no'))
@@ -39,17 +39,17 @@ def test_responses_are_made_of_tensors_or_an_error(probe: Probe) -> None:
     )
     assert (
         "TritonModelException: Output tensor for inference response should not be empty."
-    ) == probe.ask("return pb_utils.InferenceResponse([None])")
-    assert [True, "mine"] == probe.ask(
+    ) == probe.run("return pb_utils.InferenceResponse([None])")
+    assert [True, "mine"] == probe.run(
         "error = pb_utils.TritonModelException('mine')\n"
         "return isinstance(error, Exception), str(error)"
     )
-    assert "TritonModelException: mine" == probe.ask("raise pb_utils.TritonModelException('mine')")
+    assert "TritonModelException: mine" == probe.run("raise pb_utils.TritonModelException('mine')")
 
 
 @pytest.mark.row("A70", "A75")
 def test_with_an_error_tensors_and_parameters_are_dropped(probe: Probe) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ErrorResponse) as caught:
         probe.infer(
             f"return pb_utils.InferenceResponse([{REPORT}], pb_utils.TritonError('no', "
             "pb_utils.TritonError.NOT_FOUND), {'a': 1})"
@@ -78,7 +78,7 @@ def test_the_code_of_an_error_reaches_the_client(
     error = f"pb_utils.TritonError('said so', pb_utils.TritonError.{name})"
     code = f"return pb_utils.InferenceResponse(error={error})"
 
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ErrorResponse) as caught:
         probe.infer(code)
     with pytest.raises(grpc_client.InferenceServerException) as caught_grpc:
         probe.infer_grpc(code)
@@ -88,7 +88,7 @@ def test_the_code_of_an_error_reaches_the_client(
         caught_grpc.value.status(),
         caught_grpc.value.message(),
     )
-    assert [number, name, f"__ErrorCode.{name}", "said so"] == probe.ask(
+    assert [number, name, f"__ErrorCode.{name}", "said so"] == probe.run(
         f"e = {error}\nreturn int(e.code()), e.code().name, str(e.code()), e.message()"
     )
 
@@ -128,7 +128,7 @@ def test_parameters_of_a_response_keep_their_types(probe: Probe) -> None:
         ),
         ({1: "a"}, "Expect parameters keys to have type str, found type <class 'int'>"),
     ):
-        assert f"TritonModelException: {text}" == probe.ask(
+        assert f"TritonModelException: {text}" == probe.run(
             f"return pb_utils.InferenceResponse([], parameters={wrong})"
         )
 

@@ -196,7 +196,7 @@ def test_a_stub_that_dies_is_an_error_for_the_model_that_asked(tmp_path: Path) -
     ):
         future = threads.submit(_report, server, model_name="journal", inputs=ask)
         eventually(lambda: "start" in _text(server.journal), 30, "the model has begun")
-        [stub] = server.stubs("journal")
+        [stub] = server.stub_pids("journal")
         psutil.Process(stub).kill()
 
         [response] = future.result(60)
@@ -216,7 +216,7 @@ def test_tensors_of_any_size(server: Server, count: int) -> None:
 
 def test_the_memory_of_large_tensors_is_used_again(server: Server) -> None:
     def usage() -> list[int]:
-        pids = [pid for model in ("bls_large", "identity_fp32") for pid in server.stubs(model)]
+        pids = [pid for model in ("bls_large", "identity_fp32") for pid in server.stub_pids(model)]
         return [psutil.Process(pid).memory_info().rss for pid in pids]
 
     _count(server, "bls_large", 1_000_000)
@@ -305,7 +305,7 @@ def test_inferences_that_models_ask_for_are_counted(server: Server) -> None:
 
 
 def test_a_thousand_questions_leave_nothing_behind(server: Server) -> None:
-    [pid] = server.stubs("bls_threads")
+    [pid] = server.stub_pids("bls_threads")
     stub = psutil.Process(pid)
 
     def usage() -> tuple[int, int, int]:

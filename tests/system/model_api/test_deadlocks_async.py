@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scripted import DECOUPLED, add, parameter, run
+from tests.support.scripted import DECOUPLED, add_model, generate, string_parameter
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
@@ -82,28 +82,28 @@ def _circle(*names: str) -> str:
 
 def prepare(server: Server) -> None:
     for name in ("a", "b"):
-        add(server, "scripted_async", name)
+        add_model(server, "scripted_async", name)
     for name in ("x", "y"):
-        add(server, "scripted", name)
-    add(server, "scripted_async", "wide", parameter("MAX_INFLIGHT", "2"))
-    add(server, "scripted_async", "two")
+        add_model(server, "scripted", name)
+    add_model(server, "scripted_async", "wide", string_parameter("MAX_INFLIGHT", "2"))
+    add_model(server, "scripted_async", "two")
     config = server.repository / "two" / "config.pbtxt"
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
-    add(server, "scripted_async", "free", DECOUPLED)
+    add_model(server, "scripted_async", "free", DECOUPLED)
 
 
 @pytest.mark.row("L20")
 @pytest.mark.parametrize("script", [_AWAIT, _WAIT, _TO_THREAD], ids=["await", "wait", "thread"])
 def test_a_coroutine_that_awaits_its_own_model(server: Server, script: str) -> None:
-    assert f"a {_circle('a', 'a')}" == run(server, "a", script, "a")
+    assert f"a {_circle('a', 'a')}" == generate(server, "a", script, "a")
 
 
 def test_two_models_that_await_each_other(server: Server) -> None:
-    assert f"a b {_circle('a', 'b', 'a')}" == run(server, "a", _AWAIT, "b,a")
+    assert f"a b {_circle('a', 'b', 'a')}" == generate(server, "a", _AWAIT, "b,a")
 
 
 def test_several_questions_to_its_own_model_at_once(server: Server) -> None:
-    assert f"a {_circle('a', 'a')}; {_circle('a', 'a')}" == run(server, "a", _GATHER, "a")
+    assert f"a {_circle('a', 'a')}; {_circle('a', 'a')}" == generate(server, "a", _GATHER, "a")
 
 
 @pytest.mark.row("L20")
@@ -111,18 +111,18 @@ def test_several_questions_to_its_own_model_at_once(server: Server) -> None:
     "script", [_ITERATOR, _JOIN, _RESULT, _OWN_LOOP], ids=["iterator", "join", "result", "loop"]
 )
 def test_a_model_that_waits_for_itself_otherwise(server: Server, script: str) -> None:
-    assert f"x {_circle('x', 'x')}" == run(server, "x", script, "x")
-    assert f"x y {_circle('x', 'y', 'x')}" == run(server, "x", script, "y,x")
+    assert f"x {_circle('x', 'x')}" == generate(server, "x", script, "x")
+    assert f"x y {_circle('x', 'y', 'x')}" == generate(server, "x", script, "y,x")
 
 
 def test_as_many_instances_as_are_needed_open_the_circle(server: Server) -> None:
-    assert "two two end" == run(server, "two", _AWAIT, "two,a")
-    assert f"two two {_circle('two', 'two', 'two')}" == run(server, "two", _AWAIT, "two,two")
+    assert "two two end" == generate(server, "two", _AWAIT, "two,a")
+    assert f"two two {_circle('two', 'two', 'two')}" == generate(server, "two", _AWAIT, "two,two")
 
 
 def test_as_many_batches_at_once_as_are_needed_open_the_circle(server: Server) -> None:
-    assert "wide wide end" == run(server, "wide", _AWAIT, "wide,a")
-    answer = run(server, "wide", _AWAIT, "wide,wide")
+    assert "wide wide end" == generate(server, "wide", _AWAIT, "wide,a")
+    answer = generate(server, "wide", _AWAIT, "wide,wide")
     assert answer.startswith("wide wide INVALID_ARG: Model wide - Error when running inference: ")
     assert "wide -> wide" in answer
 
@@ -139,8 +139,8 @@ def test_what_nobody_waits_for_is_executed_later(server: Server) -> None:
         return [reply("first")]
     """.format(path=str(server.scratch / "again"))
 
-    assert "first" == run(server, "a", script, "now")
-    assert "again" == run(server, "a", script, "again")
+    assert "first" == generate(server, "a", script, "now")
+    assert "again" == generate(server, "a", script, "again")
 
 
 def test_who_gives_up_waiting_is_not_interrupted(server: Server) -> None:
@@ -156,7 +156,7 @@ def test_who_gives_up_waiting_is_not_interrupted(server: Server) -> None:
         return [reply(answer)]
     """
 
-    assert "late" == run(server, "a", script, "now")
+    assert "late" == generate(server, "a", script, "now")
 
 
 def test_who_waits_for_something_else_is_not_interrupted(server: Server) -> None:
@@ -172,7 +172,7 @@ def test_who_waits_for_something_else_is_not_interrupted(server: Server) -> None
         return [reply("answered" if question.done() else "event")]
     """
 
-    assert "event" == run(server, "a", script, "now")
+    assert "event" == generate(server, "a", script, "now")
 
 
 def test_a_decoupled_coroutine_holds_no_instance(server: Server) -> None:
@@ -186,4 +186,4 @@ def test_a_decoupled_coroutine_holds_no_instance(server: Server) -> None:
         sender.send(reply(self.args["model_name"] + answer), FINAL)
     """
 
-    assert "free free free" == run(server, "free", script, "free,free")
+    assert "free free free" == generate(server, "free", script, "free,free")

@@ -152,8 +152,8 @@ def test_memory_is_used_again(files: Path, client: Any) -> None:
 
 def test_the_memory_of_the_dead_is_let_go(server: Server, files: Path, client: Any) -> None:
     _infer(client, "gpu_chain", LARGE)
-    [dead] = server.stubs("gpu_made")
-    [reader] = server.stubs("gpu_read")
+    [dead] = server.stub_pids("gpu_made")
+    [reader] = server.stub_pids("gpu_read")
     before = _mapped(files, reader)
 
     os.kill(dead, signal.SIGKILL)

@@ -198,7 +198,7 @@ def asked(
     """A server, a stub of it that has mapped the input of a request, and the request, which is
     executed for so many milliseconds."""
     with Server(tmp_path / "s", models=["keeper"]) as server:
-        [stub] = server.stubs("keeper")
+        [stub] = server.stub_pids("keeper")
         with ThreadPoolExecutor(1) as thread:
             answer = thread.submit(_ask_slowly, server.http_port, request.param)
             eventually(lambda: _segments_of(stub) > 0, 30, "it has mapped its input")

@@ -44,7 +44,7 @@ def said(server: Server, expressions: list[str], before: str = "") -> list[str]:
     """What each comes to, or the text of its error."""
     lines = ", ".join(f"text(lambda: ({expression}))" for expression in expressions)
     script = f"{_SETUP}{before}\nimport json\nreturn [reply(json.dumps([{lines}]))]"
-    answer = scripted.run(server, "scripted", script)
+    answer = scripted.generate(server, "scripted", script)
     found: list[str] = json.loads(answer)
     return found
 
@@ -63,7 +63,7 @@ def starts(server: Server, model: str = "measuring") -> str:
 
 
 def ask(server: Server, script: str, model: str = "measuring") -> str:
-    return scripted.run(server, model, script)
+    return scripted.generate(server, model, script)
 
 
 @pytest.mark.row("A91")
@@ -236,7 +236,7 @@ def test_a_new_broker_knows_what_the_old_one_knew(server: Server) -> None:
 @pytest.mark.row("A94")
 def test_a_dead_instance_leaves_what_it_counted_to_the_others(server: Server) -> None:
     before = int(starts(server))
-    victim = server.stubs("measuring")[0]
+    victim = server.stub_pids("measuring")[0]
 
     os.kill(victim, signal.SIGKILL)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scraping import pending
-from tests.support.scripted import DECOUPLED, add, asked, run, stream
+from tests.support.scraping import pending_requests
+from tests.support.scripted import DECOUPLED, add_model, generate, generate_stream, open_stream
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -22,8 +22,8 @@ _LET_GO = "The model let go of a request without a response to it."
 
 
 def prepare(server: Server) -> None:
-    add(server, "scripted", "plain", "max_batch_size: 4\ndynamic_batching {}\n")
-    add(server, "scripted", "streams", DECOUPLED)
+    add_model(server, "scripted", "plain", "max_batch_size: 4\ndynamic_batching {}\n")
+    add_model(server, "scripted", "streams", DECOUPLED)
 
 
 @pytest.mark.row("A20", "A22")
@@ -31,7 +31,7 @@ def test_a_model_sees_its_name_its_place_and_its_arguments(server: Server) -> No
     script = "import json, sys\nseen = type(self).__module__, sys.path[-2:], self.args\n"
     script += "return [reply(json.dumps(seen))]"
 
-    module, path, args = json.loads(run(server, "plain", script))
+    module, path, args = json.loads(generate(server, "plain", script))
 
     directory = str(server.repository / "plain")
     assert "1.model" == module
@@ -67,7 +67,7 @@ def test_a_model_sees_its_name_its_place_and_its_arguments(server: Server) -> No
     ],
 )
 def test_what_default_mode_must_return(server: Server, script: str, text: str) -> None:
-    assert _PLAIN + text == run(server, "plain", script)
+    assert _PLAIN + text == generate(server, "plain", script)
 
 
 @pytest.mark.row("A23", "A53")
@@ -75,7 +75,7 @@ def test_what_default_mode_must_return(server: Server, script: str, text: str) -
 def test_default_mode_may_answer_through_the_sender(server: Server, returned: str) -> None:
     script = f"request.get_response_sender().send(reply('sent'), FINAL)\nreturn {returned}"
 
-    assert "sent" == run(server, "plain", script)
+    assert "sent" == generate(server, "plain", script)
 
 
 @pytest.mark.row("A24")
@@ -83,7 +83,7 @@ def test_default_mode_may_answer_through_the_sender(server: Server, returned: st
 def test_an_exception_comes_with_its_frames_and_the_model_lives(
     server: Server, model: str, prefix: str
 ) -> None:
-    [text] = stream(server, model, "def f():\n    raise KeyError('no')\nf()")
+    [text] = generate_stream(server, model, "def f():\n    raise KeyError('no')\nf()")
 
     head, frames = text.split("\n\nAt:\n")
     assert f"{prefix}KeyError: 'no'" == head
@@ -91,7 +91,7 @@ def test_an_exception_comes_with_its_frames_and_the_model_lives(
     assert ["  <script>(3): f", "  <script>(4): body"] == lines
     assert last.startswith(f"  {server.repository}/{model}/1/model.py(")
     assert last.endswith("): execute")
-    assert ["again"] == stream(server, model, _SEND_ALL, "again")
+    assert ["again"] == generate_stream(server, model, _SEND_ALL, "again")
 
 
 _SEND_ALL = """
@@ -113,10 +113,10 @@ def test_an_exception_fails_all_of_its_batch(server: Server, tmp_path: Path) -> 
     """
 
     with ThreadPoolExecutor(5) as threads:
-        first = threads.submit(run, server, "plain", script)
+        first = threads.submit(generate, server, "plain", script)
         eventually(lambda: "begun alone" in server.log_text(), 30, "the first is executed")
-        others = [threads.submit(run, server, "plain", script) for _ in range(4)]
-        eventually(lambda: 4 == pending(server, "plain"), 30, "the others wait")
+        others = [threads.submit(generate, server, "plain", script) for _ in range(4)]
+        eventually(lambda: 4 == pending_requests(server, "plain"), 30, "the others wait")
         (tmp_path / "go").touch()
         texts = [future.result() for future in (first, *others)]
 
@@ -132,7 +132,7 @@ def test_decoupled_mode_must_return_nothing(server: Server) -> None:
         "return None."
     )
 
-    assert [_STREAMS + text] == stream(server, "streams", "return []")
+    assert [_STREAMS + text] == generate_stream(server, "streams", "return []")
 
 
 @pytest.mark.row("A25")
@@ -144,14 +144,14 @@ def test_an_exception_in_decoupled_mode_closes_what_is_open(server: Server) -> N
         raise ValueError("late")
     """
 
-    [first, error] = stream(server, "streams", script)
+    [first, error] = generate_stream(server, "streams", script)
 
     assert "one" == first
     assert error.startswith(f"{_STREAMS}ValueError: late\n\nAt:\n")
     closed = "try:\n    self.kept['failed'].send(reply('more'))\nexcept Exception as error:\n"
     closed += "    request.get_response_sender().send(reply(error), FINAL)"
     text = "Unable to send response. Response sender has been closed."
-    assert [text] == stream(server, "streams", closed)
+    assert [text] == generate_stream(server, "streams", closed)
 
 
 @pytest.mark.row("A25", "A72")
@@ -165,7 +165,7 @@ def test_senders_outlive_execute_and_work_from_any_thread(server: Server, model:
         threading.Thread(target=later, name="mine").start()
     """
 
-    assert ["mine"] == stream(server, model, script)
+    assert ["mine"] == generate_stream(server, model, script)
 
 
 @pytest.mark.row("A72")
@@ -212,23 +212,25 @@ def test_what_a_sender_refuses(server: Server, model: str, calls: str, text: str
         except Exception:
             pass
     """
-    stream(server, model, script)
+    generate_stream(server, model, script)
 
     tell = "request.get_response_sender().send(reply(self.kept.pop('said')), FINAL)"
 
-    assert [text] == stream(server, model, tell)
+    assert [text] == generate_stream(server, model, tell)
 
 
 @pytest.mark.row("A74")
 def test_a_request_that_default_mode_forgets_is_an_error(server: Server) -> None:
-    assert _PLAIN + _LET_GO == run(server, "plain", "return None")
+    assert _PLAIN + _LET_GO == generate(server, "plain", "return None")
 
     eventually(lambda: _logged(server, "W", _PLAIN + _LET_GO), 30, "a warning")
 
 
 @pytest.mark.row("A74")
 def test_a_sender_that_decoupled_mode_forgets_ends_its_stream(server: Server) -> None:
-    assert ["one"] == stream(server, "streams", "request.get_response_sender().send(reply('one'))")
+    assert ["one"] == generate_stream(
+        server, "streams", "request.get_response_sender().send(reply('one'))"
+    )
 
     text = "model 'streams_0_0' let go of a response sender without the FINAL flag"
     eventually(lambda: _logged(server, "W", text), 30, "a warning")
@@ -241,7 +243,7 @@ def test_a_sender_in_a_circle_of_garbage_ends_its_request_too(
 ) -> None:
     script = "circle = [request.get_response_sender()]\ncircle.append(circle)"
 
-    assert ends == stream(server, model, script)
+    assert ends == generate_stream(server, model, script)
 
 
 def _logged(server: Server, level: str, text: str) -> bool:
@@ -263,11 +265,11 @@ def test_a_cancellation_reaches_code_that_is_busy(server: Server, model: str, wh
         request.get_response_sender().send(reply("unread"), FINAL)
     """
     name = f"busy {model} {where}"
-    with asked(server, model, script, name):
+    with open_stream(server, model, script, name):
         eventually(lambda: f'begun {name}"' in server.log_text(), 30, "it is executed")
 
     eventually(lambda: f"cancelled {name} True" in server.log_text(), 30, "it was seen")
-    assert ["on"] == stream(server, model, _SEND_ALL, "on")
+    assert ["on"] == generate_stream(server, model, _SEND_ALL, "on")
 
 
 @pytest.mark.row("A54")
@@ -282,7 +284,7 @@ def test_a_cancellation_reaches_a_thread_that_sleeps_between_looks(server: Serve
             sender.send(flags=FINAL)
         threading.Thread(target=wait).start()
     """
-    with asked(server, "streams", script, "asleep"):
+    with open_stream(server, "streams", script, "asleep"):
         eventually(lambda: "begun asleep" in server.log_text(), 30, "it is executed")
 
     eventually(lambda: "cancelled asleep" in server.log_text(), 30, "it was seen")
@@ -298,25 +300,27 @@ def test_what_is_cancelled_while_it_waits_is_never_executed(server: Server, tmp_
         request.get_response_sender().send(reply("done"), FINAL)
     """
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(stream, server, "streams", blocking, "first")
+        first = threads.submit(generate_stream, server, "streams", blocking, "first")
         eventually(lambda: "begun first" in server.log_text(), 30, "the first is executed")
-        with asked(server, "streams", blocking, "never"):
-            eventually(lambda: 1 == pending(server, "streams"), 30, "the second one waits")
-        eventually(lambda: 0 == pending(server, "streams"), 30, "it does not wait any more")
+        with open_stream(server, "streams", blocking, "never"):
+            eventually(lambda: 1 == pending_requests(server, "streams"), 30, "the second one waits")
+        eventually(
+            lambda: 0 == pending_requests(server, "streams"), 30, "it does not wait any more"
+        )
         (tmp_path / "go").touch()
         assert ["done"] == first.result()
 
-    assert ["on"] == stream(server, "streams", _SEND_ALL, "on")
+    assert ["on"] == generate_stream(server, "streams", _SEND_ALL, "on")
     assert "begun never" not in server.log_text()
 
 
 @pytest.mark.row("A27", "A30")
 def test_finalize_runs_at_the_end_and_may_fail(tmp_path: Path) -> None:
     server = Server(tmp_path / "s")
-    add(server, "scripted", "ending")
+    add_model(server, "scripted", "ending")
     with server:
         script = "import sys\nprint('to the log', file=sys.stderr, flush=True)\n"
-        assert "on" == run(server, "ending", script + "return [reply('on')]")
+        assert "on" == generate(server, "ending", script + "return [reply('on')]")
         eventually(lambda: "to the log" in server.log_text(), 30, "it is logged")
 
     assert 0 == server.returncode

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted import DECOUPLED, add, asked, parameter, run, stream
+from tests.support.scripted import (
+    DECOUPLED,
+    add_model,
+    generate,
+    generate_stream,
+    open_stream,
+    string_parameter,
+)
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -33,11 +40,11 @@ _MEET = """
 
 
 def prepare(server: Server) -> None:
-    add(server, "scripted_async", "plain")
-    add(server, "scripted_async", "wide", parameter("MAX_INFLIGHT", "4"))
-    add(server, "scripted_async", "streams", DECOUPLED)
-    add(server, "scripted_async", "narrow", DECOUPLED + parameter("MAX_INFLIGHT", "2"))
-    add(server, "scripted", "echo")
+    add_model(server, "scripted_async", "plain")
+    add_model(server, "scripted_async", "wide", string_parameter("MAX_INFLIGHT", "4"))
+    add_model(server, "scripted_async", "streams", DECOUPLED)
+    add_model(server, "scripted_async", "narrow", DECOUPLED + string_parameter("MAX_INFLIGHT", "2"))
+    add_model(server, "scripted", "echo")
 
 
 def _is_logged(server: Server, text: str) -> bool:
@@ -46,7 +53,7 @@ def _is_logged(server: Server, text: str) -> bool:
 
 def _all(server: Server, model: str, script: str, arguments: list[str]) -> list[list[str]]:
     with ThreadPoolExecutor(len(arguments)) as threads:
-        return list(threads.map(lambda one: stream(server, model, script, one), arguments))
+        return list(threads.map(lambda one: generate_stream(server, model, script, one), arguments))
 
 
 @pytest.mark.row("A26")
@@ -84,12 +91,12 @@ def test_an_exception_among_several_fails_its_own_request(server: Server) -> Non
     assert 3 == len(texts)
     for [text] in texts:
         assert text.startswith(f"{prefix}\n\nAt:\n  <script>(")
-    assert "on" == run(server, "wide", "return [reply(text_of(request))]", "on")
+    assert "on" == generate(server, "wide", "return [reply(text_of(request))]", "on")
 
 
 @pytest.mark.row("A26")
 def test_a_wrong_return_of_one_among_several_is_told(server: Server) -> None:
-    text = run(server, "wide", "return 'x'")
+    text = generate(server, "wide", "return 'x'")
 
     assert text.endswith("Expected a list in the execute return, found type '<class 'str'>'.")
 
@@ -111,11 +118,11 @@ def test_an_exception_in_the_background_is_logged_and_ends_the_stream(server: Se
         raise ValueError("background " + text_of(request))
     """
 
-    assert ["one"] == stream(server, "streams", script, "trouble")
+    assert ["one"] == generate_stream(server, "streams", script, "trouble")
 
     text = "Failed to process the request(s) for model 'streams_0_0', message: ValueError: "
     eventually(lambda: f"{text}background trouble" in server.log_text(), 30, "it is logged")
-    assert ["on"] == stream(server, "streams", _SEND, "on")
+    assert ["on"] == generate_stream(server, "streams", _SEND, "on")
 
 
 @pytest.mark.row("A26")
@@ -129,7 +136,7 @@ def test_a_sender_that_outlives_its_failed_coroutine_goes_on(server: Server) -> 
         raise ValueError("early")
     """
 
-    assert ["later"] == stream(server, "streams", script)
+    assert ["later"] == generate_stream(server, "streams", script)
 
 
 @pytest.mark.row("A26")
@@ -142,7 +149,7 @@ def test_what_execute_leaves_behind_goes_on(server: Server) -> None:
         asyncio.create_task(later())
     """
 
-    assert ["later"] == stream(server, "plain", script)
+    assert ["later"] == generate_stream(server, "plain", script)
 
 
 @pytest.mark.row("A57")
@@ -171,7 +178,7 @@ def test_a_cancellation_reaches_a_coroutine(server: Server, model: str) -> None:
         print("cancelled " + text_of(request), flush=True)
         request.get_response_sender().send(reply("unread"), FINAL)
     """
-    with asked(server, model, script, model):
+    with open_stream(server, model, script, model):
         eventually(lambda: f'begun {model}"' in server.log_text(), 30, "it is executed")
 
     eventually(lambda: f'cancelled {model}"' in server.log_text(), 30, "it was seen")
@@ -188,7 +195,7 @@ def test_a_coroutine_that_never_looks_is_told_of_while_it_waits(server: Server) 
         print("noticed " + text_of(request), flush=True)
         request.get_response_sender().send(reply("unread"), FINAL)
     """
-    with asked(server, "plain", script, "blind"):
+    with open_stream(server, "plain", script, "blind"):
         eventually(lambda: 'begun blind"' in server.log_text(), 30, "it is executed")
 
     eventually(lambda: 'noticed blind"' in server.log_text(), 30, "its stub knows")
@@ -207,9 +214,9 @@ def test_the_event_loop_ends_before_finalize(tmp_path: Path) -> None:
         return [reply("on")]
     """
     server = Server(tmp_path / "s")
-    add(server, "scripted_async", "ending")
+    add_model(server, "scripted_async", "ending")
     with server:
-        assert "on" == run(server, "ending", script)
+        assert "on" == generate(server, "ending", script)
 
     log = server.log_text()
     assert 0 < log.index('"stopped"') < log.index('"finalized ending"')
@@ -219,7 +226,9 @@ def test_a_max_inflight_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     values = ["0", "many", "1025"]
     server = Server(tmp_path / "s", options=["--exit-on-error=false"])
     for value in values:
-        add(server, "scripted_async", f"wrong_{value}", parameter("MAX_INFLIGHT", value))
+        add_model(
+            server, "scripted_async", f"wrong_{value}", string_parameter("MAX_INFLIGHT", value)
+        )
     server.launch()
     try:
         for value in values:

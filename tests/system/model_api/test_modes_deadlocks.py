@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.scripted import add, run
+from tests.support.scripted import add_model, generate
 from tests.support.server import Server
 
 pytestmark = pytest.mark.system
@@ -32,34 +32,34 @@ def _circle(*names: str) -> str:
 
 def prepare(server: Server) -> None:
     for name in ("a", "b", "c"):
-        add(server, "scripted", name)
-    add(server, "scripted", "two")
+        add_model(server, "scripted", name)
+    add_model(server, "scripted", "two")
     config = server.repository / "two" / "config.pbtxt"
     config.write_text(config.read_text().replace("count: 1", "count: 2"))
 
 
 def test_three_deep(server: Server) -> None:
-    assert "a b c end" == run(server, "a", _EXEC, "b,c,two")
+    assert "a b c end" == generate(server, "a", _EXEC, "b,c,two")
 
 
 def test_a_model_that_asks_itself(server: Server) -> None:
-    assert f"a {_circle('a', 'a')}" == run(server, "a", _EXEC, "a")
+    assert f"a {_circle('a', 'a')}" == generate(server, "a", _EXEC, "a")
 
 
 def test_two_models_that_ask_each_other(server: Server) -> None:
-    assert f"a b {_circle('a', 'b', 'a')}" == run(server, "a", _EXEC, "b,a")
+    assert f"a b {_circle('a', 'b', 'a')}" == generate(server, "a", _EXEC, "b,a")
 
 
 def test_a_circle_of_three_behind_a_model_that_is_not_in_it(server: Server) -> None:
     circle = _circle("a", "b", "c", "a")
 
-    assert f"two a b c {circle}" == run(server, "two", _EXEC, "a,b,c,a")
+    assert f"two a b c {circle}" == generate(server, "two", _EXEC, "a,b,c,a")
 
 
 def test_a_second_instance_opens_the_circle(server: Server) -> None:
-    assert "two two end" == run(server, "two", _EXEC, "two,a")
-    assert f"two a two {_circle('a', 'two', 'a')}" == run(server, "two", _EXEC, "a,two,a")
-    assert f"two two {_circle('two', 'two', 'two')}" == run(server, "two", _EXEC, "two,two")
+    assert "two two end" == generate(server, "two", _EXEC, "two,a")
+    assert f"two a two {_circle('a', 'two', 'a')}" == generate(server, "two", _EXEC, "a,two,a")
+    assert f"two two {_circle('two', 'two', 'two')}" == generate(server, "two", _EXEC, "two,two")
 
 
 def test_two_chains_that_wait_for_each_other(server: Server) -> None:
@@ -75,8 +75,8 @@ def test_two_chains_that_wait_for_each_other(server: Server) -> None:
         return [reply(self.args["model_name"] + " " + answer)]
     """
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(run, server, "a", script, f"{server.scratch},b,b")
-        second = threads.submit(run, server, "b", script, f"{server.scratch},a,a")
+        first = threads.submit(generate, server, "a", script, f"{server.scratch},b,b")
+        second = threads.submit(generate, server, "b", script, f"{server.scratch},a,a")
         texts = sorted([first.result(60), second.result(60)])
 
     # Whichever closed the circle is told; the other one gets through.

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted import DECOUPLED, ITERATIVE, add, asked, run, stream
+from tests.support.scripted import (
+    DECOUPLED,
+    ITERATIVE,
+    add_model,
+    generate,
+    generate_stream,
+    open_stream,
+)
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -37,18 +44,20 @@ _COUNT = f"""
 
 def prepare(server: Server) -> None:
     oldest = "sequence_batching { iterative_sequence: true oldest { max_candidate_sequences: 8 } }"
-    add(server, "scripted", "steps", ITERATIVE)
-    add(server, "scripted", "streams", oldest + DECOUPLED)
-    add(server, "scripted_async", "background", oldest + DECOUPLED)
-    add(server, "scripted", "plain")
-    add(server, "scripted", "plain_streams", DECOUPLED)
+    add_model(server, "scripted", "steps", ITERATIVE)
+    add_model(server, "scripted", "streams", oldest + DECOUPLED)
+    add_model(server, "scripted_async", "background", oldest + DECOUPLED)
+    add_model(server, "scripted", "plain")
+    add_model(server, "scripted", "plain_streams", DECOUPLED)
 
 
 @pytest.mark.row("A55", "E76")
 @pytest.mark.parametrize("model", ["streams", "background"])
 def test_a_decoupled_model_answers_step_by_step(server: Server, model: str) -> None:
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: stream(server, model, _COUNT, "20"), range(8)))
+        answers = list(
+            threads.map(lambda _: generate_stream(server, model, _COUNT, "20"), range(8))
+        )
 
     assert [[str(number) for number in range(19, -1, -1)]] * 8 == answers
 
@@ -68,7 +77,7 @@ def test_default_mode_answers_with_the_last_step(server: Server) -> None:
     # START on the first one only; and with one slot sequences do not mix.
     expected = [[1, True], [0, True], [0, True], [0, True]]
     with ThreadPoolExecutor(4) as threads:
-        texts = list(threads.map(lambda _: run(server, "steps", script), range(4)))
+        texts = list(threads.map(lambda _: generate(server, "steps", script), range(4)))
     assert [expected] * 4 == [json.loads(text) for text in texts]
 
 
@@ -85,12 +94,12 @@ def test_a_sender_of_an_earlier_step_may_be_kept(server: Server) -> None:
     """
 
     # It is let go of without FINAL in the end, which ends the stream.
-    assert ["3"] == stream(server, "streams", script)
+    assert ["3"] == generate_stream(server, "streams", script)
 
 
 @pytest.mark.row("A55")
 def test_a_response_for_a_rescheduled_request_is_refused(server: Server) -> None:
-    text = run(server, "steps", f"{_AGAIN}\nreturn [reply('x')]")
+    text = generate(server, "steps", f"{_AGAIN}\nreturn [reply('x')]")
 
     assert text.startswith(
         "Failed to process the request(s) for model 'steps_0_0', message: Expected a None object "
@@ -102,7 +111,7 @@ def test_a_response_for_a_rescheduled_request_is_refused(server: Server) -> None
 def test_other_models_may_not_reschedule(server: Server) -> None:
     prefix = "Failed to process the request(s) for model 'plain_0_0', message: "
 
-    assert prefix + _REFUSED == run(server, "plain", f"{_AGAIN}\nreturn [None]")
+    assert prefix + _REFUSED == generate(server, "plain", f"{_AGAIN}\nreturn [None]")
 
 
 @pytest.mark.row("A55")
@@ -116,16 +125,16 @@ def test_a_stream_that_may_not_be_rescheduled_goes_on(server: Server) -> None:
         {_AGAIN}
     """
 
-    assert ["later"] == stream(server, "plain_streams", script)
+    assert ["later"] == generate_stream(server, "plain_streams", script)
     eventually(lambda: f"message: {_REFUSED}" in server.log_text(), 30, "it is logged")
 
 
 @pytest.mark.row("A55")
 def test_an_exception_ends_what_asked_to_be_executed_again(server: Server) -> None:
-    [text] = stream(server, "streams", f"{_AGAIN}\nraise ValueError('amid')")
+    [text] = generate_stream(server, "streams", f"{_AGAIN}\nraise ValueError('amid')")
 
     assert "message: ValueError: amid" in text
-    assert [] == stream(server, "background", f"{_AGAIN}\nraise ValueError('amid')")
+    assert [] == generate_stream(server, "background", f"{_AGAIN}\nraise ValueError('amid')")
 
 
 @pytest.mark.row("A55")
@@ -136,17 +145,17 @@ def test_a_request_whose_client_left_is_not_executed_again(server: Server) -> No
         print("step of " + text_of(request), flush=True)
         {_AGAIN}
     """
-    with asked(server, "steps", script + "\n        return [None]", "left"):
+    with open_stream(server, "steps", script + "\n        return [None]", "left"):
         eventually(lambda: 'step of left"' in server.log_text(), 30, "its first step")
 
     # Its slot is free: another one gets through.
-    assert "on" == run(server, "steps", "return [reply('on')]")
-    assert ["1", "0"] == stream(server, "streams", _COUNT, "2")
+    assert "on" == generate(server, "steps", "return [reply('on')]")
+    assert ["1", "0"] == generate_stream(server, "streams", _COUNT, "2")
 
 
 def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
     server = Server(tmp_path / "s")
-    add(server, "scripted", "steps", ITERATIVE)
+    add_model(server, "scripted", "steps", ITERATIVE)
     script = f"""
         import os, signal
         if not request.flags():
@@ -156,7 +165,7 @@ def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
         return [None]
     """
     with server:
-        text = run(server, "steps", script)
+        text = generate(server, "steps", script)
 
         assert text.endswith("(killed by SIGKILL)")
         assert 1 == server.log_text().count('"first step"')
@@ -164,7 +173,7 @@ def test_what_was_executed_once_dies_with_its_stub(tmp_path: Path) -> None:
 
 def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_path: Path) -> None:
     server = Server(tmp_path / "s")
-    add(server, "scripted", "steps", ITERATIVE)
+    add_model(server, "scripted", "steps", ITERATIVE)
     script = f"""
         import time
         if request.flags():
@@ -174,7 +183,7 @@ def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_p
         return [None]
     """
     with server, ThreadPoolExecutor(1) as threads:
-        future = threads.submit(run, server, "steps", script)
+        future = threads.submit(generate, server, "steps", script)
         eventually(lambda: '"first step"' in server.log_text(), 30, "it has begun")
         [broker] = server.pids()["broker"]
         os.kill(broker, signal.SIGKILL)
@@ -183,4 +192,4 @@ def test_what_was_executed_once_is_not_begun_anew_after_the_broker_s_death(tmp_p
 
         assert "could be executed again" in text
         assert 1 == server.log_text().count('"first step"')
-        assert "on" == run(server, "steps", "return [reply('on')]")
+        assert "on" == generate(server, "steps", "return [reply('on')]")

@@ -67,7 +67,7 @@ def test_what_a_model_passes_on_is_not_copied(server: Server, client: Any) -> No
 
     for _ in range(2):
         assert np.array_equal(array, _infer(client, array, way="back"))
-    [passer], [identity] = server.stubs("passer"), server.stubs("identity_fp32")
+    [passer], [identity] = server.stub_pids("passer"), server.stub_pids("identity_fp32")
     assert not _owns_memory(passer)
 
     for _ in range(4):
@@ -105,14 +105,14 @@ def test_a_dead_asker_s_question_keeps_the_tensor(
     thread.start()
     eventually(path.with_suffix(".begun").exists, _LONG_S, "the reader has begun")
 
-    [passer] = server.stubs("passer")
+    [passer] = server.stub_pids("passer")
     os.kill(passer, signal.SIGKILL)
     thread.join()
     _overwrite(client)
 
     assert "is not healthy" in str(errors[0])
     assert float(ONES.sum()) == _read(path)
-    eventually(lambda: server.stubs("passer"), _LONG_S, "a new stub")
+    eventually(lambda: server.stub_pids("passer"), _LONG_S, "a new stub")
 
 
 def test_who_reads_does_not_notice_the_death_of_the_owner(server: Server, tmp_path: Path) -> None:

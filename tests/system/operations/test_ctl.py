@@ -83,7 +83,7 @@ def test_the_status_is_the_real_processes_and_counts(server: Server, ctl: Ctl) -
         p["pid"] for p in processes
     )
     (stub,) = [p for p in processes if p["role"] == "stub"]
-    assert server.stubs("add_sub") == [stub["pid"]]
+    assert server.stub_pids("add_sub") == [stub["pid"]]
     assert ("add_sub", 1, "add_sub_0_0", "READY", 0, "") == tuple(
         stub[key] for key in ("model", "version", "instance", "state", "restarts", "last_reason")
     )
@@ -100,7 +100,7 @@ def test_the_status_for_people_has_a_line_for_each_process(server: Server, ctl: 
 
     assert (0, "") == (shown.returncode, shown.stderr)
     (stub,) = [line for line in shown.stdout.splitlines() if line.startswith("stub")]
-    pid = server.stubs("add_sub")[0]
+    pid = server.stub_pids("add_sub")[0]
     assert re.match(rf"stub add_sub_0_0 +add_sub:1 +{pid} +[-\d]+ [:\d]+ +\w+ +READY +0", stub)
 
 
@@ -124,7 +124,7 @@ def test_a_load_that_fails_says_why(server: Server, ctl: Ctl) -> None:
 
 
 def test_stubs_tell_where_they_are_and_go_on(server: Server, ctl: Ctl) -> None:
-    pids = server.stubs("add_sub")
+    pids = server.stub_pids("add_sub")
 
     def told() -> subprocess.CompletedProcess[str] | None:
         """It waits for some seconds only."""
@@ -139,7 +139,7 @@ def test_stubs_tell_where_they_are_and_go_on(server: Server, ctl: Ctl) -> None:
     assert f"add_sub_0_0, pid {pids[0]}:" == first
     assert "(most recent call first):" in second
     assert any(re.match(r' +File ".*loop\.py", line \d+ in ', frame) for frame in frames)
-    assert pids == server.stubs("add_sub")
+    assert pids == server.stub_pids("add_sub")
     assert (1, "error: no process of model 'raising' runs\n") == (
         refused.returncode,
         refused.stderr,
@@ -178,7 +178,7 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
         assert following.stdout is not None
         try:
             following.stdout.readline()
-            (pid,) = server.stubs("add_sub")
+            (pid,) = server.stub_pids("add_sub")
             os.kill(pid, signal.SIGKILL)
             for line in following.stdout:
                 if "killed by SIGKILL" in json.loads(line)["text"]:
@@ -191,19 +191,19 @@ def test_followed_logs_show_what_comes(server: Server, ctl: Ctl) -> None:
             following.kill()
     assert 0 == following.returncode
 
-    eventually(lambda: server.stubs("add_sub") not in ([], [pid]), 30, "a new stub")
+    eventually(lambda: server.stub_pids("add_sub") not in ([], [pid]), 30, "a new stub")
     eventually(server.is_ready, 30, "ready")
     (stub,) = [p for p in ctl.json("status")["processes"] if p["role"] == "stub"]
     assert (1, "killed by SIGKILL") == (stub["restarts"], stub["last_reason"])
 
 
 def test_a_model_is_restarted(server: Server, ctl: Ctl) -> None:
-    before = server.stubs("add_sub")
+    before = server.stub_pids("add_sub")
 
     done, refused = ctl.run("restart", "add_sub"), ctl.run("restart", "add_subb")
 
     assert "restarted add_sub: 1 process ended\n" == done.stdout
     assert "error: there is no model 'add_subb'; did you mean 'add_sub'?\n" == refused.stderr
-    eventually(lambda: server.stubs("add_sub") not in ([], before), 60, "a new stub")
+    eventually(lambda: server.stub_pids("add_sub") not in ([], before), 60, "a new stub")
     eventually(lambda: server.status("/v2/models/add_sub/ready") == 200, 60, "ready")
     infer(server)

@@ -123,11 +123,11 @@ def has_started(pid: int) -> bool:
 
 
 def test_stubs_on_the_servers_interpreter_share_what_they_have_loaded(server: Server) -> None:
-    born = [*server.stubs("born"), *server.stubs("add_sub")]
+    born = [*server.stub_pids("born"), *server.stub_pids("add_sub")]
 
     assert 1 + INSTANCES == len(born)
     assert all(has_started(pid) for pid in born)
-    assert not any(has_started(pid) for pid in server.stubs("spawned"))
+    assert not any(has_started(pid) for pid in server.stub_pids("spawned"))
 
 
 @pytest.mark.parametrize("what", LOOKS)
@@ -142,7 +142,7 @@ def test_nothing_tells_a_born_stub_from_a_spawned_one(server: Server, what: str)
 
 def test_descriptors_are_those_of_a_spawned_one(server: Server) -> None:
     def kinds(model: str) -> list[str]:
-        (pid,) = server.stubs(model)
+        (pid,) = server.stub_pids(model)
         found = []
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(FileNotFoundError):  # closed meanwhile
@@ -182,7 +182,7 @@ def test_the_command_line_is_that_of_a_spawned_one(server: Server) -> None:
     seen = []
     for model, python in (("born", sys.executable), ("spawned", ANOTHER_PYTHON)):
         own = ask(server, model, "__import__('sys').orig_argv")
-        (pid,) = server.stubs(model)
+        (pid,) = server.stub_pids(model)
         kernels = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
         # Where the kernel does not let us shorten it, nothing stands behind.
         assert own == [word for word in kernels if word]
@@ -196,13 +196,13 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     question = "[__import__('random').random(), __import__('numpy').random.random()]"
 
     draws = [ask(server, "born", question)]
-    (pid,) = server.stubs("born")
+    (pid,) = server.stub_pids("born")
     os.kill(pid, signal.SIGKILL)
-    eventually(lambda: server.stubs("born") not in ([], [pid]), 30)
+    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
     draws.append(ask(server, "born", question))
 
-    assert has_started(server.stubs("born")[0])
+    assert has_started(server.stub_pids("born")[0])
     assert draws[0][0] != draws[1][0]
     assert draws[0][1] != draws[1][1]
 
@@ -215,12 +215,12 @@ def test_copies_of_one_fork_server_draw_different_numbers(server: Server) -> Non
     ],
 )
 def test_how_a_born_stub_has_died_is_told(server: Server, end: str, reason: str) -> None:
-    (before,) = server.stubs("born")
+    (before,) = server.stub_pids("born")
 
     with pytest.raises(InferenceServerException, match=re.escape(f"({reason})")):
         ask(server, "born", end)
 
-    eventually(lambda: server.stubs("born") not in ([], [before]), 30)
+    eventually(lambda: server.stub_pids("born") not in ([], [before]), 30)
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
 
 
@@ -229,7 +229,7 @@ def test_what_a_born_stub_leaves_in_its_group_dies_and_strays_are_reaped(server:
     start = "__import__('subprocess').Popen({}, start_new_session={}).pid"
     in_group = ask(server, "born", start.format(program, False))
     stray = ask(server, "born", start.format(program, True))
-    (pid,) = server.stubs("born")
+    (pid,) = server.stub_pids("born")
 
     os.kill(pid, signal.SIGKILL)
 
@@ -237,7 +237,7 @@ def test_what_a_born_stub_leaves_in_its_group_dies_and_strays_are_reaped(server:
     assert psutil.Process(stray).ppid() == server.pids()["supervisor"][0]
     os.kill(stray, signal.SIGTERM)
     eventually(lambda: not psutil.pid_exists(stray), 30)
-    eventually(lambda: server.stubs("born") not in ([], [pid]), 30)
+    eventually(lambda: server.stub_pids("born") not in ([], [pid]), 30)
     eventually(lambda: server.status("/v2/models/born/ready") == 200, 30)
 
 
@@ -294,7 +294,7 @@ def test_a_fork_server_killed_amid_forks_costs_none_of_them(server: Server) -> N
         killing.join()
 
     assert killed
-    eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30)
+    eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30)
 
 
 def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> None:
@@ -303,8 +303,8 @@ def test_a_fork_server_that_hangs_holds_nobody_up_for_long(server: Server) -> No
         with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
             client.unload_model("add_sub")
             client.load_model("add_sub")
-        eventually(lambda: INSTANCES == len(server.stubs("add_sub")), 30, "the old ones' end")
-        return all(has_started(pid) for pid in server.stubs("add_sub"))
+        eventually(lambda: INSTANCES == len(server.stub_pids("add_sub")), 30, "the old ones' end")
+        return all(has_started(pid) for pid in server.stub_pids("add_sub"))
 
     # Until the last of those that the tests before have killed is replaced.
     eventually(reload_has_started, 60)

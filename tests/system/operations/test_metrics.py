@@ -138,6 +138,6 @@ def test_a_restart_of_an_instance_is_counted(server: Server) -> None:
     before = page(server)
     assert before['zmqtriton_process_restarts_total{role="broker"}'] == 0
 
-    os.kill(server.stubs("add_sub")[0], signal.SIGKILL)
+    os.kill(server.stub_pids("add_sub")[0], signal.SIGKILL)
 
     eventually(lambda: page(server)[restarts] == before[restarts] + 1, 60)

@@ -19,7 +19,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
 from tests.conformance import spans
-from tests.support.collector import Collector, Found
+from tests.support.collector import Collector, ReceivedSpan
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -107,15 +107,17 @@ def test_a_request_is_three_spans_named_and_marked_as_tritons(
     before_ns = time.time_ns()
     infer(server, "identity_fp32", "plain")
 
-    top, model = collector.of_request("plain")
-    (compute,) = collector.below(model)
+    top, model = collector.request_spans("plain")
+    (compute,) = collector.children_of(model)
     assert ("InferRequest", "", "identity_fp32", "compute") == (
-        *(top.name, top.parent, model.name, compute.name),
+        *(top.name, top.parent_id, model.name, compute.name),
     )
-    assert {(2, top.trace, "")} == {(s.kind, s.trace, s.state) for s in (top, model, compute)}
+    assert {(2, top.trace_id, "")} == {
+        (s.kind, s.trace_id, s.trace_state) for s in (top, model, compute)
+    }
     around = ["HTTP_RECV_START", "HTTP_RECV_END", "INFER_RESPONSE_COMPLETE"]
-    assert [*around, "HTTP_SEND_START", "HTTP_SEND_END"] == top.marks
-    assert (_MODEL_MARKS, _COMPUTE_MARKS) == (model.marks, compute.marks)
+    assert [*around, "HTTP_SEND_START", "HTTP_SEND_END"] == top.event_names
+    assert (_MODEL_MARKS, _COMPUTE_MARKS) == (model.event_names, compute.event_names)
     assert {
         "triton.model_name": "identity_fp32",
         "triton.model_version": 1,
@@ -157,9 +159,11 @@ def test_a_request_with_a_context_is_traced_below_it_whatever_the_rate(
         assert answers.get(timeout=30) is None
 
     for request_id in ("over http", "kept alive", "generated", "over grpc", "streamed"):
-        top, model = collector.of_request(request_id)
-        assert {(_TRACE, "congo=t61, rojo=00f")} == {(s.trace, s.state) for s in (top, model)}
-        assert _PARENT == top.parent
+        top, model = collector.request_spans(request_id)
+        assert {(_TRACE, "congo=t61, rojo=00f")} == {
+            (s.trace_id, s.trace_state) for s in (top, model)
+        }
+        assert _PARENT == top.parent_id
     ids = [s.attributes.get("triton.request_id") for s in collector.spans()]
     assert "without" not in ids
 
@@ -171,19 +175,19 @@ def test_a_model_has_the_context_of_its_span_and_what_it_asks_is_below(
     answer = infer(server, "traced", "asking", **_GIVEN)
     without = infer(server, "traced", "asking without")
 
-    _, model = collector.of_request("asking")
+    _, model = collector.request_spans("asking")
     context = {
-        "traceparent": f"00-{_TRACE}-{model.id}-01",
+        "traceparent": f"00-{_TRACE}-{model.span_id}-01",
         "tracestate": "congo=t61, rojo=00f",
     }
     assert context == json.loads(said(answer))
     assert ["traceparent"] == list(json.loads(said(without)))
-    compute, below = collector.below(model)
+    compute, below = collector.children_of(model)
     assert ("compute", "identity_fp32") == (compute.name, below.name)
     assert "asked" == below.attributes["triton.request_id"]
     number = model.attributes["triton.trace_id"]
     assert number == below.attributes["triton.trace_parent_id"]
-    assert ["compute"] == [s.name for s in collector.below(below)]
+    assert ["compute"] == [s.name for s in collector.children_of(below)]
 
     post(server, "/v2/trace/setting", {"trace_level": ["OFF"]})
     assert "None" == said(infer(server, "traced", "not traced", **_GIVEN))
@@ -201,12 +205,12 @@ def test_the_steps_of_a_streaming_ensemble_are_below_it(
         client.async_stream_infer("streamed", [count], request_id="steps")
         assert [None, None] == [answers.get(timeout=30) for _ in range(2)]
 
-    top, ensemble = collector.of_request("steps")
-    steps = collector.below(ensemble)
-    assert ("", _MODEL_MARKS) == (top.parent, ensemble.marks)
+    top, ensemble = collector.request_spans("steps")
+    steps = collector.children_of(ensemble)
+    assert ("", _MODEL_MARKS) == (top.parent_id, ensemble.event_names)
     assert ["tokens", "string_upper", "string_upper"] == [s.name for s in steps]
     assert {"steps"} == {s.attributes["triton.request_id"] for s in steps}
-    assert [["compute"]] * 3 == [[s.name for s in collector.below(step)] for step in steps]
+    assert [["compute"]] * 3 == [[s.name for s in collector.children_of(step)] for step in steps]
 
 
 def test_an_error_is_the_status_of_the_request_and_of_its_model(
@@ -214,10 +218,10 @@ def test_an_error_is_the_status_of_the_request_and_of_its_model(
 ) -> None:
     text = infer(server, "raising", "failing")["error"]
 
-    top, model = collector.of_request("failing")
+    top, model = collector.request_spans("failing")
     assert "ValueError: on purpose" in text
     assert [text, text] == [top.error, model.error]
-    assert "INFER_RESPONSE_COMPLETE" in top.marks
+    assert "INFER_RESPONSE_COMPLETE" in top.event_names
 
 
 @pytest.mark.row("C96", "D11")
@@ -260,7 +264,7 @@ def test_without_a_collector_requests_are_answered_and_spans_wait_for_it(
     collector.open()
 
     for request_id in ("first of an outage", "later"):
-        collector.of_request(request_id)
+        collector.request_spans(request_id)
     eventually(lambda: "again; 0 spans were lost" in server.log_text() or None, 30)
     assert 1 == server.log_text().count("traces cannot be exported")
 
@@ -293,6 +297,6 @@ def test_what_waits_is_sent_when_the_server_ends(tmp_path: Path, collector: Coll
     assert 1 == len(named(collector, "one of the last"))
 
 
-def named(collector: Collector, request_id: str) -> list[Found]:
+def named(collector: Collector, request_id: str) -> list[ReceivedSpan]:
     wanted = "triton.request_id", request_id
     return [s for s in collector.spans() if wanted in s.attributes.items()]

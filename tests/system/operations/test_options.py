@@ -128,7 +128,7 @@ def test_instances_run_on_the_cores_of_their_policy(servers: tuple[Server, Serve
     first, _ = servers
 
     for model, core in (("add_sub", CORES[0]), ("spawned", CORES[-1])):
-        (stub,) = first.stubs(model)
+        (stub,) = first.stub_pids(model)
         threads = [int(name) for name in os.listdir(f"/proc/{stub}/task")]
         assert {core} == {c for thread in threads for c in os.sched_getaffinity(thread)}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.load import Load
-from tests.support.journal import HELD, let_go, read_journal
+from tests.support.journal import UNTIL_RELEASED, read_journal, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -105,7 +105,7 @@ def is_refused(port: int) -> bool:
 def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path) -> None:
     server = Server(tmp_path / "s", models=["journal"]).start()
     assert server.process is not None
-    with Load(server.http_port, clients=1, milliseconds=HELD) as load:
+    with Load(server.http_port, clients=1, milliseconds=UNTIL_RELEASED) as load:
         (begun,) = eventually(lambda: read_journal(server.journal), 30, "an execution")
 
         server.process.send_signal(signal.SIGTERM)
@@ -113,7 +113,7 @@ def test_the_end_waits_for_requests_and_names_those_who_have_them(tmp_path: Path
         # Who comes now is not kept waiting until the end.
         ports = (server.http_port, server.grpc_port)
         eventually(lambda: all(map(is_refused, ports)), 30, "the ports are closed")
-        let_go(server.journal, begun.id)
+        release_execution(server.journal, begun.id)
         assert 0 == server.process.wait(60)
 
     assert load.outcomes[0].is_right

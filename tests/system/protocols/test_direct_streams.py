@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chain import PATIENCE_S, STUB, Chain, chain
+from tests.support.chain import STUB, TIMEOUT_S, ProcessChain, chain
 from tests.support.server import Server
 from tests.support.waiting import eventually
 from zmqtriton_floor import endpoints
@@ -38,7 +38,7 @@ COUNTING = """
 """
 
 
-async def read(it: Chain, count: int) -> list[StreamItem]:
+async def read(it: ProcessChain, count: int) -> list[StreamItem]:
     return [item async for item in it.gateway.stream(it.request(count=count))]
 
 
@@ -75,7 +75,7 @@ def test_a_reader_that_pauses_for_too_long_is_told(tmp_path: Path) -> None:
             async for item in it.gateway.stream(it.request(count=100_000)):
                 got.append(item)
                 if len(got) == 300:
-                    await it.until(lambda: not it.gateway.in_flight)  # it was given up
+                    await it.wait_until(lambda: not it.gateway.in_flight)  # it was given up
 
             *some, last = got
             assert [*range(len(some))] == numbers(some)
@@ -94,8 +94,8 @@ def test_closing_the_iterator_cancels_the_model(tmp_path: Path) -> None:
                     break
             await stream.aclose()
 
-            await it.until(lambda: "cancelled" in [said.text for said in it.stub.said()])
-            await it.until(lambda: not it.gateway.in_flight)
+            await it.wait_until(lambda: "cancelled" in [said.text for said in it.stub.log_lines()])
+            await it.wait_until(lambda: not it.gateway.in_flight)
 
     asyncio.run(check())
 
@@ -122,7 +122,7 @@ def test_the_sockets_of_dead_stubs_are_removed(tmp_path: Path) -> None:
     options = [f"--runtime-directory={directory}"]
     with Server(tmp_path / "s", models=["tokens"], options=options) as server:
         [first] = directory.glob("stream-*")
-        os.kill(server.stubs("tokens")[0], signal.SIGKILL)
+        os.kill(server.stub_pids("tokens")[0], signal.SIGKILL)
 
         eventually(lambda: [*directory.glob("stream-*")] not in ([], [first]), 30)
 
@@ -138,7 +138,7 @@ def test_a_model_that_is_not_decoupled_has_streams_of_one(tmp_path: Path) -> Non
 
     async def check() -> None:
         async with chain(tmp_path, code, is_decoupled=False) as it:
-            [item] = await asyncio.wait_for(read(it, 1), PATIENCE_S)
+            [item] = await asyncio.wait_for(read(it, 1), TIMEOUT_S)
 
             assert [0] == numbers([item])
             assert item.is_final

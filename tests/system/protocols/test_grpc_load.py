@@ -17,7 +17,7 @@ MODELS = grpc_load.MODELS
 
 @pytest.mark.row("D48")
 def test_every_one_of_many_streams_is_complete_and_ends_once(server: Server) -> None:
-    grpc_load.follow_many(server, STREAMS, RESPONSES)
+    grpc_load.run_streams(server, STREAMS, RESPONSES)
 
 
 @pytest.mark.row("D36")
@@ -30,4 +30,4 @@ def test_nothing_stays_of_calls_that_are_cancelled_at_any_instant(server: Server
 
 @pytest.mark.row("D37")
 def test_a_reader_that_stops_does_not_stop_the_others(server: Server) -> None:
-    grpc_load.follow_beside_one_that_stops(server, READERS, RESPONSES)
+    grpc_load.run_streams_beside_stalled(server, READERS, RESPONSES)

@@ -20,9 +20,9 @@ from tritonclient.utils import InferenceServerException
 
 from tests.faults import frontend_death
 from tests.support import scripted
-from tests.support.journal import HELD, executions, let_go, read_journal
-from tests.support.raw_http import request, talk
-from tests.support.scraping import cancelled, pending
+from tests.support.journal import UNTIL_RELEASED, executions, read_journal, release_execution
+from tests.support.raw_http import raw_request, send_raw
+from tests.support.scraping import cancelled_requests, pending_requests
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -46,8 +46,8 @@ MODELS = ["identity_fp32", "journal"]
 
 
 def prepare(server: Server) -> None:
-    scripted.add(server, "scripted", "plain")
-    scripted.add(server, "scripted", "decoupled", scripted.DECOUPLED)
+    scripted.add_model(server, "scripted", "plain")
+    scripted.add_model(server, "scripted", "decoupled", scripted.DECOUPLED)
     rows = server.add_model("identity_fp32", "rows")
     (rows / "config.pbtxt").write_text(ROWS)
 
@@ -87,14 +87,14 @@ def test_one_connection_carries_requests_of_all_framings(server: Server) -> None
     chunked = b"".join(b"%x\r\n%b\r\n" % (1, ONE[i : i + 1]) for i in range(len(ONE)))
     stream = b"".join(
         (
-            request("POST", INFER, ONE),
-            request("POST", INFER, chunked + b"0\r\n\r\n", Transfer_Encoding="chunked"),
-            request("GET", "/v2/health/live"),
-            request("POST", INFER, ONE, Connection="close"),
+            raw_request("POST", INFER, ONE),
+            raw_request("POST", INFER, chunked + b"0\r\n\r\n", Transfer_Encoding="chunked"),
+            raw_request("GET", "/v2/health/live"),
+            raw_request("POST", INFER, ONE, Connection="close"),
         )
     )
 
-    got = talk(server.http_port, stream)
+    got = send_raw(server.http_port, stream)
 
     assert ([200] * 4, True) == (got.statuses, got.is_closed)
     assert 3 == got.data.count(b'"data":[1.0]')
@@ -106,7 +106,9 @@ def test_a_client_may_ask_whether_its_body_is_wanted(server: Server) -> None:
         connection.settimeout(20)
         length = str(len(ONE))
         connection.sendall(
-            request("POST", INFER, Expect="100-continue", Content_Length=length, Connection="close")
+            raw_request(
+                "POST", INFER, Expect="100-continue", Content_Length=length, Connection="close"
+            )
         )
         assert b"HTTP/1.1 100 Continue\r\n\r\n" == connection.recv(1000)
 
@@ -142,14 +144,16 @@ def _journal(name: str, milliseconds: int) -> bytes:
 def test_what_waits_for_a_client_that_left_is_never_executed(server: Server) -> None:
     path, port = "/v2/models/journal/infer", server.http_port
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        first = pool.submit(_post, server, path, _journal("first", HELD))
+        first = pool.submit(_post, server, path, _journal("first", UNTIL_RELEASED))
         eventually(lambda: "first" in executions(server.journal), 20, "the first is executed")
         with socket.create_connection(("127.0.0.1", port)) as leaving:
-            leaving.sendall(request("POST", path, _journal("left", 0)))
-            eventually(lambda: pending(server, "journal") == 1, 20, "it waits")
-        eventually(lambda: cancelled(server, "journal") == 1, 20, "it is counted as cancelled")
+            leaving.sendall(raw_request("POST", path, _journal("left", 0)))
+            eventually(lambda: pending_requests(server, "journal") == 1, 20, "it waits")
+        eventually(
+            lambda: cancelled_requests(server, "journal") == 1, 20, "it is counted as cancelled"
+        )
         last = pool.submit(_post, server, path, _journal("last", 0))
-        let_go(server.journal, "first")
+        release_execution(server.journal, "first")
 
         assert [200, 200] == [first.result()[0], last.result()[0]]
     assert ["first", "last"] == [r.id for r in read_journal(server.journal) if r.event == "start"]
@@ -169,7 +173,7 @@ return [reply("late")]
     body = json.dumps({"inputs": inputs}).encode()
 
     with socket.create_connection(("127.0.0.1", server.http_port)) as leaving:
-        leaving.sendall(request("POST", "/v2/models/plain/infer", body))
+        leaving.sendall(raw_request("POST", "/v2/models/plain/infer", body))
         eventually((server.scratch / "begun").exists, 20, "it is executed")
 
     eventually((server.scratch / "told").exists, 20, "the model is told")
@@ -227,7 +231,7 @@ def test_who_sends_too_little_or_too_much_never_shares_a_batch(
 
 
 def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -> None:
-    before = cancelled(server, "journal")
+    before = cancelled_requests(server, "journal")
     with (
         concurrent.futures.ThreadPoolExecutor() as pool,
         grpc_client.InferenceServerClient(server.grpc_address) as client,
@@ -235,13 +239,15 @@ def test_what_waited_for_a_process_that_died_is_never_executed(server: Server) -
         client.async_infer("journal", _journal_inputs("other"), lambda result, error: None)
         eventually(lambda: "other" in executions(server.journal), 20, "another's is executed")
         lost = pool.submit(_post, server, "/v2/models/journal/infer", _journal("lost", 0))
-        eventually(lambda: pending(server, "journal") == 1, 20, "it waits")
+        eventually(lambda: pending_requests(server, "journal") == 1, 20, "it waits")
 
-        os.kill(frontend_death.http_process(server), signal.SIGKILL)
+        os.kill(frontend_death.http_worker_pid(server), signal.SIGKILL)
         with pytest.raises(OSError, match=r"closed|reset"):
             lost.result()
-        eventually(lambda: cancelled(server, "journal") == before + 1, 20, "nobody waits for it")
-        let_go(server.journal, "other")
+        eventually(
+            lambda: cancelled_requests(server, "journal") == before + 1, 20, "nobody waits for it"
+        )
+        release_execution(server.journal, "other")
 
         eventually(server.is_ready, 30, "another process for HTTP")
         assert 200 == _post(server, "/v2/models/journal/infer", _journal("next", 0))[0]
@@ -255,5 +261,5 @@ def _journal_inputs(name: str) -> list[grpc_client.InferInput]:
         grpc_client.InferInput("MS", [1, 1], "INT32"),
     ]
     inputs[0].set_data_from_numpy(np.array([[name.encode()]], np.object_))
-    inputs[1].set_data_from_numpy(np.array([[HELD]], np.int32))
+    inputs[1].set_data_from_numpy(np.array([[UNTIL_RELEASED]], np.int32))
     return inputs

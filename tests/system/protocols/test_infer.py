@@ -213,7 +213,7 @@ def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
     tmp_path: Path,
 ) -> None:
     with Server(tmp_path / "s", models=["raising"]) as server:
-        pids = server.stubs("raising")
+        pids = server.stub_pids("raising")
         with grpc_client.InferenceServerClient(server.grpc_address) as client:
             for _ in range(2):
                 inputs = _inputs(grpc_client, INPUT0=(np.ones(1, np.float32), "FP32"))
@@ -226,12 +226,12 @@ def test_a_model_that_raises_answers_with_its_traceback_and_lives_on(
                 assert "ValueError: on purpose\n\nAt:\n" in message
                 assert "model.py(" in message
                 assert "StatusCode.INTERNAL" == error.value.status()
-        assert pids == server.stubs("raising")
+        assert pids == server.stub_pids("raising")
 
 
 def test_processes_say_what_they_are(server: Server) -> None:
     pids = server.pids()
 
     assert {"supervisor", "fork-server", "broker", "http", "grpc", "metrics", "stub"} == set(pids)
-    assert 1 == len(server.stubs("add_sub"))
-    assert 1 == len(server.stubs("string_upper"))
+    assert 1 == len(server.stub_pids("add_sub"))
+    assert 1 == len(server.stub_pids("string_upper"))

@@ -97,7 +97,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def browser(chromium: Browser, server: Server) -> Iterator[Browser]:
     """At the front page, with its models shown; nothing may go wrong in it unseen."""
     chromium.complaints.clear()
-    chromium.look(1280, 900)
+    chromium.set_viewport(1280, 900)
     chromium.open("about:blank")
     chromium.open(f"{server.url}/")
     chromium.wait_for("document.querySelectorAll('#rows tr:not(.reason)').length === 9")
@@ -130,7 +130,7 @@ def reason(model: str) -> str:
 
 def shown(browser: Browser) -> list[str]:
     """Names of the models that a person sees."""
-    names: list[str] = browser.value(
+    names: list[str] = browser.evaluate(
         "[...document.querySelectorAll('#rows tr:not(.reason)')].filter((tr) => !tr.hidden)"
         ".map((tr) => tr.querySelector('a').textContent)"
     )
@@ -164,13 +164,13 @@ def test_models_are_found_by_name_and_by_state(
 def test_a_long_name_is_broken_between_its_words(browser: Browser) -> None:
     name = f"{row('team1_customer_churn_predictor_v1')}.querySelector('a')"
 
-    assert "team1_<wbr>customer_<wbr>churn_<wbr>predictor_<wbr>v1" == browser.value(
+    assert "team1_<wbr>customer_<wbr>churn_<wbr>predictor_<wbr>v1" == browser.evaluate(
         f"{name}.innerHTML"
     )
 
 
 def choose(browser: Browser, model: str) -> None:
-    browser.value(f"{row(model)}.querySelector('a').click()")
+    browser.evaluate(f"{row(model)}.querySelector('a').click()")
     browser.wait_for(f"document.querySelector('#try-title').innerText === {'Try ' + model!r}")
     browser.wait_for("document.querySelector('#try textarea') !== null")
 
@@ -183,31 +183,31 @@ def run(browser: Browser, expected: str = "200 OK") -> list[str]:
         f"document.querySelector('#try .state').textContent.startsWith({expected!r})"
     )
     boxes = "[...document.querySelectorAll('#try .answer > .box')].map((box) => box.innerText)"
-    found: list[str] = browser.value(boxes)
+    found: list[str] = browser.evaluate(boxes)
     return found
 
 
 def test_models_are_shown_with_their_states_and_instances(browser: Browser) -> None:
     browser.wait_for(f"{row('add_sub')}.innerText.includes('1 × CPU')")
 
-    assert "READY" == browser.value(state("add_sub"))
-    assert "v1" in browser.value(f"{row('add_sub')}.innerText")
-    assert "UNAVAILABLE" == browser.value(state("refusing"))
+    assert "READY" == browser.evaluate(state("add_sub"))
+    assert "v1" in browser.evaluate(f"{row('add_sub')}.innerText")
+    assert "UNAVAILABLE" == browser.evaluate(state("refusing"))
     assert "6 ready · 3 failed" == browser.text("#summary")
     assert "ready" == browser.text("#ready")
 
 
 def test_what_is_not_ours_is_text_and_readable_in_full(browser: Browser) -> None:
     # A reason, a name, and below an output.
-    shown = browser.value(reason("refusing"))
+    shown = browser.evaluate(reason("refusing"))
     choose(browser, NAMED)
     browser.fill("#try textarea", HTML)
 
     assert HTML + " needs weights" + " that are not there" * 20 in " ".join(shown.split())
     assert [HTML] == run(browser)
     assert f"Try {NAMED}" == browser.text("#try-title")
-    assert "triton" == browser.value("document.title")
-    assert 0 == browser.value("document.querySelectorAll('img, b, [onmouseover]').length")
+    assert "triton" == browser.evaluate("document.title")
+    assert 0 == browser.evaluate("document.querySelectorAll('img, b, [onmouseover]').length")
 
 
 def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
@@ -218,7 +218,9 @@ def test_a_model_is_tried_with_what_the_form_proposes(browser: Browser) -> None:
 
     assert [10.0 + n for n in range(16)] == json.loads(total)
     assert [10.0 - n for n in range(16)] == json.loads(difference)
-    assert 2 == len(browser.value("[...document.querySelectorAll('#try details pre')].map(String)"))
+    assert 2 == len(
+        browser.evaluate("[...document.querySelectorAll('#try details pre')].map(String)")
+    )
 
 
 def test_the_counts_of_a_model_that_is_tried_go_up(browser: Browser) -> None:
@@ -244,7 +246,7 @@ def test_strings_are_one_a_line(browser: Browser, typed: str, shape: str, expect
     choose(browser, "string_upper")
     browser.fill("#try textarea", typed)
 
-    assert shape == browser.value("document.querySelector('#try .shape input').placeholder")
+    assert shape == browser.evaluate("document.querySelector('#try .shape input').placeholder")
     assert [expected] == run(browser)
 
 
@@ -263,10 +265,10 @@ def test_a_stream_is_shown_as_it_comes_and_can_be_stopped(browser: Browser) -> N
     # Then that is there, the rest is not, and another request may be made
     browser.wait_for("document.querySelector('#try .state').innerText.startsWith('stopped')")
     assert '"ever"' in first
-    assert 100 > browser.value("document.querySelectorAll('#try .events li').length")
+    assert 100 > browser.evaluate("document.querySelectorAll('#try .events li').length")
     browser.fill("#try .field:nth-of-type(2) textarea", "0")
     run(browser)
-    events = browser.value(
+    events = browser.evaluate(
         "[...document.querySelectorAll('#try .events span')].map((span) => span.innerText)"
     )
     assert ['"ever"', '"so"', '"many"', '"words"'] * 25 == [e.split()[-1] for e in events]
@@ -279,7 +281,7 @@ def test_large_integers_are_sent_as_they_were_typed(browser: Browser) -> None:
     run(browser)
 
     # JavaScript rounds it where it reads the answer; the answer's text is shown beside it.
-    answer = browser.value("document.querySelector('#try details pre.box').textContent")
+    answer = browser.evaluate("document.querySelector('#try details pre.box').textContent")
     assert '"data":[9007199254740993]' in answer
 
 
@@ -292,8 +294,10 @@ def test_what_cannot_be_sent_is_said_at_its_field(browser: Browser, typed: str) 
 
     wrong = "#try .field:nth-of-type(2)"
     assert "JSON array" in browser.text(f"{wrong} .wrong")
-    assert "true" == browser.value("document.activeElement.getAttribute('aria-invalid')")
-    assert browser.value(f"document.querySelector('{wrong} textarea') === document.activeElement")
+    assert "true" == browser.evaluate("document.activeElement.getAttribute('aria-invalid')")
+    assert browser.evaluate(
+        f"document.querySelector('{wrong} textarea') === document.activeElement"
+    )
 
 
 def test_a_refusal_is_shown_in_the_servers_words(browser: Browser) -> None:
@@ -318,7 +322,7 @@ def test_an_unload_and_a_load_show_up(browser: Browser, server: Server) -> None:
 
     assert "unloaded" in note
     browser.wait_for("document.querySelector('#try-note').hidden")
-    assert "kept" == browser.value("document.querySelector('#try textarea').value")
+    assert "kept" == browser.evaluate("document.querySelector('#try textarea').value")
 
 
 def test_a_process_that_cannot_come_back_shows_up(
@@ -328,7 +332,7 @@ def test_a_process_that_cannot_come_back_shows_up(
     bond.unlink()
 
     # When its process is killed
-    [pid] = server.stubs("bound")
+    [pid] = server.stub_pids("bound")
     os.kill(pid, signal.SIGKILL)
 
     # Then the page tells why it does not come back, until it does
@@ -345,7 +349,7 @@ def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_
         # Given a page that is in step with its server
         chromium.open(f"{server.url}/")
         chromium.wait_for(f"{state('add_sub')} === 'READY'")
-        assert chromium.value("document.querySelector('#alarm').hidden")
+        assert chromium.evaluate("document.querySelector('#alarm').hidden")
 
         # When the server ends
         server.stop()
@@ -353,8 +357,8 @@ def test_a_server_that_is_gone_is_missed_and_found_again(chromium: Browser, tmp_
         # Then the page says so, and what was known stays
         chromium.wait_for("document.querySelector('#alarm').innerText.includes('does not answer')")
         assert "gone" == chromium.text("#ready")
-        assert "READY" == chromium.value(state("add_sub"))
-        assert "alert" == chromium.value("document.querySelector('#alarm').getAttribute('role')")
+        assert "READY" == chromium.evaluate(state("add_sub"))
+        assert "alert" == chromium.evaluate("document.querySelector('#alarm').getAttribute('role')")
 
         # And when it is back, so is the page
         server.process = None
@@ -377,7 +381,9 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
         # When somebody looks, and types a wrong one, then the right one
         chromium.wait_for("!document.querySelector('#access').hidden")
         assert "expecting header 'x-key'" in chromium.text("#access-text")
-        assert "x-key" == chromium.value("document.querySelector('#access').elements.header.value")
+        assert "x-key" == chromium.evaluate(
+            "document.querySelector('#access').elements.header.value"
+        )
         for value in ("wrong", "secret"):
             chromium.wait_for("!document.querySelector('#access').hidden")
             chromium.fill("#access [name=value]", value)
@@ -389,8 +395,8 @@ def test_a_key_can_be_typed_for_a_restricted_api(chromium: Browser, tmp_path: Pa
         choose(chromium, "add_sub")
         run(chromium)
         kept = "[{...localStorage}, {...sessionStorage}, document.cookie, location.href]"
-        assert "secret" not in chromium.value(f"JSON.stringify({kept})")
-        assert "secret" not in chromium.value("document.body.innerText")
+        assert "secret" not in chromium.evaluate(f"JSON.stringify({kept})")
+        assert "secret" not in chromium.evaluate("document.body.innerText")
         chromium.open("about:blank")
     assert [] == chromium.complaints
 
@@ -403,7 +409,7 @@ def test_a_server_without_models_says_what_to_do(chromium: Browser, tmp_path: Pa
         text = chromium.wait_for("document.querySelector('#empty').innerText")
 
         assert "no models yet" in text
-        assert chromium.value("document.querySelector('#try').hidden")
+        assert chromium.evaluate("document.querySelector('#try').hidden")
         chromium.open("about:blank")
     assert [] == chromium.complaints
 
@@ -416,13 +422,13 @@ def test_it_fits_its_window_and_its_owners_colours(
     choose(browser, "add_sub")
     run(browser)
 
-    browser.look(width, 900, dark=dark)
+    browser.set_viewport(width, 900, dark=dark)
     picture = browser.screenshot(tmp_path / "page.png")
 
     found = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
-    brightness = sum(browser.value(found)) / 3
+    brightness = sum(browser.evaluate(found)) / 3
     assert (brightness < 64) == dark
-    assert width == browser.value("document.documentElement.scrollWidth")
+    assert width == browser.evaluate("document.documentElement.scrollWidth")
     assert width == struct.unpack(">I", picture[16:20])[0]
     # What is blank is packed into a tenth of it.
     assert len(picture) > 30_000
@@ -436,15 +442,15 @@ def test_everything_that_can_be_used_has_a_name_and_is_reached_by_keyboard(
 
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     found: list[dict[str, Any]] = [n for n in nodes if n.get("role", {}).get("value") in used]
-    browser.value("document.activeElement.blur(); document.body.focus()")
+    browser.evaluate("document.activeElement.blur(); document.body.focus()")
     reached = set()
     for _ in range(40):
         browser.press("Tab", 9)
-        reached.add(browser.value("document.activeElement.outerHTML"))
+        reached.add(browser.evaluate("document.activeElement.outerHTML"))
 
     assert len(found) > 10
     assert [] == [node for node in found if not node["name"]["value"].strip()]
-    missed = browser.value(
+    missed = browser.evaluate(
         "[...document.querySelectorAll('a, button, input, textarea, summary')]"
         ".filter((e) => e.checkVisibility() && !e.disabled).map((e) => e.outerHTML)"
     )
@@ -464,7 +470,7 @@ def test_the_description_can_be_read(browser: Browser, server: Server) -> None:
     browser.open(f"{server.url}/docs")
     browser.wait_for("document.querySelectorAll('summary').length > 20")
 
-    browser.value(
+    browser.evaluate(
         "[...document.querySelectorAll('summary')]"
         ".find((s) => s.innerText.includes('/v2/models/{model}/infer')).click()"
     )
@@ -472,8 +478,8 @@ def test_the_description_can_be_read(browser: Browser, server: Server) -> None:
     browser.wait_for("document.body.innerText.includes('Example: add_sub')")
     assert f"Example: {NAMED}" in browser.text("main")
     for width in (1280, 380):
-        browser.look(width, 900)
-        assert width == browser.value("document.documentElement.scrollWidth")
+        browser.set_viewport(width, 900)
+        assert width == browser.evaluate("document.documentElement.scrollWidth")
 
 
 def test_every_example_of_the_description_is_answered(server: Server) -> None:
@@ -495,7 +501,7 @@ def test_every_example_of_the_description_is_answered(server: Server) -> None:
 
 
 def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> None:
-    browser.value(
+    browser.evaluate(
         "document.head.append(Object.assign(document.createElement('style'), "
         "{textContent: 'body { display: none }'}))"
     )
@@ -505,4 +511,4 @@ def test_what_the_policy_refuses_is_seen_by_these_tests(browser: Browser) -> Non
     browser.complaints.clear()
 
     assert "Content Security Policy" in complaint
-    assert "none" != browser.value("getComputedStyle(document.body).display")
+    assert "none" != browser.evaluate("getComputedStyle(document.body).display")

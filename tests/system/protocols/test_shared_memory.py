@@ -22,7 +22,7 @@ import tritonclient.http as http_client
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 
-from tests.support.journal import HELD, executions, let_go
+from tests.support.journal import UNTIL_RELEASED, executions, release_execution
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -216,7 +216,7 @@ def test_an_unregistration_waits_for_requests_under_way(
         tensors = []
         for name, array, kind in (
             ("ID", np.array([[b"slow"]], np.object_), "BYTES"),
-            ("MS", np.array([[HELD]], np.int32), "INT32"),
+            ("MS", np.array([[UNTIL_RELEASED]], np.int32), "INT32"),
         ):
             tensor = grpc_client.InferInput(name, [1, 1], kind)
             tensor.set_data_from_numpy(array)
@@ -236,7 +236,7 @@ def test_an_unregistration_waits_for_requests_under_way(
         letting_go.start()
         letting_go.join(0.5)
         assert letting_go.is_alive()
-        let_go(server.journal, "slow")
+        release_execution(server.journal, "slow")
 
         eventually(lambda: answers, 30)
         letting_go.join()
@@ -250,13 +250,13 @@ def test_an_unregistration_waits_for_requests_under_way(
 
 def register(server: Server, **changes: Any) -> tuple[int, Any]:
     document = {"key": f"/{OWN}a", "offset": 0, "byte_size": SIZE, **changes}
-    return server.ask("/v2/systemsharedmemory/region/a/register", document)
+    return server.request_json("/v2/systemsharedmemory/region/a/register", document)
 
 
 @pytest.fixture
 def region(server: Server, create: Callable[..., Any]) -> Iterator[Any]:
     yield create(f"{OWN}a")
-    server.ask("/v2/systemsharedmemory/unregister", {})
+    server.request_json("/v2/systemsharedmemory/unregister", {})
 
 
 RESERVED = "triton_python_backend_shm_region_"
@@ -285,7 +285,7 @@ def test_keys_of_others_are_refused_alike_whether_they_exist_or_not(
         finally:
             if path is not None:
                 path.unlink(missing_ok=True)
-    assert (200, []) == server.ask("/v2/systemsharedmemory/status")
+    assert (200, []) == server.request_json("/v2/systemsharedmemory/status")
 
 
 def test_no_memory_of_the_server_has_a_name(server: Server, client: Any) -> None:
@@ -324,7 +324,7 @@ def test_links_and_other_files_are_not_opened(server: Server, tmp_path: Path) ->
 )
 def test_a_region_must_lie_in_its_file(server: Server, region: Any, changes: Any) -> None:
     assert 400 == register(server, **changes)[0]
-    assert (200, []) == server.ask("/v2/systemsharedmemory/status")
+    assert (200, []) == server.request_json("/v2/systemsharedmemory/status")
 
 
 @pytest.mark.parametrize(
@@ -343,8 +343,8 @@ def test_a_tensor_must_lie_in_its_region(server: Server, region: Any, changes: A
     bad = {**good, "parameters": {**place, **changes}}
 
     url = "/v2/models/identity_fp32/infer"
-    assert 200 == server.ask(url, {"inputs": [good]})[0]
-    assert 400 == server.ask(url, {"inputs": [bad]})[0]
+    assert 200 == server.request_json(url, {"inputs": [good]})[0]
+    assert 400 == server.request_json(url, {"inputs": [bad]})[0]
 
 
 def test_an_odd_offset_of_region_and_tensor_is_right(server: Server, region: Any) -> None:
@@ -421,7 +421,7 @@ class Users:
         tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [half // 4], "parameters": place}
         output = {"name": "OUTPUT0", "parameters": {**place, "shared_memory_offset": half}}
         document = {"inputs": [tensor], "outputs": [output]}
-        status, answer = self._server.ask("/v2/models/identity_fp32/infer", document)
+        status, answer = self._server.request_json("/v2/models/identity_fp32/infer", document)
         if status != 200:
             raise InferenceServerException(answer["error"])
 
@@ -500,8 +500,10 @@ def test_it_is_off_where_others_than_this_machine_can_connect(tmp_path: Path) ->
             "Start the server with '--allow-client-shm=true' to enable."
         )
         assert (501, {"error": text}) == register(server)
-        assert (501, {"error": text}) == server.ask("/v2/systemsharedmemory/unregister", {})
-        assert (200, []) == server.ask("/v2/systemsharedmemory/status")
+        assert (501, {"error": text}) == server.request_json(
+            "/v2/systemsharedmemory/unregister", {}
+        )
+        assert (200, []) == server.request_json("/v2/systemsharedmemory/status")
         with open_client(server, "grpc") as client:
             with pytest.raises(InferenceServerException, match="is disabled") as caught:
                 client.register_system_shared_memory("a", "a", 8)

@@ -21,7 +21,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 
 from tests.support.journal import read_journal
-from tests.support.scraping import pending, total
+from tests.support.scraping import pending_requests, sum_series
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -393,8 +393,8 @@ def test_responses_are_counted_by_their_index_whichever_way_they_went(server: Se
         return {i: {kind: of["count"] for kind, of in row.items()} for i, row in found}
 
     # Nothing of earlier tests goes on that would be counted meanwhile.
-    eventually(lambda: total(server, "zmqtriton_executing_count") == 0, 30, "streams end")
-    eventually(lambda: pending(server, "tokens") == 0, 30, "none of them waits")
+    eventually(lambda: sum_series(server, "zmqtriton_executing_count") == 0, 30, "streams end")
+    eventually(lambda: pending_requests(server, "tokens") == 0, 30, "none of them waits")
     before = counts()
     read_tokens(server, 0)
     read_tokens(server, TOKENS)

@@ -20,7 +20,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 
-from tests.support.certificates import Authority, Pair
+from tests.support.certificates import Authority, CertificatePair
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -35,7 +35,7 @@ class TlsServer(Server):
     def __init__(self, directory: Path, *, mutual: bool, transport: str = "native") -> None:
         self.authority = Authority(directory / "certificates")
         first = self.authority.issue("first")
-        self.pair = Pair(directory / "server.crt", directory / "server.key")
+        self.pair = CertificatePair(directory / "server.crt", directory / "server.key")
         self.install(first)
         self.client_pair = self.authority.issue("client")
         switch = "use-ssl-mutual" if mutual else "use-ssl"
@@ -51,12 +51,12 @@ class TlsServer(Server):
         self.url = self.url.replace("http:", "https:")
         self.context = self.make_context(self.client_pair)
 
-    def install(self, pair: Pair) -> None:
+    def install(self, pair: CertificatePair) -> None:
         for source, target in zip(pair, self.pair, strict=True):
             shutil.copy(source, target.with_suffix(".new"))
             target.with_suffix(".new").replace(target)
 
-    def make_context(self, pair: Pair | None) -> ssl.SSLContext:
+    def make_context(self, pair: CertificatePair | None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.cert))
         if pair is not None:
             context.load_cert_chain(*pair)
@@ -78,7 +78,7 @@ class TlsServer(Server):
         context = context or self.context
         return http.client.HTTPSConnection("127.0.0.1", self.http_port, timeout=30, context=context)
 
-    def grpc_credentials(self, pair: Pair | None) -> grpc.ChannelCredentials:
+    def grpc_credentials(self, pair: CertificatePair | None) -> grpc.ChannelCredentials:
         own = {}
         if pair is not None:
             own = {
@@ -224,7 +224,7 @@ def test_a_handshake_that_never_comes_is_not_waited_for(server: TlsServer) -> No
         assert b"" == silent.recv(1)
 
 
-def _secure_peer(server: TlsServer, pair: Pair | None) -> bool:
+def _secure_peer(server: TlsServer, pair: CertificatePair | None) -> bool:
     """Whether a client with this certificate gets an answer over HTTPS."""
     connection = server.connect(server.make_context(pair))
     try:
@@ -236,7 +236,7 @@ def _secure_peer(server: TlsServer, pair: Pair | None) -> bool:
         connection.close()
 
 
-def _secure_caller(server: TlsServer, pair: Pair | None) -> bool:
+def _secure_caller(server: TlsServer, pair: CertificatePair | None) -> bool:
     """The same over gRPC."""
     credentials = server.grpc_credentials(pair)
     with grpc.secure_channel(server.grpc_address, credentials) as channel:

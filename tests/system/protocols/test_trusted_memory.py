@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.raw_http import request, talk
+from tests.support.raw_http import raw_request, send_raw
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -42,8 +42,8 @@ def region(server: Server) -> Iterator[Path]:
 
 
 def ask(server: Server, path: str, body: str) -> list[int]:
-    data = request("POST", path, body.encode(), Connection="close")
-    return talk(server.http_port, data).statuses
+    data = raw_request("POST", path, body.encode(), Connection="close")
+    return send_raw(server.http_port, data).statuses
 
 
 def copy(server: Server, offset: int = 0) -> list[int]:

@@ -29,7 +29,7 @@ OPTIONS = [
 
 
 def prepare(server: Server) -> None:
-    image_repository.make(server.repository)
+    image_repository.write_repository(server.repository)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def log(server: Server) -> str:
 def infer(server: Server, color: tuple[int, int, int], own_id: str = "") -> Any:
     with http_client.InferenceServerClient(server.url.removeprefix("http://")) as client:
         image = http_client.InferInput("image", [1], "BYTES")
-        picture = np.array([image_repository.picture(color)], dtype=np.object_)
+        picture = np.array([image_repository.ppm_image(color)], dtype=np.object_)
         image.set_data_from_numpy(picture)
         found: Any = client.infer("ensemble", [image], request_id=own_id).as_numpy("result")
     return json.loads(found[0])

@@ -238,4 +238,4 @@ def test_a_state_that_cannot_begin_is_the_reason_why_a_model_is_not_loaded(
     file.write_bytes(b"\1\0\0\0")
     client.load_model("broken")
     assert 2 == _ask(client, "broken", 1, _START | _END).after
-    eventually(lambda: len(server.stubs("broken")) == 1, 30, "it has a stub")
+    eventually(lambda: len(server.stub_pids("broken")) == 1, 30, "it has a stub")

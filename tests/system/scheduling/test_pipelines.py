@@ -20,7 +20,12 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from tests.support.journal import HELD, is_told_of_cancellation, let_go, read_journal
+from tests.support.journal import (
+    UNTIL_RELEASED,
+    has_seen_cancellation,
+    read_journal,
+    release_execution,
+)
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -162,7 +167,7 @@ def test_what_an_ensemble_is_called_and_takes(server: Server) -> None:
     assert {"name": "LEFT", "datatype": "FP32", "shape": [-1, 16]} == metadata["inputs"][0]
     steps = config["ensemble_scheduling"]["step"]
     assert ["add_sub", "add_sub"] == [step["model_name"] for step in steps]
-    assert [] == server.stubs("doubled")
+    assert [] == server.stub_pids("doubled")
 
 
 def test_a_request_that_does_not_fit_is_refused_before_any_step(server: Server) -> None:
@@ -195,20 +200,20 @@ def _ask_twice_journal(server: Server, name: str, milliseconds: int) -> tuple[in
         {"name": "ID", "shape": [1, 1], "datatype": "BYTES", "data": [name]},
         {"name": "MS", "shape": [1, 1], "datatype": "INT32", "data": [milliseconds]},
     ]
-    return server.ask("/v2/models/twice_journal/infer", {"inputs": tensors})
+    return server.request_json("/v2/models/twice_journal/infer", {"inputs": tensors})
 
 
 def test_a_member_that_dies_fails_its_requests_and_the_ensemble_is_ready_with_it(
     tmp_path: Path,
 ) -> None:
     server = Server(tmp_path / "s", models=["twice_journal", "journal"])
-    hold = server.hold_starts("journal")
+    hold = server.block_imports("journal")
     with server:
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             asked = pool.submit(_ask_twice_journal, server, "a", 60_000)
             eventually(lambda: read_journal(server.journal), 30, "the first step begins")
             hold.touch()
-            os.kill(server.stubs("journal")[0], signal.SIGKILL)
+            os.kill(server.stub_pids("journal")[0], signal.SIGKILL)
             status, answer = asked.result(timeout=30)
         ready = "/v2/models/twice_journal/ready"
         eventually(lambda: server.status(ready) == 400, 30, "not ready")
@@ -230,13 +235,13 @@ def test_a_client_that_leaves_stops_the_ensemble_between_its_steps(tmp_path: Pat
             name = module.InferInput("ID", [1, 1], "BYTES")
             name.set_data_from_numpy(np.array([[b"a"]], dtype=np.object_))
             pause = module.InferInput("MS", [1, 1], "INT32")
-            pause.set_data_from_numpy(np.array([[HELD]], np.int32))
+            pause.set_data_from_numpy(np.array([[UNTIL_RELEASED]], np.int32))
             call = client.async_infer("twice_journal", [name, pause], lambda result, error: None)
             eventually(lambda: read_journal(server.journal), 30, "the first step begins")
             call.cancel()
 
-        eventually(lambda: is_told_of_cancellation(server.journal, "a"), 30, "all know")
-        let_go(server.journal, "a")
+        eventually(lambda: has_seen_cancellation(server.journal, "a"), 30, "all know")
+        release_execution(server.journal, "a")
         eventually(lambda: len(read_journal(server.journal)) == 2, 30, "the first step ends")
         assert 200 == _ask_twice_journal(server, "b", 1)[0]
         records = [(record.event, record.id) for record in read_journal(server.journal)]
@@ -253,11 +258,11 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> N
     with Server(tmp_path / "s", models=["doubled", "add_sub"], options=options) as server:
         ready = ["/v2/models/doubled/ready", "/v2/models/add_sub/ready"]
 
-        assert 200 == server.ask("/v2/repository/models/doubled/load", {})[0]
+        assert 200 == server.request_json("/v2/repository/models/doubled/load", {})[0]
         assert [200, 200] == [server.status(path) for path in ready]
 
         parameters = {"parameters": {"unload_dependents": True}}
-        assert 200 == server.ask("/v2/repository/models/doubled/unload", parameters)[0]
+        assert 200 == server.request_json("/v2/repository/models/doubled/unload", parameters)[0]
         assert [400, 400] == [server.status(path) for path in ready]
 
 
@@ -265,7 +270,7 @@ def test_an_explicit_load_of_an_ensemble_brings_its_members(tmp_path: Path) -> N
 def test_a_member_that_is_missing_is_the_reason_in_the_index(tmp_path: Path) -> None:
     options = ["--exit-on-error=false", "--strict-readiness=false"]
     with Server(tmp_path / "s", models=["doubled"], options=options) as server:
-        _, index = server.ask("/v2/repository/index", {})
+        _, index = server.request_json("/v2/repository/index", {})
 
     [entry] = [entry for entry in index if entry["name"] == "doubled"]
     assert "UNAVAILABLE" == entry["state"]
@@ -282,7 +287,7 @@ def _batch(server: Server, model: str, *rows: int, columns: int = 4) -> list[tup
     def ask(number: int) -> tuple[int, int]:
         data = [1.0] * number * columns
         tensor = {"name": "X", "shape": [number, columns], "datatype": "FP32", "data": data}
-        status, answer = server.ask(f"/v2/models/{model}/infer", {"inputs": [tensor]})
+        status, answer = server.request_json(f"/v2/models/{model}/infer", {"inputs": [tensor]})
         assert 200 == status, answer
         found = {output["name"]: output["data"] for output in answer["outputs"]}
         assert number == len(found["ROWS"])

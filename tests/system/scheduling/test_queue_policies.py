@@ -18,7 +18,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from tests.support.scripted import GATE, add, run
+from tests.support.scripted import GATE, add_model, generate
 from tests.support.server import Server
 from tests.support.waiting import eventually
 
@@ -46,12 +46,12 @@ _MODELS = {
 
 def prepare(server: Server) -> None:
     for name, batching in _MODELS.items():
-        add(server, "scripted", name, f"dynamic_batching {{ {batching} }}\n")
+        add_model(server, "scripted", name, f"dynamic_batching {{ {batching} }}\n")
     two = "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
     path = server.add_model("scripted", "ordered") / "config.pbtxt"
     text = path.read_text().split("instance_group")[0]
     path.write_text(text + two + "dynamic_batching { preserve_ordering: true }\n")
-    add(server, "scripted", "asking")
+    add_model(server, "scripted", "asking")
 
 
 class Busy:
@@ -59,7 +59,7 @@ class Busy:
 
     def __init__(self, server: Server, model: str, gate: Path, threads: ThreadPoolExecutor) -> None:
         self._server, self._model, self._gate, self._threads = server, model, gate, threads
-        self._first = threads.submit(run, server, model, GATE, str(gate))
+        self._first = threads.submit(generate, server, model, GATE, str(gate))
         begun = gate.with_name(gate.name + ".begun")
         eventually(begun.exists, 20, "the instance is busy")
 
@@ -83,7 +83,7 @@ class Busy:
     def seen(self) -> list[str]:
         """What was executed after the gate."""
         script = "return [reply(','.join(self.kept.pop('seen', [])))]"
-        return [name for name in run(self._server, self._model, script).split(",") if name]
+        return [name for name in generate(self._server, self._model, script).split(",") if name]
 
 
 def statistics(server: Server, model: str) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def infer_http(
         for name, text in (("SCRIPT", script), ("ARGUMENT", argument))
     ]
     document = {"id": own_id, "inputs": inputs, "parameters": parameters}
-    status, answer = server.ask(f"/v2/models/{model}/infer", document)
+    status, answer = server.request_json(f"/v2/models/{model}/infer", document)
     return str(answer["outputs"][0]["data"][0]) if status == 200 else f"{status}: {answer['error']}"
 
 
@@ -192,11 +192,11 @@ def test_a_model_s_timeout_expires_in_the_queue_of_the_other_one(
     server: Server, tmp_path: Path
 ) -> None:
     with busy(server, "limited", tmp_path) as model:
-        said = run(server, "asking", ASKS)
+        said = generate(server, "asking", ASKS)
         model.open()
 
     assert f"UNAVAILABLE: {EXPIRED}" == said
-    assert "executed" == run(server, "asking", ASKS)
+    assert "executed" == generate(server, "asking", ASKS)
 
 
 @pytest.mark.row("E63")
@@ -252,11 +252,11 @@ def test_answers_keep_the_order_of_requests_across_instances(
 ) -> None:
     gate = tmp_path / "gate"
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(run, server, "ordered", GATE, str(gate))
+        first = threads.submit(generate, server, "ordered", GATE, str(gate))
         eventually(gate.with_name("gate.begun").exists, 20)
         marked = tmp_path / "second"
         script = "open(text_of(request), 'w').close()\nreturn [reply('second')]"
-        second = threads.submit(run, server, "ordered", script, str(marked))
+        second = threads.submit(generate, server, "ordered", script, str(marked))
         eventually(marked.exists, 20, "the other instance executes it")
         eventually(lambda: _executions(server) >= 1, 20, "and has answered")
         was_done = second.done()

@@ -56,7 +56,7 @@ def _infer(server: Server, model: str, name: str, ms: int) -> int:
         {"name": "ID", "datatype": "BYTES", "shape": [1, 1], "data": [name]},
         {"name": "MS", "datatype": "INT32", "shape": [1, 1], "data": [ms]},
     ]
-    return server.ask(f"/v2/models/{model}/infer", {"inputs": inputs})[0]
+    return server.request_json(f"/v2/models/{model}/infer", {"inputs": inputs})[0]
 
 
 def _open(path: Path) -> set[str]:
@@ -94,7 +94,7 @@ def test_who_holds_a_resource_is_shown_and_its_death_gives_it_back(server: Serve
         with urllib.request.urlopen(server.metrics_url, timeout=20) as answer:
             metrics = answer.read().decode()
         assert not waiting.done()
-        [stub] = server.stubs("first")
+        [stub] = server.stub_pids("first")
         os.kill(stub, signal.SIGKILL)
 
         assert 200 == waiting.result()
@@ -118,12 +118,12 @@ def test_loads_that_cannot_go_together_are_refused(server: Server) -> None:
         "load failed for model 'greedy': version 1 is at UNAVAILABLE state: Invalid argument: "
         'Resource count for "R" is limited to 1 which will prevent scheduling of one or more '
         "model instances, the minimum required count is 3;\n"
-    ) == server.control("load", "greedy")
+    ) == server.control_model("load", "greedy")
     assert (
         'Resource "R" is present as both global and device-specific resource in the model '
         "configuration."
-    ) in server.control("load", "worldly")
+    ) in server.control_model("load", "worldly")
 
-    assert "" == server.control("unload", "first")
-    assert "" == server.control("load", "first")
+    assert "" == server.control_model("unload", "first")
+    assert "" == server.control_model("load", "first")
     assert 200 == _infer(server, "first", "again", 0)

@@ -89,7 +89,7 @@ OPTIONS = [
 
 def prepare(server: Server) -> None:
     for name in ("cached", "reloaded", "member"):
-        scripted.add(server, "scripted", name, _CACHED)
+        scripted.add_model(server, "scripted", name, _CACHED)
     for name, member, more in (("around", "member", ""), ("whole", "scripted", _CACHED)):
         path = server.repository / name
         (path / "1").mkdir(parents=True)
@@ -133,7 +133,7 @@ def counts(server: Server, model: str) -> dict[str, int]:
 @pytest.mark.row("E45", "--cache-config")
 def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server) -> None:
     before = counts(server, "cached")
-    over_http = [scripted.run(server, "cached", _COUNTING, "a", id=i) for i in ("1", "2")]
+    over_http = [scripted.generate(server, "cached", _COUNTING, "a", id=i) for i in ("1", "2")]
     script = grpc_client.InferInput("SCRIPT", [1], "BYTES")
     script.set_data_from_numpy(np.array([_COUNTING.encode()], dtype=np.object_))
     argument = grpc_client.InferInput("ARGUMENT", [1], "BYTES")
@@ -141,7 +141,7 @@ def test_equal_requests_are_executed_once_whichever_way_they_come(server: Server
     with grpc_client.InferenceServerClient(server.grpc_address) as client:
         # HTTP's generate asks for all outputs, so this does.
         over_grpc = client.infer("cached", [argument, script]).as_numpy("TEXT")[0].decode()
-    other = scripted.run(server, "cached", _COUNTING, "b")
+    other = scripted.generate(server, "cached", _COUNTING, "b")
 
     after = counts(server, "cached")
 
@@ -175,7 +175,7 @@ def test_how_long_models_and_ensembles_took_to_load_is_measured(server: Server) 
 
 
 def test_without_response_cache_each_is_executed(server: Server) -> None:
-    answers = [scripted.run(server, "scripted", _COUNTING) for _ in range(2)]
+    answers = [scripted.generate(server, "scripted", _COUNTING) for _ in range(2)]
 
     assert answers[0] != answers[1]
     assert 0 == counts(server, "scripted")["cache_miss"]
@@ -187,7 +187,7 @@ def test_what_models_ask_each_other_is_kept_among_them(server: Server) -> None:
     script = f"ARGUMENT = text_of(request)\n{question}"
     before = counts(server, "cached")
 
-    answers = {scripted.run(server, "scripted", script, _COUNTING) for _ in range(3)}
+    answers = {scripted.generate(server, "scripted", script, _COUNTING) for _ in range(3)}
 
     after = counts(server, "cached")
     assert 1 == len(answers)
@@ -203,7 +203,7 @@ def test_a_member_of_an_ensemble_and_an_ensemble_as_a_whole(
     script = f"# {ensemble}\n{_COUNTING}"
     executed_before = counts(server, "scripted")["executions"]
 
-    answers = [scripted.run(server, ensemble, script) for _ in range(3)]
+    answers = [scripted.generate(server, ensemble, script) for _ in range(3)]
 
     after = counts(server, counting)
     assert 1 == len(set(answers))
@@ -258,13 +258,13 @@ def test_many_at_once_get_the_answers_to_their_own_questions(server: Server) -> 
     script = "return [reply(text_of(request))]"
 
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda a: scripted.run(server, "cached", script, a), asked))
+        answers = list(pool.map(lambda a: scripted.generate(server, "cached", script, a), asked))
 
     assert asked == answers
 
 
 def test_a_model_that_is_loaded_anew_forgets_what_it_answered(server: Server) -> None:
-    first = [scripted.run(server, "reloaded", "return [reply(id(self))]") for _ in range(2)]
+    first = [scripted.generate(server, "reloaded", "return [reply(id(self))]") for _ in range(2)]
     code = server.repository / "reloaded" / "1" / "model.py"
     code.write_text(code.read_text() + "# other code")
     request = urllib.request.Request(
@@ -272,7 +272,7 @@ def test_a_model_that_is_loaded_anew_forgets_what_it_answered(server: Server) ->
     )
     urllib.request.urlopen(request, timeout=60).close()
 
-    scripted.run(server, "reloaded", "return [reply(id(self))]")
+    scripted.generate(server, "reloaded", "return [reply(id(self))]")
 
     assert first[0] == first[1]
     assert (0, 1) == tuple(counts(server, "reloaded")[k] for k in ("cache_hit", "cache_miss"))
@@ -280,11 +280,11 @@ def test_a_model_that_is_loaded_anew_forgets_what_it_answered(server: Server) ->
 
 def test_a_broker_that_takes_over_begins_without_answers(server: Server) -> None:
     script = f"# a broker dies\n{_COUNTING}"
-    first = scripted.run(server, "cached", script)
+    first = scripted.generate(server, "cached", script)
     (broker,) = server.pids()["broker"]
     os.kill(broker, signal.SIGKILL)
     eventually(lambda: server.is_ready() and server.pids().get("broker", [broker]) != [broker], 30)
 
-    again = [scripted.run(server, "cached", script) for _ in range(2)]
+    again = [scripted.generate(server, "cached", script) for _ in range(2)]
 
     assert first != again[0] == again[1]

@@ -354,7 +354,7 @@ def test_a_sequence_dies_with_its_stub_and_says_why(
     server: Server, client: httpclient.InferenceServerClient
 ) -> None:
     _ask(client, "mortal", 1, _START)
-    [pid] = server.stubs("mortal")
+    [pid] = server.stub_pids("mortal")
     os.kill(pid, signal.SIGKILL)
 
     def is_known() -> bool:
@@ -388,7 +388,7 @@ def test_a_reload_lets_sequences_end_where_they_began(tmp_path: Path) -> None:
         address = server.url.removeprefix("http://")
         with httpclient.InferenceServerClient(address) as client:
             _ask(client, "sequences", 1, _START, 5)
-            [old] = server.stubs("sequences")
+            [old] = server.stub_pids("sequences")
             model = server.repository / "sequences" / "1" / "model.py"
             model.write_text(model.read_text().replace("+ value", "+ 10 * value"))
             client.load_model("sequences")
@@ -397,5 +397,5 @@ def test_a_reload_lets_sequences_end_where_they_began(tmp_path: Path) -> None:
             sums = [_ask(client, "sequences", 1, flags, 5).sum for flags in (0, _END)]
 
             assert (50, [10, 15]) == (new, sums)
-            eventually(lambda: old not in server.stubs("sequences"), 30, "the old stub's end")
+            eventually(lambda: old not in server.stub_pids("sequences"), 30, "the old stub's end")
             assert 100 == _ask(client, "sequences", 2, 0, 5).sum

@@ -34,14 +34,14 @@ class Selection(NamedTuple):
     #: By tensor, the steps that read it.
     readers: dict[str, list[Step]]
     #: By step, which of its model's outputs are of use.
-    wanted: dict[int, list[str]]
+    used_outputs: dict[int, list[str]]
 
     def uses(self, tensor: str) -> int:
         """How often it is needed."""
         return len(self.readers.get(tensor, ())) + (tensor in self.outputs)
 
 
-class Plan:
+class EnsemblePlan:
     def __init__(self, model: str, config: dict[str, Any]) -> None:
         self.model = model
         scheduling = config["ensemble_scheduling"]
@@ -112,7 +112,7 @@ def _step(number: int, entry: dict[str, Any]) -> Step:
     )
 
 
-def fit(shape: list[int], rank: int, *, is_batching: bool) -> list[int]:
+def fit_batch_dimension(shape: list[int], rank: int, *, is_batching: bool) -> list[int]:
     """A tensor's shape where one side has batches and the other has none: the first dimension of
     a batch of one comes or goes."""
     if is_batching and len(shape) + 1 == rank:

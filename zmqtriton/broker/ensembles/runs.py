@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from zmqtriton.broker.ensembles.plan import Plan, Selection, Step
+from zmqtriton.broker.ensembles.plan import EnsemblePlan, Selection, Step
 from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.wire import (
     SEQUENCE_END,
@@ -22,7 +22,7 @@ from zmqtriton_floor.wire import (
 )
 
 if TYPE_CHECKING:
-    from zmqtriton.broker.requests.inflight import Inflight
+    from zmqtriton.broker.requests.inflight import InflightRequest
 
 SEQUENCE_FLAGS = SEQUENCE_START | SEQUENCE_END
 #: Of a request: whether it starts or ends a sequence, and which; a step may change both for those
@@ -30,11 +30,11 @@ SEQUENCE_FLAGS = SEQUENCE_START | SEQUENCE_END
 SequenceMarks = tuple[int, Correlation]
 
 
-class Wave:
+class TensorSet:
     """Tensors that belong together: a request's inputs and what is made of them; or one response of
     a decoupled step, and what is made of that."""
 
-    def __init__(self, selection: Selection, producer: Inflight | None = None) -> None:
+    def __init__(self, selection: Selection, producer: InflightRequest | None = None) -> None:
         #: By the ensemble's names; None for an optional input that was not given.
         self.tensors: dict[str, Tensor | None] = {}
         #: Where a step has changed it.
@@ -68,16 +68,16 @@ class Wave:
         for block in blocks:
             self._leased[block] += 1
         for name, tensor in tensors:
-            read = block_of(tensor)
+            read = tensor_block(tensor)
             if read is not None and read in self._leased:
                 self._uses[read] += self._selection.uses(name)
         return [lease for block in dict.fromkeys(blocks) for lease in self._drop(block, 0)]
 
-    def read(self, step: Step) -> list[Block]:
+    def release_inputs(self, step: Step) -> list[Block]:
         """A step is answered; returns the leases that it was the last to need."""
         if not self._leased:
             return []
-        blocks = [block_of(self.tensors.get(name)) for name in step.reads]
+        blocks = [tensor_block(self.tensors.get(name)) for name in step.reads]
         return [lease for block in blocks if block for lease in self._drop(block, 1)]
 
     def _drop(self, block: Block, uses: int) -> list[Block]:
@@ -92,7 +92,7 @@ class Wave:
         """Whether all outputs are there."""
         return all(name in self.tensors for name in self._selection.outputs)
 
-    def take(self, blocks: Iterable[Block]) -> list[Block]:
+    def take_leases(self, blocks: Iterable[Block]) -> list[Block]:
         """One lease of each that is leased: they go on to whoever asked."""
         if not self._leased:
             return []
@@ -100,7 +100,7 @@ class Wave:
         self._leased.subtract(taken)
         return taken
 
-    def end(self) -> list[Block]:
+    def take_all_leases(self) -> list[Block]:
         """All leases that are left."""
         if not self._leased:
             return []
@@ -109,10 +109,10 @@ class Wave:
         return left
 
 
-class Run:
+class EnsembleRun:
     """Ends when the last of its member requests is answered, well or not."""
 
-    def __init__(self, request: Inflight, plan: Plan, body: RequestBody) -> None:
+    def __init__(self, request: InflightRequest, plan: EnsemblePlan, body: RequestBody) -> None:
         self.request = request
         self.plan = plan
         self.selection = plan.select(body.outputs)
@@ -121,13 +121,13 @@ class Run:
         self.parameters = body.parameters
         self.sequence: SequenceMarks = (request.row.flags & SEQUENCE_FLAGS, request.row.correlation)
         #: Member requests without their final answer, by id.
-        self.open: dict[int, Inflight] = {}
+        self.open: dict[int, InflightRequest] = {}
         #: The first one has the inputs.
-        self.waves: list[Wave] = [Wave(self.selection)]
+        self.tensor_sets: list[TensorSet] = [TensorSet(self.selection)]
         #: By step, how many of its requests are unanswered, and the waves that wait until there
         #: are fewer.
         self.unanswered: Counter[int] = Counter()
-        self.waiting: dict[int, deque[Wave]] = {}
+        self.waiting: dict[int, deque[TensorSet]] = {}
         #: Why it has failed, and what the statistics call that.
         self.error: ZmqTritonError | None = None
         self.reason = ""
@@ -138,7 +138,7 @@ class Run:
         self.queue_ns = 0
         self.compute_ns = 0
         #: Decoupled steps that may go on when more is read.
-        self.stalled: list[Inflight] = []
+        self.stalled: list[InflightRequest] = []
         #: It is being looked at, and must not end meanwhile.
         self.holds = 0
         self.is_over = False
@@ -147,16 +147,16 @@ class Run:
         most = self.plan.most_at_once
         return not most or self.unanswered[step.number] < most
 
-    def wait(self, wave: Wave, step: Step) -> None:
+    def wait(self, wave: TensorSet, step: Step) -> None:
         """It has all it needs, and goes when one of its kind is answered."""
         wave.holds += 1
         self.waiting.setdefault(step.number, deque()).append(wave)
 
-    def next_waiting(self, step: Step) -> Wave | None:
+    def next_waiting(self, step: Step) -> TensorSet | None:
         waiting = self.waiting.get(step.number)
         return waiting.popleft() if waiting else None
 
-    def count(self, member: Inflight, now_ns: int) -> None:
+    def add_step_times(self, member: InflightRequest, now_ns: int) -> None:
         """A step has its last answer."""
         dispatched_ns = member.dispatched_ns or now_ns
         self.queue_ns += dispatched_ns - member.arrived_ns
@@ -168,7 +168,7 @@ class Call:
 
     __slots__ = ("granted", "run", "step", "taken", "wave")
 
-    def __init__(self, run: Run, wave: Wave, step: Step) -> None:
+    def __init__(self, run: EnsembleRun, wave: TensorSet, step: Step) -> None:
         self.run = run
         self.wave = wave
         self.step = step
@@ -177,7 +177,7 @@ class Call:
         self.granted = 0
 
 
-def block_of(tensor: Tensor | None) -> Block | None:
+def tensor_block(tensor: Tensor | None) -> Block | None:
     """What a tensor lies in, if that is not the message itself."""
     if tensor is None or type(tensor.data) is not Reference:
         return None

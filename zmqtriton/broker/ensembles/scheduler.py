@@ -10,18 +10,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from zmqtriton.broker.ensembles.plan import Step, fit
-from zmqtriton.broker.ensembles.runs import SEQUENCE_FLAGS, Call, Run, SequenceMarks, Wave, block_of
+from zmqtriton.broker.ensembles.plan import Step, fit_batch_dimension
+from zmqtriton.broker.ensembles.runs import (
+    SEQUENCE_FLAGS,
+    Call,
+    EnsembleRun,
+    SequenceMarks,
+    TensorSet,
+    tensor_block,
+)
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.memory.leases import BROKER
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import (
     OVERLOADED,
@@ -40,12 +47,12 @@ _STUCK = (
 )
 
 
-class Ensembles:
+class EnsembleScheduler:
     def __init__(
         self,
         lifecycle: RequestLifecycle,
         outbox: Outbox,
-        generations: Generations,
+        generations: GenerationRegistry,
         limits: Limits,
         blocks: Blocks,
         cache_lookup: CacheLookup,
@@ -58,11 +65,11 @@ class Ensembles:
         self._cache_lookup = cache_lookup
         self._last_id = 0
         #: In the order in which they began.
-        self._runs: dict[Run, None] = {}
+        self._runs: dict[EnsembleRun, None] = {}
 
     # ------------------------------------------------------------ what happens
 
-    def start(self, request: Inflight, now_ns: int) -> None:
+    def start(self, request: InflightRequest, now_ns: int) -> None:
         """A request to an ensemble was admitted."""
         plan = request.generation.plan
         assert plan is not None
@@ -81,17 +88,19 @@ class Ensembles:
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.OTHER, now_ns)
             return
-        request.run = run = Run(request, plan, body)
+        request.ensemble_run = run = EnsembleRun(request, plan, body)
         self._runs[run] = None
         given = {tensor.name: tensor for tensor in plan.reshaping.given(body.inputs)}
         run.holds += 1
-        root = run.waves[0]
+        root = run.tensor_sets[0]
         for step in [s for name in plan.inputs for s in root.add(name, given.get(name))]:
             self._spawn(run, root, step, now_ns)
         run.holds -= 1
         self._end_if_over(run, now_ns)
 
-    def take(self, member: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int) -> None:
+    def take_outcome(
+        self, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
         """A step was answered, or sent one response of several."""
         call = member.call
         assert call is not None
@@ -101,7 +110,7 @@ class Ensembles:
         if is_final:
             del run.open[member.row.id]
             run.unanswered[call.step.number] -= 1
-            run.count(member, now_ns)
+            run.add_step_times(member, now_ns)
         if outcome.code:
             self._fail(run, from_number(outcome.code, outcome.text), now_ns)
         if body and run.error is None:
@@ -109,25 +118,25 @@ class Ensembles:
         else:
             self._release(outcome.blocks)
             if not is_final:
-                self._done_with(member)
+                self._acknowledge_response(member)
         if is_final:
-            self._release(wave.read(call.step))
-            self._let_go(run, wave)
+            self._release(wave.release_inputs(call.step))
+            self._release_set(run, wave)
             next_wave = run.next_waiting(call.step)
             if next_wave is not None:
                 self._spawn(run, next_wave, call.step, now_ns)
-                self._let_go(run, next_wave)
+                self._release_set(run, next_wave)
         run.holds -= 1
         self._end_if_over(run, now_ns)
 
-    def abandon(self, run: Run, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+    def cancel_run(self, run: EnsembleRun, error: ZmqTritonError, reason: str, now_ns: int) -> None:
         """Nobody wants the answer any more: no other step begins, and those that run are told."""
         if run.error is not None:
             return
         run.error, run.reason = error, reason
         run.holds += 1
         for wave in itertools.chain(*run.waiting.values()):
-            self._let_go(run, wave)
+            self._release_set(run, wave)
         run.waiting.clear()
         for member in list(run.open.values()):
             self._lifecycle.abandon(member, _DROPPED, statistics.CANCELED, now_ns)
@@ -137,19 +146,19 @@ class Ensembles:
     def remove(self, generation: Generation, error: ZmqTritonError, now_ns: int) -> None:
         """It is no more; what it had begun ends as soon as its steps can be stopped."""
         for run in [run for run in self._runs if run.request.generation is generation]:
-            self.abandon(run, error, statistics.OTHER, now_ns)
+            self.cancel_run(run, error, statistics.OTHER, now_ns)
 
-    def consumed(self, run: Run, responses: int) -> None:
+    def acknowledge_responses(self, run: EnsembleRun, responses: int) -> None:
         """The reader of a decoupled ensemble has come so far."""
         run.consumed = max(run.consumed, responses)
         if run.sent - run.consumed < wire.STREAM_WINDOW:
             stalled, run.stalled = run.stalled, []
             for member in stalled:
-                self._done_with(member)
+                self._acknowledge_response(member)
 
     # -------------------------------------------------------------- the steps
 
-    def _spawn(self, run: Run, wave: Wave, step: Step, now_ns: int) -> None:
+    def _spawn(self, run: EnsembleRun, wave: TensorSet, step: Step, now_ns: int) -> None:
         if run.error is not None:
             return
         if not run.has_room(step):
@@ -166,30 +175,30 @@ class Ensembles:
             # Unlike those of peers its numbers must not be those of an earlier broker.
             self._last_id = own_id = max(self._last_id + 1, now_ns)
             row, body = _request(run, wave, step, generation, own_id)
-            if self._generations.any_takes_gpu and self._may_stay(run, step):
+            if self._generations.any_takes_gpu and self._can_stay_on_gpu(run, step):
                 row = row._replace(flags=row.flags | wire.ACCEPTS_GPU)
             if self._cache_lookup.cache is not None and self._is_hashed(run, step):
                 row = row._replace(flags=row.flags | wire.WANT_DIGESTS)
-            member = Inflight(BROKER, row, body, generation, now_ns)
+            member = InflightRequest(BROKER, row, body, generation, now_ns)
             member.call = Call(run, wave, step)
             run.open[own_id] = member
             run.unanswered[step.number] += 1
             wave.holds += 1
             self._lifecycle.submit(member, now_ns)
 
-    def _is_hashed(self, run: Run, step: Step) -> bool:
+    def _is_hashed(self, run: EnsembleRun, step: Step) -> bool:
         """Whether what it makes is read by a model with a cache, or was to be hashed anyway."""
         return bool(run.request.row.flags & wire.WANT_DIGESTS) or any(
             self._generations.feeds_cache(reader.model, reader.version)
-            for name in run.selection.wanted[step.number]
+            for name in run.selection.used_outputs[step.number]
             for reader in run.selection.readers.get(step.outputs[name], ())
         )
 
-    def _may_stay(self, run: Run, step: Step) -> bool:
+    def _can_stay_on_gpu(self, run: EnsembleRun, step: Step) -> bool:
         """Whether what it makes may stay on a GPU: each tensor has one reader, which could write
         there, and which takes it so."""
         newest = self._generations.newest
-        for name in run.selection.wanted[step.number]:
+        for name in run.selection.used_outputs[step.number]:
             tensor = step.outputs[name]
             readers = run.selection.readers.get(tensor, [])
             if run.selection.uses(tensor) != 1 or not readers:
@@ -200,7 +209,7 @@ class Ensembles:
         return True
 
     def _take_response(
-        self, call: Call, member: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+        self, call: Call, member: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         """What a step has made goes where it is read."""
         run, step = call.run, call.step
@@ -214,8 +223,8 @@ class Ensembles:
             return
         wave = call.wave
         if member.generation.is_decoupled:
-            wave = Wave(run.selection, member)
-            run.waves.append(wave)
+            wave = TensorSet(run.selection, member)
+            run.tensor_sets.append(wave)
         named = [(step.outputs[t.name], t) for t in response.outputs if t.name in step.outputs]
         own = (member.row.flags & SEQUENCE_FLAGS, member.row.correlation)
         sequence = _changed(response.parameters, own) if response.parameters else own
@@ -227,27 +236,27 @@ class Ensembles:
             self._spawn(run, wave, following, now_ns)
         if run.is_decoupled and run.error is None and wave.is_complete and not wave.is_sent:
             self._stream(run, wave, now_ns)
-        self._let_go(run, wave)
+        self._release_set(run, wave)
 
-    def _fail(self, run: Run, error: ZmqTritonError, now_ns: int) -> None:
+    def _fail(self, run: EnsembleRun, error: ZmqTritonError, now_ns: int) -> None:
         """The first step that fails decides; the others are dropped."""
-        self.abandon(run, _named(run, error), statistics.OTHER, now_ns)
+        self.cancel_run(run, _named(run, error), statistics.OTHER, now_ns)
 
     # ---------------------------------------------------------------- the end
 
-    def _let_go(self, run: Run, wave: Wave) -> None:
+    def _release_set(self, run: EnsembleRun, wave: TensorSet) -> None:
         """One reason less for a wave; the last response of a decoupled step may be done with."""
         wave.holds -= 1
         if wave.holds or wave.producer is None:
             return
-        run.waves.remove(wave)
-        self._release(wave.end())
+        run.tensor_sets.remove(wave)
+        self._release(wave.take_all_leases())
         if run.sent - run.consumed < wire.STREAM_WINDOW:
-            self._done_with(wave.producer)
+            self._acknowledge_response(wave.producer)
         else:
             run.stalled.append(wave.producer)
 
-    def _done_with(self, member: Inflight) -> None:
+    def _acknowledge_response(self, member: InflightRequest) -> None:
         """A decoupled step may send another response."""
         call = member.call
         assert call is not None
@@ -255,19 +264,19 @@ class Ensembles:
         if call.taken - call.granted < wire.STREAM_WINDOW // 2:
             return
         call.granted = call.taken
-        if member.run is not None:
-            self.consumed(member.run, call.taken)
+        if member.ensemble_run is not None:
+            self.acknowledge_responses(member.ensemble_run, call.taken)
         elif member.instance is not None:
-            grants = self._outbox.grants.setdefault(member.instance.serial, [])
-            grants.append(wire.StreamAck(*member.route, call.taken))
+            grants = self._outbox.stream_acks.setdefault(member.instance.serial, [])
+            grants.append(wire.StreamAck(*member.key, call.taken))
 
-    def _end_if_over(self, run: Run, now_ns: int) -> None:
+    def _end_if_over(self, run: EnsembleRun, now_ns: int) -> None:
         if run.holds or run.open or run.is_over:
             return
         run.is_over = True
         del self._runs[run]
         error = run.error
-        root = run.waves[0]
+        root = run.tensor_sets[0]
         outputs: list[wire.Tensor] = []
         if error is None and not run.is_decoupled:
             try:
@@ -276,18 +285,18 @@ class Ensembles:
                 error, run.reason = _named(run, failed), statistics.OTHER
         if error is not None:
             self._lifecycle.refuse(run.request, error, run.reason, now_ns)
-            self._release(root.end())
+            self._release(root.take_all_leases())
             return
         counters = run.request.generation.statistics
-        counters.composed(run.request, run.queue_ns, run.compute_ns)
+        counters.record_ensemble(run.request, run.queue_ns, run.compute_ns)
         if run.is_decoupled:
-            last = wire.Outcome(*run.request.route, 0, "", wire.FINAL, run.sent)
+            last = wire.Outcome(*run.request.key, 0, "", wire.FINAL, run.sent)
             self._lifecycle.respond(0, run.request, last, b"", now_ns)
         else:
             self._respond(run, root, outputs, wire.FINAL, now_ns)
-        self._release(root.end())
+        self._release(root.take_all_leases())
 
-    def _stream(self, run: Run, wave: Wave, now_ns: int) -> None:
+    def _stream(self, run: EnsembleRun, wave: TensorSet, now_ns: int) -> None:
         """One response of a decoupled ensemble is complete."""
         try:
             outputs = _outputs(run, wave)
@@ -297,11 +306,11 @@ class Ensembles:
             self._respond(run, wave, outputs, 0, now_ns)
 
     def _respond(
-        self, run: Run, wave: Wave, tensors: list[wire.Tensor], flags: int, now_ns: int
+        self, run: EnsembleRun, wave: TensorSet, tensors: list[wire.Tensor], flags: int, now_ns: int
     ) -> None:
         """The outputs of a wave are a response."""
         request = run.request
-        blocks = wave.take(block for tensor in tensors if (block := block_of(tensor)))
+        blocks = wave.take_leases(block for tensor in tensors if (block := tensor_block(tensor)))
         if request.call is None:
             self._blocks.hand_over(request.peer, blocks)
         told, correlation = _sequence(run, wave, run.selection.outputs)
@@ -312,7 +321,7 @@ class Ensembles:
         }
         body = wire.encode_body(wire.ResponseBody(parameters, tensors))
         flags |= wire.HAS_REFERENCES if _refers(tensors) else 0
-        outcome = wire.Outcome(*request.route, 0, "", flags, run.sent, blocks)
+        outcome = wire.Outcome(*request.key, 0, "", flags, run.sent, blocks)
         run.sent += 1
         wave.is_sent = True
         self._lifecycle.respond(0, request, outcome, body, now_ns)
@@ -326,11 +335,11 @@ def _refers(tensors: list[wire.Tensor]) -> bool:
     return any(type(tensor.data) is wire.Reference for tensor in tensors)
 
 
-def _named(run: Run, error: ZmqTritonError) -> ZmqTritonError:
+def _named(run: EnsembleRun, error: ZmqTritonError) -> ZmqTritonError:
     return from_number(error.number, f"in ensemble '{run.plan.model}', {error.text}")
 
 
-def _outputs(run: Run, wave: Wave) -> list[wire.Tensor]:
+def _outputs(run: EnsembleRun, wave: TensorSet) -> list[wire.Tensor]:
     """The outputs of a wave, as those who ask see them. Raises InvalidArgument for one that is not
     there, InternalError for one that cannot have its shape."""
     plan = run.plan
@@ -340,13 +349,15 @@ def _outputs(run: Run, wave: Wave) -> list[wire.Tensor]:
     for name in run.selection.outputs:
         tensor = wave.tensors[name]
         if tensor is not None:
-            shape = fit(tensor.shape, plan.outputs[name], is_batching=plan.is_batching)
+            shape = fit_batch_dimension(
+                tensor.shape, plan.outputs[name], is_batching=plan.is_batching
+            )
             tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
     return plan.reshaping.sent(tensors) if plan.reshaping else tensors
 
 
 def _request(
-    run: Run, wave: Wave, step: Step, generation: Generation, own_id: int
+    run: EnsembleRun, wave: TensorSet, step: Step, generation: Generation, own_id: int
 ) -> tuple[wire.Request, bytes]:
     """What a step asks of its model; the stub there checks it."""
     asked, signature = run.request.row, generation.signature
@@ -355,9 +366,11 @@ def _request(
         tensor = wave.tensors[source]
         if tensor is not None:
             rank = signature.rank(name)
-            shape = fit(tensor.shape, rank, is_batching=signature.max_batch_size > 0)
+            shape = fit_batch_dimension(
+                tensor.shape, rank, is_batching=signature.max_batch_size > 0
+            )
             tensors.append(wire.Tensor(name, tensor.datatype, shape, tensor.data))
-    wanted = run.selection.wanted[step.number]
+    wanted = run.selection.used_outputs[step.number]
     body = wire.RequestBody(run.request_id, run.parameters, wanted, tensors)
     size, key = signature.admit(tensors)
     flags, correlation = _sequence(run, wave, step.reads)
@@ -373,7 +386,7 @@ def _request(
     return row, wire.encode_body(body)
 
 
-def _sequence(run: Run, wave: Wave, tensors: Iterable[str]) -> SequenceMarks:
+def _sequence(run: EnsembleRun, wave: TensorSet, tensors: Iterable[str]) -> SequenceMarks:
     """The flags and the sequence of what reads these: the asker's, unless a step changed them."""
     if not wave.sequences:
         return run.sequence

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from zmqtriton.broker.ensembles.runs import block_of
+from zmqtriton.broker.ensembles.runs import tensor_block
 from zmqtriton.broker.memory.leases import BROKER, Leases
-from zmqtriton.broker.memory.provenance import Provenance, extent_of, referred
+from zmqtriton.broker.memory.provenance import Provenance, extent_of, references_in_response
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import InternalError, ProtocolError
 from zmqtriton_floor.wire import (
@@ -41,44 +41,44 @@ class Blocks:
         #: Serials of the processes that are there.
         self._living = living
 
-    def take(
-        self, source: int, request: Inflight, outcome: Outcome, body: bytes
+    def admit_outcome(
+        self, source: int, request: InflightRequest, outcome: Outcome, body: bytes
     ) -> tuple[Outcome, bytes]:
         """A stub's outcome as whoever asked may have it: with the flag PLACED where it refers to
         memory, an error where it refers to what the stub was never given."""
         if not outcome.blocks:
             return outcome._replace(flags=outcome.flags & ~HAS_REFERENCES), body
         # What an earlier broker knew this one has to believe.
-        is_right = bool(request.row.flags & RESENT) or not self._knows_all
+        is_right = bool(request.row.flags & RESENT) or not self._has_all_lease_reports
         may_answer = self._provenance.may_answer
         try:
-            references = referred(body)
+            references = references_in_response(body)
             is_right = is_right or may_answer(source, request, outcome.blocks, references)
         except ProtocolError:
             references = []
         if is_right:
-            self.give(source, outcome)
+            self.lease_outcome(source, outcome)
             for reference in references:
-                self.leases.tell(*extent_of(reference))
+                self.leases.widen_extent(*extent_of(reference))
             return outcome._replace(flags=outcome.flags | HAS_REFERENCES), body
         self.forged += 1
         self.discard(source, outcome)
         return outcome._replace(code=_FORGED.number, text=_FORGED.text, blocks=[]), b""
 
     @property
-    def _knows_all(self) -> bool:
+    def _has_all_lease_reports(self) -> bool:
         return self.settled_epoch == self.epoch
 
     def check_question(self, row: Request, body: bytes, asker: Instance | None) -> None:
         """Raises an error where a stub gives a model what it was never given itself."""
-        is_old = not self._knows_all or (row.flags & RESENT and self.epoch > 1)
+        is_old = not self._has_all_lease_reports or (row.flags & RESENT and self.epoch > 1)
         if asker is None or not row.flags & HAS_REFERENCES or is_old:
             return
-        if not self._provenance.may_ask(asker.serial, [*asker.open.values()], body):
+        if not self._provenance.may_ask(asker.serial, [*asker.open_requests.values()], body):
             self.forged += 1
             raise InternalError(_FORGED.text)
 
-    def give(self, source: int, outcome: Outcome) -> None:
+    def lease_outcome(self, source: int, outcome: Outcome) -> None:
         """An outcome is on its way from a stub to whoever asked, or to the broker itself."""
         for block in outcome.blocks:
             if block.owner != source:  # passed on: whoever got it first still holds it as well
@@ -88,7 +88,7 @@ class Blocks:
         else:
             self._tell_owners(outcome.blocks)
 
-    def borrow(self, holder: int, blocks: list[Block]) -> None:
+    def grant_lease(self, holder: int, blocks: list[Block]) -> None:
         """A reference to somebody's blocks will be used for longer than they would be kept, or
         has been since the time of an earlier broker."""
         known = [block for block in blocks if block.owner in self._living]
@@ -96,13 +96,13 @@ class Blocks:
             self._outbox.leases.setdefault(block.owner, []).append(block)
         self.leases.lease(holder, known)
 
-    def lend(
+    def grant_requested_lease(
         self, holder: Instance, blocks: list[Block], send: Callable[[int, Lease, list[bytes]], bool]
     ) -> None:
         """The same before the holder answers the request that they came with. `send` goes the way
         of the answer: by another the owner might hear of this after it has taken them back."""
         if self.epoch == 1:
-            kept = [*holder.open.values()]
+            kept = [*holder.open_requests.values()]
             if not self._provenance.has(holder.serial, kept, blocks):
                 self.forged += 1
                 return
@@ -110,7 +110,7 @@ class Blocks:
             if block.owner in self._living and send(block.owner, Lease([block]), []):
                 self.leases.lease(holder.serial, [block])
             else:
-                self.borrow(holder.serial, [block])
+                self.grant_lease(holder.serial, [block])
 
     def discard(self, source: int, outcome: Outcome) -> None:
         """Nobody gets an outcome that a stub has sent."""
@@ -127,18 +127,18 @@ class Blocks:
         else:
             self.release(BROKER, blocks)
 
-    def keep(self, dead: int, requests: Iterable[Inflight]) -> None:
+    def keep(self, dead: int, requests: Iterable[InflightRequest]) -> None:
         """Requests of a dead process that still execute: it may have passed on what it was given,
         and was bound to see that nobody uses that for something else meanwhile."""
         for request in requests:
-            blocks = [block for tensor in _inputs(request) if (block := block_of(tensor))]
-            request.kept = [block for block in blocks if block.owner != dead]
-            self.borrow(BROKER, request.kept)
+            blocks = [block for tensor in _inputs(request) if (block := tensor_block(tensor))]
+            request.retained_blocks = [block for block in blocks if block.owner != dead]
+            self.grant_lease(BROKER, request.retained_blocks)
 
-    def release_kept(self, request: Inflight) -> None:
+    def release_kept(self, request: InflightRequest) -> None:
         """It is answered."""
-        if request.kept:
-            self.release(BROKER, request.kept)
+        if request.retained_blocks:
+            self.release(BROKER, request.retained_blocks)
 
     def forget_holder(self, dead: int) -> None:
         """A process is dead: it holds nothing any more."""
@@ -149,10 +149,10 @@ class Blocks:
             self._outbox.releases.setdefault(block.owner, []).append(block)
 
 
-def _inputs(request: Inflight) -> list[Tensor | None]:
-    run = request.run
+def _inputs(request: InflightRequest) -> list[Tensor | None]:
+    run = request.ensemble_run
     if run is not None:
-        return [run.waves[0].tensors.get(name) for name in run.plan.inputs]
+        return [run.tensor_sets[0].tensors.get(name) for name in run.plan.inputs]
     try:
         return [*decode_request(request.body).inputs]
     except ProtocolError:

@@ -15,10 +15,10 @@ from typing import Any
 from zmqtriton.broker.clock import Clock, no_clock
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.leases import BROKER
-from zmqtriton.broker.memory.response_cache import Entry, Key, ResponseCache
+from zmqtriton.broker.memory.response_cache import CacheEntry, CacheKey, ResponseCache
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.protocols import Delivers
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance
@@ -28,7 +28,9 @@ from zmqtriton_floor.cache_keys import KEY_BYTES, Keys
 _PAGE = 4096
 #: An answer to these is nobody else's: it may lie on a GPU, have been given before, or name a
 #: sequence.
-_NOT_KEPT = wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
+_UNCACHEABLE_FLAGS = (
+    wire.ACCEPTS_GPU | wire.RESENT | wire.PADDING | wire.SEQUENCE_START | wire.SEQUENCE_END
+)
 
 
 class CacheLookup:
@@ -53,7 +55,7 @@ class CacheLookup:
         self._hits = self._misses = 0
         self._lookup_ns = self._insertion_ns = 0
 
-    def begin(self, settings: str, clock: Clock) -> None:
+    def configure(self, settings: str, clock: Clock) -> None:
         """As the settings in the Bootstrap say."""
         document = json.loads(settings)
         self._clock = clock
@@ -62,11 +64,16 @@ class CacheLookup:
             self._keys = Keys(bytes.fromhex(secret))
             self.cache = ResponseCache(document["cache_bytes"], document["cache_shared_bytes"])
 
-    def answer_from_cache(self, request: Inflight, now_ns: int) -> bool:
+    def answer_from_cache(self, request: InflightRequest, now_ns: int) -> bool:
         """Whether it was answered, as an equal one was before. It was admitted, and is neither in a
         queue nor begun."""
         cache, generation, row = self.cache, request.generation, request.row
-        if cache is None or not generation.is_cached or row.flags & _NOT_KEPT or row.correlation:
+        if (
+            cache is None
+            or not generation.is_cached
+            or row.flags & _UNCACHEABLE_FLAGS
+            or row.correlation
+        ):
             return False
         begun_ns = self._clock()
         key = self._key(request)
@@ -78,26 +85,26 @@ class CacheLookup:
         if entry is None:
             request.miss = key, took_ns
             self._misses += 1
-            generation.statistics.missed(took_ns)
+            generation.statistics.record_cache_miss(took_ns)
             return False
         self._hits += 1
-        generation.statistics.hit(request, took_ns)
+        generation.statistics.record_cache_hit(request, took_ns)
         if entry.blocks:
-            self._blocks.borrow(request.peer, entry.blocks)
+            self._blocks.grant_lease(request.peer, entry.blocks)
         if generation.order is not None:
             generation.order.add(request)
         self._send(request, entry, now_ns)
         return True
 
-    def _send(self, request: Inflight, entry: Entry, now_ns: int) -> None:
+    def _send(self, request: InflightRequest, entry: CacheEntry, now_ns: int) -> None:
         self._answers.finish(request)
         flags = wire.FINAL | wire.HAS_REFERENCES if entry.blocks else wire.FINAL
-        outcome = wire.Outcome(*request.route, 0, "", flags, 0, entry.blocks)
+        outcome = wire.Outcome(*request.key, 0, "", flags, 0, entry.blocks)
         self._lifecycle.deliver(request, outcome, entry.body, now_ns)
 
-    def _key(self, request: Inflight) -> Key | None:
+    def _key(self, request: InflightRequest) -> CacheKey | None:
         if request.call is None:
-            ensemble, asker, asked = 0, self._asker(request), request.row.cache_key
+            ensemble, asker, asked = 0, self._calling_generation(request), request.row.cache_key
         else:
             # Its inputs are those of the ensemble and what other steps made of them; large ones
             # have digests if they were made for a model with a cache.
@@ -105,20 +112,22 @@ class CacheLookup:
             has_digests = any(type(tensor.data) is wire.Reference for tensor in body.inputs)
             ensemble = request.call.run.request.generation.number
             # What is all here nobody can have lied about.
-            asker = self._asker(request) if has_digests else 0
+            asker = self._calling_generation(request) if has_digests else 0
             asked = self._keys.of_placed(body)
         if len(asked) != KEY_BYTES:
             return None
         return request.generation.number, ensemble, asker, asked
 
-    def _asker(self, request: Inflight) -> int:
+    def _calling_generation(self, request: InflightRequest) -> int:
         """The generation of the model that asked, be it through ensembles; 0: a client did."""
         while request.call is not None:
             request = request.call.run.request
         instance = self._instances.get(request.peer)
         return 0 if instance is None else instance.generation
 
-    def keep(self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes) -> None:
+    def store(
+        self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes
+    ) -> None:
         """The only response of a request that was not found. Nobody has been told of it yet, so
         neither its blocks nor those of its inputs can have been used for anything else."""
         cache, miss = self.cache, request.miss
@@ -129,17 +138,19 @@ class CacheLookup:
             return
         key, lookup_ns = miss
         begun_ns = self._clock()
-        if all(self._may_stay(block.owner, source, request.peer) for block in outcome.blocks):
-            entry = Entry(key, body, outcome.blocks, _shared(body) if outcome.blocks else 0)
+        if all(
+            self._can_lease_in_time(block.owner, source, request.peer) for block in outcome.blocks
+        ):
+            entry = CacheEntry(key, body, outcome.blocks, _shared(body) if outcome.blocks else 0)
             if cache.fits(entry):
                 if entry.blocks:
-                    self._blocks.borrow(BROKER, entry.blocks)
+                    self._blocks.grant_lease(BROKER, entry.blocks)
                 self._release(cache.put(entry))
         took_ns = self._clock() - begun_ns
         self._insertion_ns += took_ns
-        generation.statistics.inserted(lookup_ns, took_ns)
+        generation.statistics.record_cache_insertion(lookup_ns, took_ns)
 
-    def _may_stay(self, owner: int, source: int, asker: int) -> bool:
+    def _can_lease_in_time(self, owner: int, source: int, asker: int) -> bool:
         """Whether its owner hears of a lease before it may use the block for something else. It may
         be an input of a stub's own request, which is free with the reply to it, and that goes
         another way. What a frontend owns is only sure to be no client's if it asked by a key."""
@@ -148,17 +159,17 @@ class CacheLookup:
             return peer is not None and owner == asker
         return owner == source or not peer.requests
 
-    def forget(self, generation: Generation) -> None:
+    def forget_generation(self, generation: Generation) -> None:
         """It takes no more requests."""
         if self.cache is not None:
-            self._release(self.cache.forget(generation.number))
+            self._release(self.cache.forget_generation(generation.number))
 
     def forget_owner(self, serial: int) -> None:
         """A process is dead, and its memory with it."""
         if self.cache is not None:
             self._release(self.cache.forget_owner(serial))
 
-    def _release(self, entries: Iterable[Entry]) -> None:
+    def _release(self, entries: Iterable[CacheEntry]) -> None:
         for entry in entries:
             if entry.blocks:
                 self._blocks.release(BROKER, entry.blocks)
@@ -170,7 +181,7 @@ class CacheLookup:
             return {}
         return {
             "cache": {
-                "utilization": cache.size / max(1, cache.most),
+                "utilization": cache.size / max(1, cache.max_bytes),
                 "entries": len(cache),
                 "hits": self._hits,
                 "misses": self._misses,

@@ -34,7 +34,7 @@ class Leases:
             held[block] += 1
             self._all[block] += 1
 
-    def tell(self, block: Block, start: int, end: int) -> None:
+    def widen_extent(self, block: Block, start: int, end: int) -> None:
         """Somebody was told of these bytes of it, and may tell others."""
         if block in self._all:
             low, high = self._extents.get(block, (start, end))
@@ -79,7 +79,7 @@ class Leases:
         extents = {block: self._extents[block] for block in blocks if block in self._extents}
         self.lease(to, self.release(holder, blocks))
         for block, extent in extents.items():
-            self.tell(block, *extent)
+            self.widen_extent(block, *extent)
 
     def forget_holder(self, dead: int) -> list[Block]:
         """All that a dead process held; what it owned is gone with it, whoever held it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zmqtriton.broker.memory.leases import Leases
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import ProtocolError
 from zmqtriton_floor.wire import Block, Reference, Tensor, decode_request, decode_response
@@ -24,7 +24,11 @@ class Provenance:
         self._leases = leases
 
     def may_answer(
-        self, stub: int, request: Inflight, blocks: Iterable[Block], references: list[Reference]
+        self,
+        stub: int,
+        request: InflightRequest,
+        blocks: Iterable[Block],
+        references: list[Reference],
     ) -> bool:
         """Whether a response to the request may name these blocks, and lie there."""
         named = set(blocks)
@@ -37,7 +41,7 @@ class Provenance:
             self._covers(stub, reference, given) for reference in references
         )
 
-    def may_ask(self, stub: int, requests: Iterable[Inflight], body: bytes) -> bool:
+    def may_ask(self, stub: int, requests: Iterable[InflightRequest], body: bytes) -> bool:
         """Whether the stub, which has these requests, may ask another model so."""
         try:
             references = _references(decode_request(body).inputs)
@@ -48,7 +52,7 @@ class Provenance:
         given = _given(requests)
         return all(self._covers(stub, reference, given) for reference in references)
 
-    def has(self, stub: int, requests: Iterable[Inflight], blocks: Iterable[Block]) -> bool:
+    def has(self, stub: int, requests: Iterable[InflightRequest], blocks: Iterable[Block]) -> bool:
         """Whether the stub, which has these requests, may have all these blocks leased to it."""
         given = _given(requests)
         return all(self._has(stub, block, given) for block in blocks)
@@ -69,7 +73,7 @@ def extent_of(reference: Reference) -> tuple[Block, int, int]:
     return block_of(reference), reference.offset, reference.offset + reference.size
 
 
-def referred(body: bytes) -> list[Reference]:
+def references_in_response(body: bytes) -> list[Reference]:
     """What a response refers to. Raises ProtocolError where it is none."""
     return _references(decode_response(body).outputs) if body else []
 
@@ -78,7 +82,7 @@ def _references(tensors: Iterable[Tensor]) -> list[Reference]:
     return [tensor.data for tensor in tensors if type(tensor.data) is Reference]
 
 
-def _given(requests: Iterable[Inflight]) -> _Given:
+def _given(requests: Iterable[InflightRequest]) -> _Given:
     """What the inputs of these lie in."""
     found: _Given = {}
     for request in requests:

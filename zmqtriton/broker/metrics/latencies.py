@@ -13,7 +13,7 @@ from typing import Any
 
 from zmqtriton.broker.clock import Clock
 from zmqtriton.broker.metrics.statistics import ModelStatistics
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor import metrics
 from zmqtriton_floor.metrics import MetricsConfig
@@ -92,7 +92,7 @@ def _quantile(sizes: dict[int, int], quantile: float) -> int | None:
     return None
 
 
-class MeasuredStatistics(ModelStatistics):
+class LatencyStatistics(ModelStatistics):
     """Also keeps what each request took, not only the sum."""
 
     def __init__(
@@ -112,35 +112,35 @@ class MeasuredStatistics(ModelStatistics):
         if summary is not None:
             summary.add(ns, count)
 
-    def succeeded(self, request: Inflight, now_ns: int) -> None:
-        super().succeeded(request, now_ns)
+    def record_success(self, request: InflightRequest, now_ns: int) -> None:
+        super().record_success(request, now_ns)
         self._sum_up("request", now_ns - request.arrived_ns)
 
-    def hit(self, request: Inflight, lookup_ns: int) -> None:
-        super().hit(request, lookup_ns)
+    def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
+        super().record_cache_hit(request, lookup_ns)
         self._sum_up("queue", 0)
         self._sum_up("cache_hit", lookup_ns)
         if self._first_response is not None:
             self._first_response.observe(lookup_ns / 1e6)
 
-    def inserted(self, lookup_ns: int, insertion_ns: int) -> None:
-        super().inserted(lookup_ns, insertion_ns)
+    def record_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
+        super().record_cache_insertion(lookup_ns, insertion_ns)
         self._sum_up("cache_miss", lookup_ns + insertion_ns)
 
-    def responded(
-        self, request: Inflight, outcome: Outcome, has_response: bool, now_ns: int
+    def record_response(
+        self, request: InflightRequest, outcome: Outcome, has_response: bool, now_ns: int
     ) -> None:
-        super().responded(request, outcome, has_response, now_ns)
+        super().record_response(request, outcome, has_response, now_ns)
         if self._first_response is not None and has_response and not outcome.number:
             self._first_response.observe((now_ns - request.arrived_ns) / 1e6)
 
-    def composed(self, request: Inflight, queue_ns: int, compute_ns: int) -> None:
-        super().composed(request, queue_ns, compute_ns)
+    def record_ensemble(self, request: InflightRequest, queue_ns: int, compute_ns: int) -> None:
+        super().record_ensemble(request, queue_ns, compute_ns)
         self._took(1, (0, compute_ns, 0))
         self._sum_up("queue", queue_ns)
 
-    def executed(self, batch: Batch, times: Executed) -> None:
-        super().executed(batch, times)
+    def record_execution(self, batch: Batch, times: Executed) -> None:
+        super().record_execution(batch, times)
         if batch.requests and self._summaries:
             for request in batch.requests:
                 self._sum_up("queue", request.dispatched_ns - request.arrived_ns)
@@ -158,7 +158,7 @@ class MeasuredStatistics(ModelStatistics):
         return super().own() | more | ({"first_response": first.as_dict()} if first else {})
 
 
-class Latencies:
+class StatisticsFactory:
     """Makes the statistics of versions, as the server's settings want them."""
 
     def __init__(self, settings: str, clock: Clock) -> None:
@@ -168,7 +168,7 @@ class Latencies:
     def statistics(self, config: dict[str, Any], *, is_cached: bool) -> ModelStatistics:
         if not (self._wanted.has_histograms or self._wanted.has_summaries):
             return ModelStatistics()
-        return MeasuredStatistics(self._wanted, self._clock, _buckets(config), is_cached=is_cached)
+        return LatencyStatistics(self._wanted, self._clock, _buckets(config), is_cached=is_cached)
 
 
 def _buckets(config: dict[str, Any]) -> list[float]:

@@ -29,7 +29,7 @@ class Series:
         self.labels = labels
         #: Upper bounds; the last bucket, which has none, is not among them.
         self.buckets = buckets
-        self.holders: set[Holder] = set()
+        self.holders: set[MetricHandle] = set()
         #: Of a counter the sum, of a histogram that of what was observed; of a gauge what was set.
         self.value = 0.0
         #: What was added to a gauge since.
@@ -50,7 +50,7 @@ class Family:
         self.series: dict[Labels, Series] = {}
 
 
-class Holder:
+class MetricHandle:
     """A metric object of a model."""
 
     def __init__(self, family: Family, series: Series, buckets: list[float]) -> None:
@@ -65,7 +65,7 @@ class Process:
 
     def __init__(self) -> None:
         self.families: dict[int, Family] = {}
-        self.metrics: dict[int, Holder] = {}
+        self.metrics: dict[int, MetricHandle] = {}
 
 
 class ModelMetrics:
@@ -78,12 +78,12 @@ class ModelMetrics:
             "metric": self._add_metric,
             "add": self._add,
             "set": self._set,
-            "was": self._was,
+            "was": self._restore_gauge,
             "observed": self._observed,
             "drop": self._drop,
         }
 
-    def call(self, serial: int, call: wire.Call) -> None:
+    def take_call(self, serial: int, call: wire.Call) -> None:
         """What a stub says or asks; what has a number is answered, the rest if it is refused."""
         try:
             arguments = json.loads(call.arguments)
@@ -109,7 +109,7 @@ class ModelMetrics:
             answer = wire.CallResult(call.id, code, text, json.dumps(result))
             self._outbox.answers.append((serial, answer))
 
-    def forget(self, serial: int) -> None:
+    def forget_peer(self, serial: int) -> None:
         """The process is dead."""
         process = self._processes.pop(serial, None)
         if process is not None:
@@ -174,7 +174,7 @@ class ModelMetrics:
         if series is None:
             # A second holder may have other buckets: those of the first one stay.
             series = family.series[key] = Series(key, buckets)
-        holder = process.metrics[number] = Holder(family, series, buckets)
+        holder = process.metrics[number] = MetricHandle(family, series, buckets)
         series.holders.add(holder)
 
     def _add(self, _: int, process: Process, number: int, value: float) -> None:
@@ -192,7 +192,9 @@ class ModelMetrics:
             series = holder.series
             series.value, series.more, series.set_ns = float(value), 0.0, int(at_ns)
 
-    def _was(self, _: int, process: Process, number: int, value: float, at_ns: int) -> None:
+    def _restore_gauge(
+        self, _: int, process: Process, number: int, value: float, at_ns: int
+    ) -> None:
         """Told to a new broker: who set it last knows best; what others add counts all the same."""
         holder = process.metrics.get(number)
         if holder is not None and holder.family.kind == GAUGE and at_ns > holder.series.set_ns:
@@ -219,7 +221,7 @@ class ModelMetrics:
         if family is not None:
             self._leave(family, (serial, number))
 
-    def _let_go(self, holder: Holder) -> None:
+    def _let_go(self, holder: MetricHandle) -> None:
         series = holder.series
         series.holders.discard(holder)
         if not series.holders:

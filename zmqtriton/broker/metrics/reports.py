@@ -12,7 +12,7 @@ from zmqtriton.broker.metrics.traffic import Traffic
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -22,7 +22,7 @@ class Reports:
     def __init__(
         self,
         peers: dict[int, Peer],
-        generations: Generations,
+        generations: GenerationRegistry,
         *,
         traffic: Traffic,
         limits: Limits,

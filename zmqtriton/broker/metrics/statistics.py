@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Batch
 from zmqtriton_floor.wire import FINAL, Executed, Outcome
 
@@ -58,44 +58,44 @@ class ModelStatistics:
         self.brokered = 0
         self.batches: dict[int, tuple[Duration, Duration, Duration]] = {}
 
-    def succeeded(self, request: Inflight, now_ns: int) -> None:
+    def record_success(self, request: InflightRequest, now_ns: int) -> None:
         self.success.add(1, now_ns - request.arrived_ns)
         self.inference_count += request.elements
 
-    def hit(self, request: Inflight, lookup_ns: int) -> None:
+    def record_cache_hit(self, request: InflightRequest, lookup_ns: int) -> None:
         """It was answered with what an equal one was answered."""
         self.success.add(1, lookup_ns)
         self.queue.add(1, 0)
         self.cache_hit.add(1, lookup_ns)
 
-    def missed(self, lookup_ns: int) -> None:
+    def record_cache_miss(self, lookup_ns: int) -> None:
         self.cache_miss.add(1, lookup_ns)
 
-    def inserted(self, lookup_ns: int, insertion_ns: int) -> None:
+    def record_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
         """It was missed, which took so long, and is answered."""
         self.cache_miss.add(0, insertion_ns)
 
-    def rejected(self) -> None:
+    def record_rejection(self) -> None:
         """One that was never admitted."""
         self.fail.add(1, 0)
         self.failures[REJECTED] += 1
 
-    def failed(self, request: Inflight, reason: str, now_ns: int) -> None:
+    def record_failure(self, request: InflightRequest, reason: str, now_ns: int) -> None:
         self.fail.add(1, now_ns - request.arrived_ns)
         self.failures[reason] += 1
 
-    def responded(
-        self, request: Inflight, outcome: Outcome, has_response: bool, now_ns: int
+    def record_response(
+        self, request: InflightRequest, outcome: Outcome, has_response: bool, now_ns: int
     ) -> None:
         """A response of a stream, or its end, which tells how many there were."""
         if self.responses is None:
             return
-        request.brokered += has_response
+        request.brokered_responses += has_response
         if outcome.flags & FINAL:
-            self.brokered += request.brokered
-            self.direct += max(0, outcome.number + has_response - request.brokered)
+            self.brokered += request.brokered_responses
+            self.direct += max(0, outcome.number + has_response - request.brokered_responses)
 
-    def composed(self, request: Inflight, queue_ns: int, compute_ns: int) -> None:
+    def record_ensemble(self, request: InflightRequest, queue_ns: int, compute_ns: int) -> None:
         """A request to an ensemble has succeeded: it counts with what its steps took, as clients
         expect who look for the version that has been busy."""
         self.execution_count += 1
@@ -105,7 +105,7 @@ class ModelStatistics:
         self.compute_output.add(1, 0)
         self._count_batch(request.elements, 0, compute_ns, 0)
 
-    def executed(self, batch: Batch, times: Executed) -> None:
+    def record_execution(self, batch: Batch, times: Executed) -> None:
         requests = batch.requests
         if not requests:
             return  # an earlier broker knew of which

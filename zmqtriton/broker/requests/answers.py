@@ -12,12 +12,12 @@ from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.response_order import Addressed
 from zmqtriton.broker.requests.traces import Traces
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import OVERLOADED, Cancelled, ProtocolError, Unavailable, ZmqTritonError
 
@@ -29,7 +29,7 @@ class Answers:
         self,
         outbox: Outbox,
         peers: dict[int, Peer],
-        generations: Generations,
+        generations: GenerationRegistry,
         limits: Limits,
         blocks: Blocks,
         deadlocks: Deadlocks,
@@ -42,7 +42,7 @@ class Answers:
         self._deadlocks = deadlocks
         self.traces = Traces()
 
-    def reply(self, request: Inflight, reply: wire.Reply, body: bytes) -> None:
+    def reply(self, request: InflightRequest, reply: wire.Reply, body: bytes) -> None:
         """Send a response, or the end of a stream; if final, the request has been finished."""
         order = request.generation.order
         if order is None:
@@ -50,11 +50,11 @@ class Answers:
         else:
             self._send(order.pass_on(request, (request.peer, reply, body)))
 
-    def deny(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
+    def reject(self, peer: int, own_id: int, error: ZmqTritonError) -> None:
         """Refuse a request that was never admitted."""
         self._send([(peer, _error_reply(own_id, error), b"")])
 
-    def leave_order(self, request: Inflight) -> None:
+    def leave_order(self, request: InflightRequest) -> None:
         """Let no other answer wait for that of this request, which nobody reads."""
         order = request.generation.order
         if order is not None:
@@ -65,11 +65,11 @@ class Answers:
         for peer, reply, body in leaving:
             replies.setdefault(peer, []).append((reply, body))
 
-    def finish(self, request: Inflight) -> None:
+    def finish(self, request: InflightRequest) -> None:
         """End a request: whatever has counted or kept it lets it go."""
         generation = request.generation
         if request.instance is not None:
-            request.instance.open.pop(request.route, None)
+            request.instance.open_requests.pop(request.key, None)
         if self._deadlocks.open_calls:
             self._deadlocks.discard(request)
         if request.row.trace:
@@ -78,8 +78,8 @@ class Answers:
             self.traces.finished(request, is_client=is_client)
         request.answer()
         if generation.sequences is not None:
-            generation.sequences.answered(request)
-        self._limits.answered(request)
+            generation.sequences.finish_request(request)
+        self._limits.remove(request)
         generation.unanswered -= 1
         peer = self._peers.get(request.peer)
         if peer is not None:
@@ -103,7 +103,7 @@ def _error_reply(own_id: int, error: ZmqTritonError) -> wire.Reply:
     return wire.Reply(own_id, error.number, error.text, wire.FINAL)
 
 
-def too_many(request: Inflight) -> Unavailable:
+def overload_error(request: InflightRequest) -> Unavailable:
     """The refusal of a request whose queue is full; names the id that its client gave it."""
     try:
         named = wire.decode_request(request.body).request_id

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import Instance, InstanceState
@@ -31,7 +31,7 @@ _LAST_LOOK_NS = 1_600_000_000
 _ENDING = (InstanceState.OVERDUE, InstanceState.LEAVING, InstanceState.DYING)
 
 #: Ways in which a request may come to run: all of one of them is needed.
-_Ways = dict[Inflight, list[list[Inflight]]]
+_Ways = dict[InflightRequest, list[list[InflightRequest]]]
 
 
 class Deadlocks:
@@ -49,26 +49,26 @@ class Deadlocks:
         #: Who has asked what, and has no answer.
         self.open_calls: dict[tuple[int, int], Instance] = {}
         #: Of these, and of the steps of ensembles, those that were not seen to leave their queue.
-        self._queued: dict[tuple[int, int], Inflight] = {}
+        self._queued: dict[tuple[int, int], InflightRequest] = {}
         #: Those since the last event for which somebody surely waits.
-        self._fresh: list[Inflight] = []
+        self._fresh: list[InflightRequest] = []
         self._look_at_ns = 0
         self._pause_ns = _FIRST_LOOK_NS
 
-    def add(self, request: Inflight, now_ns: int) -> None:
+    def add(self, request: InflightRequest, now_ns: int) -> None:
         """A process has asked it, or it is a step of an ensemble, for which a process may wait."""
         instance = self._instances.get(request.peer)
         if instance is not None:
-            self.open_calls[request.route] = instance
-            instance.asked[request.route] = request
+            self.open_calls[request.key] = instance
+            instance.open_calls[request.key] = request
             if request.row.flags & wire.CALLER_BLOCKS:
-                instance.waits[request.route] = request
+                instance.blocking_calls[request.key] = request
         if not self.open_calls:
             return
         if not self._queued:
             self._pause_ns = _FIRST_LOOK_NS
             self._look_at_ns = now_ns + self._pause_ns
-        self._queued[request.route] = request
+        self._queued[request.key] = request
         if instance is None or request.row.flags & wire.CALLER_BLOCKS:
             self._fresh.append(request)
 
@@ -77,22 +77,22 @@ class Deadlocks:
         queued = RequestState.QUEUED
         return any(r.generation is generation and r.state is queued for r in self._queued.values())
 
-    def discard(self, request: Inflight) -> None:
+    def discard(self, request: InflightRequest) -> None:
         """It is answered."""
-        self._queued.pop(request.route, None)
-        instance = self.open_calls.pop(request.route, None)
+        self._queued.pop(request.key, None)
+        instance = self.open_calls.pop(request.key, None)
         if instance is not None:
-            del instance.asked[request.route]
-            instance.waits.pop(request.route, None)
+            del instance.open_calls[request.key]
+            instance.blocking_calls.pop(request.key, None)
 
     def check_new(self, now_ns: int) -> None:
         """Refuses those of the fresh ones that can never run."""
         fresh, self._fresh = self._fresh, []
         for request in fresh:
-            if request.state is RequestState.QUEUED and request in _stuck(request, None):
+            if request.state is RequestState.QUEUED and request in _find_deadlock(request, None):
                 self._refuse(request, now_ns)
 
-    def next_ns(self) -> int | None:
+    def next_due_ns(self) -> int | None:
         """When look() has something to do."""
         return self._look_at_ns if self._queued else None
 
@@ -100,14 +100,14 @@ class Deadlocks:
         """Asks those on whose word it depends whether what is queued can ever run."""
         if not self._queued or now_ns < self._look_at_ns:
             return
-        waiting = self._waiting()
+        waiting = self._queued_by_generation()
         self._look_at_ns = now_ns + self._pause_ns
         self._pause_ns = min(2 * self._pause_ns, _LAST_LOOK_NS)
         doubtful: set[int] = set()
         for requests in waiting:
-            _stuck(requests[0], doubtful)
+            _find_deadlock(requests[0], doubtful)
         self._outbox.asides += [(serial, wire.WaitReport([])) for serial in sorted(doubtful)]
-        self._decide(now_ns)
+        self._break_deadlocks(now_ns)
 
     def take_report(self, serial: int, message: wire.WaitReport, now_ns: int) -> None:
         """What a process says that its batches wait for."""
@@ -115,31 +115,31 @@ class Deadlocks:
         if instance is None:
             return
         requests = self._peers[serial].requests
-        instance.awaits = {}
+        instance.reported_waits = {}
         for row in message.edges:
             request = requests.get(row.id)
-            awaited = instance.awaits.setdefault(row.batch, [])
+            awaited = instance.reported_waits.setdefault(row.batch, [])
             # None: it has been answered meanwhile, so that the batch may go on.
             awaited.append(None if request is None else (request, row.received))
-        self._decide(now_ns)
+        self._break_deadlocks(now_ns)
 
-    def _waiting(self) -> list[list[Inflight]]:
+    def _queued_by_generation(self) -> list[list[InflightRequest]]:
         """What is queued, by generation: one of them can run if all can."""
         queued = RequestState.QUEUED
         self._queued = {r: one for r, one in self._queued.items() if one.state is queued}
-        found: dict[int, list[Inflight]] = {}
+        found: dict[int, list[InflightRequest]] = {}
         for one in self._queued.values():
             if one.instance is None:
                 found.setdefault(one.generation.number, []).append(one)
         return list(found.values())
 
-    def _decide(self, now_ns: int) -> None:
+    def _break_deadlocks(self, now_ns: int) -> None:
         """Refuses what closed a circle, the last one first."""
         while True:
             closing = [
                 one
-                for requests in self._waiting()
-                for stuck in [_stuck(requests[0], None)]
+                for requests in self._queued_by_generation()
+                for stuck in [_find_deadlock(requests[0], None)]
                 for one in requests
                 if one in stuck
             ]
@@ -147,16 +147,16 @@ class Deadlocks:
                 return
             self._refuse(max(closing, key=lambda one: one.arrived_ns), now_ns)
 
-    def _refuse(self, request: Inflight, now_ns: int) -> None:
+    def _refuse(self, request: InflightRequest, now_ns: int) -> None:
         self._lifecycle.refuse(request, _error(request), statistics.OTHER, now_ns)
 
 
-def _stuck(request: Inflight, doubtful: set[int] | None) -> set[Inflight]:
+def _find_deadlock(request: InflightRequest, doubtful: set[int] | None) -> set[InflightRequest]:
     """If it can never run, all that are needed for it and can not either. With `doubtful` whoever
     may wait is taken to do so, and if it depends on that, their serials are added."""
     supposed: set[int] | None = None if doubtful is None else set()
-    ways = _reach(request, supposed)
-    running: set[Inflight] = set()
+    ways = _build_wait_graph(request, supposed)
+    running: set[InflightRequest] = set()
     is_growing = ways is not None
     while is_growing and ways is not None:
         before = len(running)
@@ -168,7 +168,7 @@ def _stuck(request: Inflight, doubtful: set[int] | None) -> set[Inflight]:
         return set()
     if doubtful is not None and supposed is not None:
         doubtful |= supposed
-    found: set[Inflight] = set()
+    found: set[InflightRequest] = set()
     waiting = [request]
     while waiting:
         needed = {n for way in ways[waiting.pop()] for n in way if n not in running}
@@ -177,7 +177,7 @@ def _stuck(request: Inflight, doubtful: set[int] | None) -> set[Inflight]:
     return found
 
 
-def _reach(request: Inflight, supposed: set[int] | None) -> _Ways | None:
+def _build_wait_graph(request: InflightRequest, supposed: set[int] | None) -> _Ways | None:
     """All that it may have to wait for, each with its ways to run; None: that is too much."""
     ways: _Ways = {}
     waiting = [request]
@@ -185,7 +185,7 @@ def _reach(request: Inflight, supposed: set[int] | None) -> _Ways | None:
         one = waiting.pop()
         if one in ways:
             continue
-        ways[one] = [way for place in _places(one, supposed) for way in place]
+        ways[one] = [way for place in _ways_by_instance(one, supposed) for way in place]
         if [] not in ways[one]:
             waiting += [needed for way in ways[one] for needed in way]
         if len(ways) > _MOST:
@@ -193,54 +193,62 @@ def _reach(request: Inflight, supposed: set[int] | None) -> _Ways | None:
     return ways
 
 
-def _places(request: Inflight, supposed: set[int] | None = None) -> Iterable[list[list[Inflight]]]:
+def _ways_by_instance(
+    request: InflightRequest, supposed: set[int] | None = None
+) -> Iterable[list[list[InflightRequest]]]:
     """Where it may run, each with its ways there. An empty one: it will run by itself."""
-    if request.run is not None:
-        return [[list(request.run.open.values())]]
+    if request.ensemble_run is not None:
+        return [[list(request.ensemble_run.open.values())]]
     instance = request.instance
     if instance is not None and request.state is RequestState.QUEUED:
-        return [_room(instance, supposed)]
+        return [_ways_to_begin(instance, supposed)]
     if instance is not None:
         for batch in instance.batches.values():
             if request in batch.requests:
-                return [_end(instance, batch.number, supposed)]
+                return [_ways_to_return(instance, batch.number, supposed)]
         return [[[]]]  # it is in other hands than those of execute()
     instances = [i for i in request.generation.instances.values() if i.state not in _ENDING]
     if len(instances) < request.generation.expected:
         return [[[]]]  # the missing one may come
-    return [_room(instance, supposed) for instance in instances]
+    return [_ways_to_begin(instance, supposed) for instance in instances]
 
 
-def _room(instance: Instance, supposed: set[int] | None) -> list[list[Inflight]]:
+def _ways_to_begin(instance: Instance, supposed: set[int] | None) -> list[list[InflightRequest]]:
     """What is needed for it to begin another batch."""
-    if instance.waits:
-        return [list(instance.waits.values())]
-    if instance.places > 0 or not instance.batches:
+    if instance.blocking_calls:
+        return [list(instance.blocking_calls.values())]
+    if instance.free_slots > 0 or not instance.batches:
         shared = instance.membership
         holders = shared.blockers() if shared is not None else []
         # Whoever ends first may give back enough.
-        ways = [w for one in holders for n in one.batches for w in _end(one, n, supposed)]
+        ways = [
+            w for one in holders for n in one.batches for w in _ways_to_return(one, n, supposed)
+        ]
         return ways or [[]]
-    return [way for number in instance.batches for way in _end(instance, number, supposed)]
+    return [
+        way for number in instance.batches for way in _ways_to_return(instance, number, supposed)
+    ]
 
 
-def _end(instance: Instance, batch: int, supposed: set[int] | None) -> list[list[Inflight]]:
+def _ways_to_return(
+    instance: Instance, batch: int, supposed: set[int] | None
+) -> list[list[InflightRequest]]:
     """What is needed for execute() of this batch to return, or to go on."""
-    if instance.waits:
-        return [list(instance.waits.values())]
-    awaited = instance.awaited(batch)
-    if awaited is None and supposed is not None and instance.asked:
+    if instance.blocking_calls:
+        return [list(instance.blocking_calls.values())]
+    awaited = instance.find_awaited_requests(batch)
+    if awaited is None and supposed is not None and instance.open_calls:
         supposed.add(instance.serial)
-        awaited = list(instance.asked.values())
+        awaited = list(instance.open_calls.values())
     return [[]] if awaited is None else [[one] for one in awaited]
 
 
-def _error(request: Inflight) -> ZmqTritonError:
+def _error(request: InflightRequest) -> ZmqTritonError:
     """Names the circle; to be called while it is closed."""
     start, names, seen = request, [request.generation.model], {request}
     while True:
-        needed: list[Inflight] = []
-        for place in _places(request):
+        needed: list[InflightRequest] = []
+        for place in _ways_by_instance(request):
             everything = [one for way in place for one in way]
             # Any one will do, if they are not all of them needed.
             needed += (

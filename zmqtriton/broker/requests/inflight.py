@@ -14,8 +14,8 @@ from zmqtriton_floor import spans
 from zmqtriton_floor.wire import SEQUENCE_START, BatchedRequest, Block, Request
 
 if TYPE_CHECKING:
-    from zmqtriton.broker.ensembles.runs import Call, Run
-    from zmqtriton.broker.memory.response_cache import Key
+    from zmqtriton.broker.ensembles.runs import Call, EnsembleRun
+    from zmqtriton.broker.memory.response_cache import CacheKey
     from zmqtriton.broker.scheduling.generation import Generation
     from zmqtriton.broker.scheduling.instances import Instance
     from zmqtriton.broker.scheduling.queue_policy import PriorityLevel
@@ -28,13 +28,13 @@ class RequestState(enum.Enum):
     ANSWERED = "answered"
 
 
-class Inflight:
+class InflightRequest:
     """One admitted request. Ends in ANSWERED, once."""
 
     __slots__ = (
         "arrived_ns",
         "body",
-        "brokered",
+        "brokered_responses",
         "call",
         "dispatched_ns",
         "error",
@@ -44,13 +44,13 @@ class Inflight:
         "instance",
         "is_cancelled",
         "is_late",
-        "kept",
+        "retained_blocks",
         "level",
         "miss",
         "peer",
         "queued_ns",
         "row",
-        "run",
+        "ensemble_run",
         "sequence",
         "size",
         "state",
@@ -78,7 +78,7 @@ class Inflight:
         #: It has waited for longer than it may, and waits on behind others.
         self.is_late = False
         #: Responses of it that came through here, and not straight from the stub.
-        self.brokered = 0
+        self.brokered_responses = 0
         #: One of its responses was an error.
         self.has_failed = False
         #: The text of the last one of those, or of what it is refused with.
@@ -86,19 +86,19 @@ class Inflight:
         #: It was executed at least once, and is to be again.
         self.has_run = False
         #: An ensemble's: what it has become.
-        self.run: Run | None = None
+        self.ensemble_run: EnsembleRun | None = None
         #: What its inputs lie in, where whoever asked has died and keeps nothing any more.
-        self.kept: list[Block] = []
+        self.retained_blocks: list[Block] = []
         #: The one that it is a request of, until it is answered; None: it is of none.
         self.sequence: Sequence | None = None
         #: It was not in the cache: where its answer is to be kept for those who ask the same, and
         #: how long it took to look.
-        self.miss: tuple[Key, int] | None = None
+        self.miss: tuple[CacheKey, int] | None = None
         #: A member's of an ensemble: what it is asked for.
         self.call: Call | None = None
 
     @property
-    def route(self) -> tuple[int, int]:
+    def key(self) -> tuple[int, int]:
         """Names it everywhere."""
         return self.peer, self.row.id
 
@@ -151,7 +151,7 @@ class Inflight:
     def resume(self, instance: Instance, now_ns: int) -> None:
         """An earlier broker had dispatched it: the stub has it, or had."""
         self.dispatch(instance, now_ns)
-        instance.open[self.route] = self
+        instance.open_requests[self.key] = self
 
     def answer(self) -> None:
         assert self.state is not RequestState.ANSWERED

@@ -7,14 +7,14 @@ they exist: the core calls `connect`.
 
 from __future__ import annotations
 
-from zmqtriton.broker.ensembles.scheduler import Ensembles
+from zmqtriton.broker.ensembles.scheduler import EnsembleScheduler
 from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
-from zmqtriton.broker.requests.answers import Answers, too_many
+from zmqtriton.broker.requests.answers import Answers, overload_error
 from zmqtriton.broker.requests.deadlocks import Deadlocks
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.dispatch import Dispatch
@@ -44,7 +44,7 @@ class Lifecycle:
         self._answers: Answers
         self._cache_lookup: CacheLookup
         self._deadlocks: Deadlocks
-        self._ensembles: Ensembles
+        self._ensembles: EnsembleScheduler
         self._recovery: Recovery
         self._sequence_admission: SequenceAdmission
 
@@ -54,7 +54,7 @@ class Lifecycle:
         answers: Answers,
         cache_lookup: CacheLookup,
         deadlocks: Deadlocks,
-        ensembles: Ensembles,
+        ensembles: EnsembleScheduler,
         recovery: Recovery,
         sequence_admission: SequenceAdmission,
     ) -> None:
@@ -66,10 +66,10 @@ class Lifecycle:
         self._recovery = recovery
         self._sequence_admission = sequence_admission
 
-    def submit(self, request: Inflight, now_ns: int) -> None:
+    def submit(self, request: InflightRequest, now_ns: int) -> None:
         """Admit a request; it is dispatched when all of the current event has been taken."""
         row, generation = request.row, request.generation
-        self._limits.admitted(request)
+        self._limits.add(request)
         generation.unanswered += 1
         generation.statistics.last_arrival_ns = now_ns
         if generation.is_cached and self._cache_lookup.answer_from_cache(request, now_ns):
@@ -85,90 +85,96 @@ class Lifecycle:
         elif row.flags & wire.RESENT:
             generation.hold(request)
             self._recovery.wait(request)
-            self._recovery.proceed(now_ns)
+            self._recovery.resolve_waiting(now_ns)
         else:
             generation.enqueue(request)
             if request.level is not None and request.level.is_limited:
                 self._limit(request, now_ns)
-        self._dispatch.touch(generation)
+        self._dispatch.mark_for_dispatch(generation)
 
-    def _limit(self, request: Inflight, now_ns: int) -> None:
+    def _limit(self, request: InflightRequest, now_ns: int) -> None:
         """Apply the limits of the request's queue to it."""
-        self._dispatch.limit_wait(request)
+        self._dispatch.start_queue_timer(request)
         if not self._dispatch.has_room(request, now_ns):
             self._answers.leave_order(request)  # order is kept among those that were admitted
-            self.refuse(request, too_many(request), statistics.REJECTED, now_ns)
+            self.refuse(request, overload_error(request), statistics.REJECTED, now_ns)
 
-    def await_turn(self, request: Inflight) -> None:
+    def await_turn(self, request: InflightRequest) -> None:
         """Have a queued request dispatched at the end of the current event, or later."""
-        self._dispatch.limit_wait(request)
-        self._dispatch.touch(request.generation)
+        self._dispatch.start_queue_timer(request)
+        self._dispatch.mark_for_dispatch(request.generation)
 
-    def abandon(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+    def abandon(
+        self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
+    ) -> None:
         """Cancel a request that nobody waits for any more; its final answer still comes."""
         request.is_cancelled = True
         self._answers.leave_order(request)
         if request.state is RequestState.QUEUED:
             self.refuse(request, error, reason, now_ns)
-        elif request.run is not None:
-            self._ensembles.abandon(request.run, error, reason, now_ns)
+        elif request.ensemble_run is not None:
+            self._ensembles.cancel_run(request.ensemble_run, error, reason, now_ns)
         elif request.instance is not None:
-            self._outbox.abandon(request.instance.serial, request.route)
+            self._outbox.cancel_execution(request.instance.serial, request.key)
 
     def take_outcome(
-        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+        self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         """Take one outcome of a stub, and what it refers to in shared memory."""
         if outcome.blocks or outcome.flags & wire.HAS_REFERENCES:
-            outcome, body = self._blocks.take(source, request, outcome, body)
+            outcome, body = self._blocks.admit_outcome(source, request, outcome, body)
         self.respond(source, request, outcome, body, now_ns)
 
     def respond(
-        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int
+        self, source: int, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
     ) -> None:
         """Pass on what a stub or an ensemble has to say about a request."""
         counters = request.generation.statistics
         if outcome.code:
             request.has_failed, request.error = True, outcome.text
         if request.miss is not None:
-            self._cache_lookup.keep(source, request, outcome, body)
+            self._cache_lookup.store(source, request, outcome, body)
         if request.generation.is_decoupled or counters.times_responses:
-            counters.responded(request, outcome, bool(body or outcome.code), now_ns)
+            counters.record_response(request, outcome, bool(body or outcome.code), now_ns)
         if outcome.flags & wire.FINAL:
             if request.state is RequestState.QUEUED:  # to be executed again, which is over
                 request.generation.leave_queue(request)
             if request.has_failed:
-                counters.failed(request, statistics.BACKEND, now_ns)
+                counters.record_failure(request, statistics.BACKEND, now_ns)
             else:
-                counters.succeeded(request, now_ns)
+                counters.record_success(request, now_ns)
             self._answers.finish(request)
         if request.call is not None:
-            self._ensembles.take(request, outcome, body, now_ns)
+            self._ensembles.take_outcome(request, outcome, body, now_ns)
             return
         row = (outcome.id, outcome.code, outcome.text, outcome.flags, outcome.number, source)
         self._answers.reply(request, wire.Reply(*row), body)
 
-    def deliver(self, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int) -> None:
+    def deliver(
+        self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int
+    ) -> None:
         """Hand a finished request's outcome to whoever made it: a peer or an ensemble."""
         if request.call is not None:
-            self._ensembles.take(request, outcome, body, now_ns)
+            self._ensembles.take_outcome(request, outcome, body, now_ns)
         else:
             row = (outcome.id, outcome.code, outcome.text, outcome.flags)
             self._answers.reply(request, wire.Reply(*row), body)
 
-    def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int) -> None:
+    def refuse(
+        self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int
+    ) -> None:
         """Answer a request finally with an error of the broker's own."""
         generation, sequences = request.generation, request.generation.sequences
-        later = sequences.break_off(request, error) if sequences is not None else []
-        generation.statistics.failed(request, reason, now_ns)
+        later = sequences.abort_after(request, error) if sequences is not None else []
+        generation.statistics.record_failure(request, reason, now_ns)
         request.error = error.text
         if request.state is RequestState.QUEUED:
             generation.leave_queue(request)
             if request.instance is not None:  # and is not to be executed again
-                self._outbox.abandon(request.instance.serial, request.route)
+                self._outbox.cancel_execution(request.instance.serial, request.key)
         self._answers.finish(request)
-        outcome = wire.Outcome(*request.route, error.number, error.text, wire.FINAL)
+        outcome = wire.Outcome(*request.key, error.number, error.text, wire.FINAL)
         self.deliver(request, outcome, b"", now_ns)
         for other in later:
             self.refuse(other, error, reason, now_ns)
-        self._dispatch.touch(generation)
+        self._dispatch.mark_for_dispatch(generation)

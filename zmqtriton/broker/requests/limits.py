@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor.errors import OVERLOADED, Unavailable
 
@@ -28,7 +28,7 @@ class Limits:
         self._most = MAX_UNANSWERED
         self._most_of_model = 0
 
-    def begin(self, settings: str) -> None:
+    def configure(self, settings: str) -> None:
         options: dict[str, Any] = json.loads(settings)
         self._most = min(options.get("max_requests") or MAX_UNANSWERED, MAX_UNANSWERED)
         self._most_of_model = options.get("max_model_requests") or 0
@@ -44,7 +44,7 @@ class Limits:
         asks, nor for one that was admitted before."""
         if self.is_full or (is_client and self._is_crowded(generation)):
             self.refused += 1
-            generation.statistics.rejected()
+            generation.statistics.record_rejection()
             raise Unavailable(OVERLOADED)
 
     def _is_crowded(self, generation: Generation) -> bool:
@@ -53,10 +53,10 @@ class Limits:
             most = self._most_of_model
         return self.unanswered >= self._most or 0 < most <= generation.unanswered
 
-    def admitted(self, request: Inflight) -> None:
+    def add(self, request: InflightRequest) -> None:
         self.unanswered += 1
         self.unanswered_bytes += request.size
 
-    def answered(self, request: Inflight) -> None:
+    def remove(self, request: InflightRequest) -> None:
         self.unanswered -= 1
         self.unanswered_bytes -= request.size

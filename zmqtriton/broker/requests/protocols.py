@@ -8,42 +8,56 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from zmqtriton.broker.requests.inflight import Inflight
+    from zmqtriton.broker.requests.inflight import InflightRequest
     from zmqtriton_floor import wire
     from zmqtriton_floor.errors import ZmqTritonError
 
 
 class Refuses(Protocol):
-    def refuse(self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int, /) -> None:
+    def refuse(
+        self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int, /
+    ) -> None:
         """Answer a request finally with an error of the broker's own."""
 
 
 class Delivers(Protocol):
     def deliver(
-        self, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int, /
+        self, request: InflightRequest, outcome: wire.Outcome, body: bytes, now_ns: int, /
     ) -> None:
         """Hand a finished request's outcome to whoever made it: a peer or an ensemble."""
 
 
 class RequestLifecycle(Refuses, Protocol):
-    def submit(self, request: Inflight, now_ns: int, /) -> None:
+    def submit(self, request: InflightRequest, now_ns: int, /) -> None:
         """Admit a request; it is dispatched when all of the current event has been taken."""
 
-    def await_turn(self, request: Inflight, /) -> None:
+    def await_turn(self, request: InflightRequest, /) -> None:
         """Have a queued request dispatched at the end of the current event, or later."""
 
     def abandon(
-        self, request: Inflight, error: ZmqTritonError, reason: str, now_ns: int, /
+        self, request: InflightRequest, error: ZmqTritonError, reason: str, now_ns: int, /
     ) -> None:
         """Cancel a request; its final answer still comes."""
 
     def take_outcome(
-        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int, /
+        self,
+        source: int,
+        request: InflightRequest,
+        outcome: wire.Outcome,
+        body: bytes,
+        now_ns: int,
+        /,
     ) -> None:
         """Take one outcome of a stub, and what it refers to in shared memory."""
 
     def respond(
-        self, source: int, request: Inflight, outcome: wire.Outcome, body: bytes, now_ns: int, /
+        self,
+        source: int,
+        request: InflightRequest,
+        outcome: wire.Outcome,
+        body: bytes,
+        now_ns: int,
+        /,
     ) -> None:
         """Pass on what a stub or an ensemble has to say about a request."""
 

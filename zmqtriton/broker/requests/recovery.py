@@ -15,10 +15,10 @@ from zmqtriton.broker.memory.blocks import Blocks
 from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton.broker.requests.protocols import RequestLifecycle
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import FINAL, HeldBlocks, Outcome
@@ -43,7 +43,7 @@ class Recovery:
         lifecycle: RequestLifecycle,
         outbox: Outbox,
         peers: dict[int, Peer],
-        generations: Generations,
+        generations: GenerationRegistry,
         instances: dict[int, Instance],
         blocks: Blocks,
     ) -> None:
@@ -56,17 +56,17 @@ class Recovery:
         #: Which stub has it and will answer.
         self._received: dict[Route, int] = {}
         #: What stubs have said about it until its asker has asked again, in their order.
-        self._said: dict[Route, list[Saying]] = {}
+        self._early_outcomes: dict[Route, list[Saying]] = {}
         #: When to look whether those are still wanted, soonest first.
-        self._looks: deque[tuple[int, Route]] = deque()
+        self._leftover_checks: deque[tuple[int, Route]] = deque()
         #: Requests that wait for the stubs of their model, by generation.
-        self._waiting: dict[int, list[Inflight]] = {}
+        self._waiting: dict[int, list[InflightRequest]] = {}
         #: Generations of which a stub died without a hello, and their models: what it had nobody
         #: knows.
         self._uncertain: set[int | str] = set()
         #: Who has to tell yet what he holds; None: the supervisor has not told of all of them.
-        self._silent: set[int] | None = None
-        self._has_told: set[int] = set()
+        self._unreported_peers: set[int] | None = None
+        self._reported_peers: set[int] = set()
         self._is_settled = False
 
     # --------------------------------------------------------------- requests
@@ -82,7 +82,7 @@ class Recovery:
         for peer, own_id in received:
             self._received[peer, own_id] = stub
             if not self._is_asker(peer):
-                self._outbox.abandon(stub, (peer, own_id))
+                self._outbox.cancel_execution(stub, (peer, own_id))
         for outcome, body in answered:
             self._keep((outcome.peer, outcome.id), (stub, outcome, body), now_ns)
 
@@ -100,26 +100,26 @@ class Recovery:
         if not self._is_asker(route[0]):
             self._blocks.discard(saying[0], saying[1])
             return
-        said = self._said.get(route)
+        said = self._early_outcomes.get(route)
         if said is None:
-            said = self._said[route] = []
-            self._looks.append((now_ns + LEFTOVER_NS, route))
+            said = self._early_outcomes[route] = []
+            self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
         said.append(saying)
 
     def _is_asker(self, peer: int) -> bool:
         """Whether it may ask again: neither dead, nor the earlier broker itself."""
         return peer in self._peers
 
-    def wait(self, request: Inflight) -> None:
+    def wait(self, request: InflightRequest) -> None:
         self._waiting.setdefault(request.generation.number, []).append(request)
 
-    def lose(self, generation: Generation) -> None:
+    def note_silent_death(self, generation: Generation) -> None:
         """One of its stubs died without a hello."""
         self._uncertain |= {generation.number, generation.model}
 
-    def forget(self, peer: int, now_ns: int) -> None:
+    def forget_peer(self, peer: int, now_ns: int) -> None:
         """A process is dead: nobody will ask again, or answer."""
-        for route in [route for route in self._said if route[0] == peer]:
+        for route in [route for route in self._early_outcomes if route[0] == peer]:
             self._drop(route)
         for route in [route for route, stub in self._received.items() if stub == peer]:
             # Its asker has yet to ask again, and it must not be executed again then.
@@ -128,16 +128,16 @@ class Recovery:
             self._keep(route, (peer, lost, b""), now_ns)
         for (asker, own_id), stub in self._received.items():
             if asker == peer:
-                self._outbox.abandon(stub, (asker, own_id))
-        self._tell_all(peer)
+                self._outbox.cancel_execution(stub, (asker, own_id))
+        self._mark_reported(peer)
 
     def _drop(self, route: Route) -> None:
-        for stub, outcome, _ in self._said.pop(route, []):
+        for stub, outcome, _ in self._early_outcomes.pop(route, []):
             self._blocks.discard(stub, outcome)
 
     # --------------------------------------------------------------- decisions
 
-    def proceed(self, now_ns: int) -> None:
+    def resolve_waiting(self, now_ns: int) -> None:
         """Decides about what waits, where every stub of the model has said hello."""
         for number in list(self._waiting):
             generation = self._generations.get(number)
@@ -147,10 +147,10 @@ class Recovery:
                 if request.state is RequestState.QUEUED:
                     self._decide(request, now_ns)
 
-    def _decide(self, request: Inflight, now_ns: int) -> None:
+    def _decide(self, request: InflightRequest, now_ns: int) -> None:
         generation = request.generation
-        said = self._said.pop(request.route, [])
-        stub = self._received.pop(request.route, None)
+        said = self._early_outcomes.pop(request.key, [])
+        stub = self._received.pop(request.key, None)
         # It may be one of an earlier generation, or of the next.
         instance = self._instances.get(stub or (said[0][0] if said else 0))
         if not said and stub is None and not self._is_uncertain(request):
@@ -165,58 +165,58 @@ class Recovery:
         if instance is None and request.state is not RequestState.ANSWERED:
             self._lifecycle.refuse(request, _LOST, statistics.BACKEND, now_ns)
 
-    def _is_uncertain(self, request: Inflight) -> bool:
+    def _is_uncertain(self, request: InflightRequest) -> bool:
         asked_of = request.row.generation or request.generation.model
         return asked_of in self._uncertain or request.generation.number in self._uncertain
 
     # ------------------------------------------------------------------ blocks
 
-    def begin(self) -> None:
+    def await_lease_reports(self) -> None:
         """The supervisor has told of everybody who was there before this broker."""
-        if self._silent is None:
+        if self._unreported_peers is None:
             readers = {s for s, peer in self._peers.items() if peer.role in _READERS}
-            self._silent = (readers | self._instances.keys()) - self._has_told
+            self._unreported_peers = (readers | self._instances.keys()) - self._reported_peers
             self._settle_if_all_told()
 
     def take_held_blocks(self, holder: int, message: HeldBlocks) -> None:
         """What a process has held since before this broker."""
-        self._blocks.borrow(holder, message.blocks)
+        self._blocks.grant_lease(holder, message.blocks)
         if message.is_last:
-            self._tell_all(holder)
+            self._mark_reported(holder)
 
-    def _tell_all(self, holder: int) -> None:
+    def _mark_reported(self, holder: int) -> None:
         """It has told, or never will."""
-        self._has_told.add(holder)
-        if self._silent is not None:
-            self._silent.discard(holder)
+        self._reported_peers.add(holder)
+        if self._unreported_peers is not None:
+            self._unreported_peers.discard(holder)
             self._settle_if_all_told()
 
     def _settle_if_all_told(self) -> None:
-        if not self._silent and not self._is_settled:
+        if not self._unreported_peers and not self._is_settled:
             self._is_settled = True
             self._blocks.settled_epoch = self._blocks.epoch
-            self._outbox.settled += [s for s in self._has_told if s in self._peers]
-            self._has_told.clear()
+            self._outbox.reported_owners += [s for s in self._reported_peers if s in self._peers]
+            self._reported_peers.clear()
 
     # ------------------------------------------------------------------- time
 
-    def next_ns(self) -> int | None:
+    def next_due_ns(self) -> int | None:
         """When look() has something to do."""
-        return self._looks[0][0] if self._looks else None
+        return self._leftover_checks[0][0] if self._leftover_checks else None
 
     def drop_leftovers(self, now_ns: int) -> None:
         """Drops what nobody has asked for."""
-        while self._looks and self._looks[0][0] <= now_ns:
-            _, route = self._looks.popleft()
-            if route not in self._said:
+        while self._leftover_checks and self._leftover_checks[0][0] <= now_ns:
+            _, route = self._leftover_checks.popleft()
+            if route not in self._early_outcomes:
                 continue
             peer = self._peers.get(route[0])
             if peer is not None and _may_ask(peer, route[1]):
-                self._looks.append((now_ns + LEFTOVER_NS, route))
+                self._leftover_checks.append((now_ns + LEFTOVER_NS, route))
             else:
                 self._drop(route)
 
 
 def _may_ask(peer: Peer, own_id: int) -> bool:
     """It says hello late where it is amid an execution; or it has asked, and that waits here."""
-    return not peer.has_asked_again or own_id in peer.requests
+    return not peer.has_resent or own_id in peer.requests

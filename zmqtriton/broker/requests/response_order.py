@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton_floor.wire import UNCHECKED, Reply
 
 #: A reply with its body, on its way to a peer.
@@ -21,35 +21,35 @@ class ResponseOrder:
 
     def __init__(self) -> None:
         #: As they came, and what is kept back of each.
-        self._kept: OrderedDict[Inflight, list[Addressed]] = OrderedDict()
+        self._held_replies: OrderedDict[InflightRequest, list[Addressed]] = OrderedDict()
 
-    def add(self, request: Inflight) -> None:
+    def add(self, request: InflightRequest) -> None:
         if not request.row.flags & UNCHECKED:
-            self._kept[request] = []
+            self._held_replies[request] = []
 
-    def pass_on(self, request: Inflight, reply: Addressed) -> list[Addressed]:
+    def pass_on(self, request: InflightRequest, reply: Addressed) -> list[Addressed]:
         """What may leave now that there is this reply."""
-        kept = self._kept.get(request)
+        kept = self._held_replies.get(request)
         if kept is None:
             return [reply]
         kept.append(reply)
         return self._leaving()
 
-    def leave(self, request: Inflight) -> list[Addressed]:
+    def leave(self, request: InflightRequest) -> list[Addressed]:
         """Nobody reads its answer any more, so nobody waits for it; returns what may leave now."""
-        own = self._kept.pop(request, [])
+        own = self._held_replies.pop(request, [])
         return own + self._leaving()
 
     def _leaving(self) -> list[Addressed]:
         """Of the first one all that there is; when that is over, it is the next one's turn."""
         leaving: list[Addressed] = []
-        while self._kept:
-            request, kept = next(iter(self._kept.items()))
+        while self._held_replies:
+            request, kept = next(iter(self._held_replies.items()))
             leaving += kept
             kept.clear()
             if request.state is not RequestState.ANSWERED:
                 break
-            del self._kept[request]
+            del self._held_replies[request]
         return leaving
 
 

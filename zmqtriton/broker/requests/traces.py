@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton_floor import spans
 
 
@@ -20,7 +20,7 @@ class Traces:
         """From now on there is somebody to tell."""
         self._sender = spans.Sender(directory)
 
-    def finished(self, request: Inflight, *, is_client: bool) -> None:
+    def finished(self, request: InflightRequest, *, is_client: bool) -> None:
         if self._sender is None:
             return
         marks = [

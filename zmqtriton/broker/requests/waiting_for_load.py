@@ -14,7 +14,7 @@ from typing import NamedTuple
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import CANCELLED, Answers
 from zmqtriton.broker.requests.protocols import Infers
-from zmqtriton.broker.scheduling.generations import Generations, NotServed
+from zmqtriton.broker.scheduling.generations import GenerationRegistry, NotServed
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
 
@@ -24,7 +24,7 @@ MAX_HELD = 10_000
 _LATE = Unavailable("timed out waiting for the model to load (the load continues)")
 
 
-class _Held(NamedTuple):
+class _WaitingRequest(NamedTuple):
     row: wire.Request
     body: bytes
     error: NotServed
@@ -33,26 +33,26 @@ class _Held(NamedTuple):
 
 class WaitingForLoad:
     def __init__(
-        self, requests: Infers, answers: Answers, outbox: Outbox, generations: Generations
+        self, requests: Infers, answers: Answers, outbox: Outbox, generations: GenerationRegistry
     ) -> None:
         self._requests = requests
         self._answers = answers
         self._outbox = outbox
         self._generations = generations
         #: How long a request may wait; 0: none does.
-        self._within_ns = 0
+        self._timeout_ns = 0
         self._numbers = itertools.count(1)
         #: The models that the supervisor was asked for, by the number of the call.
-        self._asked: dict[int, str] = {}
+        self._models_by_call: dict[int, str] = {}
         #: By asking peer and id, in the order in which they came.
-        self._held: dict[tuple[int, int], _Held] = {}
+        self._held: dict[tuple[int, int], _WaitingRequest] = {}
         #: What is asked for again now is not held another time.
         self._is_again = False
 
-    def begin(self, settings: str) -> None:
+    def configure(self, settings: str) -> None:
         found = json.loads(settings)
         if found.get("load_on_demand"):
-            self._within_ns = int(found["load_on_demand_timeout"] * 1e9)
+            self._timeout_ns = int(found["load_on_demand_timeout"] * 1e9)
             self._generations.keeps_departed = True
 
     def hold(
@@ -60,47 +60,47 @@ class WaitingForLoad:
     ) -> bool:
         """Whether it waits for its model now."""
         is_late = row.deadline_ns and row.deadline_ns <= now_ns
-        if not self._within_ns or self._is_again or is_late or len(self._held) >= MAX_HELD:
+        if not self._timeout_ns or self._is_again or is_late or len(self._held) >= MAX_HELD:
             return False
         if not isinstance(error, NotServed) or not error.model:
             return False
-        until_ns = min(now_ns + self._within_ns, row.deadline_ns or now_ns + self._within_ns)
-        self._held[serial, row.id] = _Held(row, body, error, until_ns)
-        if error.model not in self._asked.values():
+        until_ns = min(now_ns + self._timeout_ns, row.deadline_ns or now_ns + self._timeout_ns)
+        self._held[serial, row.id] = _WaitingRequest(row, body, error, until_ns)
+        if error.model not in self._models_by_call.values():
             number = next(self._numbers)
-            self._asked[number] = error.model
+            self._models_by_call[number] = error.model
             document = json.dumps({"model": error.model})
             self._outbox.supervisor.append(wire.Call(number, _VERB, document))
         return True
 
     def take_result(self, answer: wire.CallResult, now_ns: int) -> None:
         """The supervisor has answered."""
-        model = self._asked.pop(answer.id, None)
+        model = self._models_by_call.pop(answer.id, None)
         for (serial, own_id), held in list(self._held.items()):
             if held.error.model != model:
                 continue
             del self._held[serial, own_id]
             if answer.code:
                 error = from_number(answer.code, _told(held.row, answer.text))
-                self._answers.deny(serial, own_id, error)
+                self._answers.reject(serial, own_id, error)
             elif json.loads(answer.result):
                 self._is_again = True
                 self._requests.infer(serial, [held.row], [held.body], now_ns)
                 self._is_again = False
             else:
-                self._answers.deny(serial, own_id, held.error)
+                self._answers.reject(serial, own_id, held.error)
 
     def cancel(self, serial: int, own_id: int) -> None:
         """Nobody waits for it any more; nothing if it is not held."""
         if self._held.pop((serial, own_id), None) is not None:
-            self._answers.deny(serial, own_id, CANCELLED)
+            self._answers.reject(serial, own_id, CANCELLED)
 
-    def forget(self, serial: int) -> None:
+    def forget_peer(self, serial: int) -> None:
         """A process is dead."""
         for key in [key for key in self._held if key[0] == serial]:
             del self._held[key]
 
-    def next_ns(self) -> int | None:
+    def next_due_ns(self) -> int | None:
         return min((held.until_ns for held in self._held.values()), default=None)
 
     def refuse_late(self, now_ns: int) -> None:
@@ -109,7 +109,7 @@ class WaitingForLoad:
             if held.until_ns <= now_ns:
                 del self._held[serial, own_id]
                 late = from_number(_LATE.number, _told(held.row, _LATE.text))
-                self._answers.deny(serial, own_id, late)
+                self._answers.reject(serial, own_id, late)
 
 
 def _told(row: wire.Request, text: str) -> str:

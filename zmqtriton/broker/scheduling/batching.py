@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.queue_policy import Levels
 from zmqtriton_floor.wire import MAX_ROWS
 
@@ -22,15 +22,15 @@ class Queue:
         #: When `take` is to be asked again though nothing else happens; 0: then never.
         self.due_ns = 0
 
-    def add(self, request: Inflight) -> None:
+    def add(self, request: InflightRequest) -> None:
         self._levels.of(request).add(request)
 
-    def put_back(self, requests: list[Inflight]) -> None:
+    def put_back(self, requests: list[InflightRequest]) -> None:
         """They had been taken, in this order, and were not executed: they go first."""
         for request in reversed(requests):
             self._levels.of(request).put_back(request)
 
-    def take(self, now_ns: int) -> list[Inflight]:
+    def pop_batch(self, now_ns: int) -> list[InflightRequest]:
         """The next batch, or [] if there is none yet."""
         level = self._levels.first()
         return [level.pop()] if level is not None else []
@@ -39,12 +39,12 @@ class Queue:
         """Whether `take` would have something."""
         return self._levels.first() is not None
 
-    def waiting(self) -> list[Inflight]:
+    def waiting(self) -> list[InflightRequest]:
         """All that are still wanted, in the order in which they are to be taken."""
         return list(self._levels)
 
 
-class _Found(NamedTuple):
+class _BatchCandidate(NamedTuple):
     """What can be executed next."""
 
     #: How many requests fit together, and what they add up to.
@@ -66,13 +66,13 @@ class BatchingQueue(Queue):
 
     def __init__(self, batching: dict[str, Any], max_batch_size: int) -> None:
         super().__init__(batching)
-        self._most = max_batch_size
+        self._max_batch_size = max_batch_size
         sizes = batching.get("preferred_batch_size") or [max_batch_size]
         self._preferred = frozenset(sizes)
-        self._enough = max(sizes)
+        self._target_size = max(sizes)
         self._delay_ns = int(batching.get("max_queue_delay_microseconds", 0)) * 1000
 
-    def take(self, now_ns: int) -> list[Inflight]:
+    def pop_batch(self, now_ns: int) -> list[InflightRequest]:
         return self._pop(self._size(now_ns))
 
     def is_ready(self, now_ns: int) -> bool:
@@ -83,16 +83,16 @@ class BatchingQueue(Queue):
         self.due_ns = 0
         if self._levels.first() is None:
             return 0
-        found = self._look()
+        found = self._find_candidate()
         due_ns = found.oldest_ns + self._delay_ns
         if found.preferred and (now_ns < due_ns or not self._delay_ns):
             return found.preferred
-        if found.is_closed or found.size >= self._enough or now_ns >= due_ns:
+        if found.is_closed or found.size >= self._target_size or now_ns >= due_ns:
             return found.requests
         self.due_ns = due_ns
         return 0
 
-    def _look(self) -> _Found:
+    def _find_candidate(self) -> _BatchCandidate:
         """There must be a request. One that is too large alone was checked against another
         configuration, and goes alone."""
         count = size = preferred = oldest_ns = 0
@@ -101,17 +101,17 @@ class BatchingQueue(Queue):
             larger = size + request.elements
             if key is None:
                 key, oldest_ns = request.row.batch_key, request.queued_ns
-            if larger > self._most or request.row.batch_key != key or count == MAX_ROWS:
-                return _Found(max(count, 1), size, preferred, oldest_ns, True)
+            if larger > self._max_batch_size or request.row.batch_key != key or count == MAX_ROWS:
+                return _BatchCandidate(max(count, 1), size, preferred, oldest_ns, True)
             count, size = count + 1, larger
             oldest_ns = min(oldest_ns, request.queued_ns)
             if size in self._preferred:
                 preferred = count
-        return _Found(count, size, preferred, oldest_ns, False)
+        return _BatchCandidate(count, size, preferred, oldest_ns, False)
 
-    def _pop(self, count: int) -> list[Inflight]:
+    def _pop(self, count: int) -> list[InflightRequest]:
         """The next ones; there must be so many."""
-        batch: list[Inflight] = []
+        batch: list[InflightRequest] = []
         while len(batch) < count:
             level = self._levels.first()
             assert level is not None

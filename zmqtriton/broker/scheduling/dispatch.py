@@ -9,7 +9,7 @@ import itertools
 
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton.broker.scheduling.instances import EARLIER, Batch, Instance, InstanceState
 from zmqtriton.broker.scheduling.rate_limiter import RateLimiter
@@ -30,37 +30,37 @@ class Dispatch:
     def number_from(self, first: int) -> None:
         self._numbers = itertools.count(first)
 
-    def touch(self, generation: Generation) -> None:
+    def mark_for_dispatch(self, generation: Generation) -> None:
         """It has got a request or an idle stub."""
         self._touched[generation.number] = generation
 
-    def has_room(self, request: Inflight, now_ns: int) -> bool:
+    def has_room(self, request: InflightRequest, now_ns: int) -> bool:
         """Whether it may stay in its queue. What came with it and can go at once takes no room."""
         if request.level is not None and request.level.is_crowded:
             self._dispatch(request.generation, now_ns)
         return request.level is None or not request.level.is_crowded
 
-    def limit_wait(self, request: Inflight) -> None:
+    def start_queue_timer(self, request: InflightRequest) -> None:
         """It is queued, perhaps not for the first time."""
         expiry_ns = request.level.policy.expiry_ns(request) if request.level is not None else 0
         if expiry_ns and not request.is_late:
             self._timers.start(expiry_ns, request=request, in_queue=True)
 
-    def delay(self, request: Inflight) -> bool:
+    def delay(self, request: InflightRequest) -> bool:
         """It has waited in its queue for as long as it may; whether it may wait on."""
         if request.level is None or not request.level.policy.delays:
             return False
-        request.level.delay(request)
-        self.touch(request.generation)
+        request.level.demote(request)
+        self.mark_for_dispatch(request.generation)
         return True
 
-    def proceed(self, now_ns: int) -> None:
+    def dispatch_marked(self, now_ns: int) -> None:
         """Does what there is to do for all that were touched."""
         while self._touched:
             touched, self._touched = self._touched, {}
             for generation in touched.values():
                 if generation.is_limited:
-                    self._look(generation, now_ns)
+                    self._end_idle_sequences(generation, now_ns)
                 else:
                     self._dispatch(generation, now_ns)
         while self._rates and self._dispatch_limited(now_ns):
@@ -92,22 +92,22 @@ class Dispatch:
 
     def _dispatch_next(self, generation: Generation, now_ns: int) -> bool:
         chosen = generation.next_dispatch(now_ns)
-        self._tell_over(generation)
+        self._notify_ended_sequences(generation)
         if chosen is None:
             return False
         instance, requests = chosen
         number = next(self._numbers)
         works = generation.works(requests, number, self._numbers)
-        self._outbox.works.setdefault(instance.serial, []).extend(works)
+        self._outbox.batched_requests.setdefault(instance.serial, []).extend(works)
         fillers = len(works) - len(requests)
         self._begin(instance, generation, Batch(number, requests, now_ns, fillers))
         return True
 
-    def _look(self, generation: Generation, now_ns: int) -> None:
+    def _end_idle_sequences(self, generation: Generation, now_ns: int) -> None:
         """Sequences are over in time though it may be nobody's turn."""
         if generation.sequences is not None:
-            generation.sequences.look_at_idle(now_ns)
-            self._tell_over(generation)
+            generation.sequences.end_idle(now_ns)
+            self._notify_ended_sequences(generation)
             self._await_due(generation)
 
     def _await_due(self, generation: Generation) -> None:
@@ -117,17 +117,19 @@ class Dispatch:
             generation.timer_ns = due_ns
             self._timers.start(due_ns, generation=generation)
 
-    def _tell_over(self, generation: Generation) -> None:
+    def _notify_ended_sequences(self, generation: Generation) -> None:
         """Before its stubs are given more of any sequence."""
         if generation.sequences is not None:
-            for serial, work in generation.sequences.over():
-                self._outbox.works.setdefault(serial, []).append((work, b""))
+            for serial, work in generation.sequences.pop_ended():
+                self._outbox.batched_requests.setdefault(serial, []).append((work, b""))
 
     def _begin(self, instance: Instance, generation: Generation, batch: Batch) -> None:
         instance.dispatch(batch)
-        self._bound(instance, generation, batch)
+        self._start_execution_timer(instance, generation, batch)
 
-    def _bound(self, instance: Instance, generation: Generation, batch: Batch) -> None:
+    def _start_execution_timer(
+        self, instance: Instance, generation: Generation, batch: Batch
+    ) -> None:
         if generation.max_execution_ns:
             at_ns = batch.dispatched_ns + generation.max_execution_ns
             self._timers.start(at_ns, instance=instance, batch=batch.number)
@@ -135,30 +137,30 @@ class Dispatch:
     def await_hello(self, instance: Instance, generation: Generation, now_ns: int) -> None:
         """A stub is to come; one that hangs amid an execution never would."""
         instance.await_hello(now_ns)
-        self._bound(instance, generation, instance.batches[EARLIER])
+        self._start_execution_timer(instance, generation, instance.batches[EARLIER])
 
     def arrive(self, instance: Instance, generation: Generation, peer: Peer, now_ns: int) -> None:
         """A stub is here, perhaps amid what an earlier broker had asked for."""
         since_ns = instance.batches[EARLIER].dispatched_ns if instance.batches else now_ns
-        instance.arrive(peer.slots)
+        instance.arrive(peer.concurrency)
         if instance.is_idle and peer.executing:
             instance.earlier = peer.executing
             self._begin(instance, generation, Batch(EARLIER, [], since_ns))
         elif instance.is_idle:
             generation.become_idle(instance)
-        self.touch(generation)
+        self.mark_for_dispatch(generation)
 
-    def executed(
+    def finish_batch(
         self, instance: Instance, generation: Generation, executed: wire.Executed, now_ns: int
     ) -> None:
         """A batch's execute() has returned."""
-        batch = instance.execute(executed.batch)
-        generation.busy_ns += instance.count_busy(now_ns)
+        batch = instance.finish_batch(executed.batch)
+        generation.busy_ns += instance.take_busy_ns(now_ns)
         if not instance.has_executed:
             instance.has_executed = True
             self._outbox.supervisor.append(wire.FirstExecutionDone(instance.serial))
-        generation.statistics.executed(batch, executed)
-        generation.took(executed.input_ns + executed.infer_ns + executed.output_ns)
+        generation.statistics.record_execution(batch, executed)
+        generation.record_execution(executed.input_ns + executed.infer_ns + executed.output_ns)
         if instance.is_idle:
             generation.become_idle(instance)
         else:
@@ -168,7 +170,7 @@ class Dispatch:
         """It executes for longer than its model allows: it will be killed."""
         if instance.state not in _MAY_RUN_OUT:
             return
-        instance.run_out()
+        instance.mark_overdue()
         allowed = generation.max_execution_ns / 1e9
         text = f"execute() took longer than max_execution_seconds ({allowed:g})"
         self._outbox.supervisor.append(wire.ExecutionOverdue(instance.serial, text))

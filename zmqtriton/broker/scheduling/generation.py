@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from zmqtriton.broker.ensembles.plan import Plan
+from zmqtriton.broker.ensembles.plan import EnsemblePlan
 from zmqtriton.broker.metrics.response_counts import ResponseCounts
 from zmqtriton.broker.metrics.statistics import ModelStatistics
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.sequences.assignment import Sequences
+from zmqtriton.broker.sequences.assignment import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
 from zmqtriton_floor.wire import UNCHECKED, BatchedRequest, Request
 
 if TYPE_CHECKING:
-    from zmqtriton.broker.metrics.latencies import Latencies
+    from zmqtriton.broker.metrics.latencies import StatisticsFactory
 
 #: Where an execution takes less the next one is sent ahead, up to so much work, and so many in all.
 _AHEAD_NS = 2_000_000
@@ -63,14 +63,14 @@ class Generation:
         self.number = number
         self.model = model
         self.version = version
-        self._is_patient = "dynamic_batching" in document
+        self._has_dynamic_batching = "dynamic_batching" in document
         self.is_decoupled = bool(policy.get("decoupled", False))
         #: Equal requests may have the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
         #: Its inputs may lie on a GPU.
         self.takes_gpu = takes_gpu(document)
         #: What an ensemble does; None for a model that has stubs.
-        self.plan = Plan(model, document) if "ensemble_scheduling" in document else None
+        self.plan = EnsemblePlan(model, document) if "ensemble_scheduling" in document else None
         self.max_execution_ns = int((_parameter(document, _MAX_EXECUTION) or 0) * 1e9)
         most = _parameter(document, _MAX_REQUESTS)
         #: None: as many as the server's options say.
@@ -92,13 +92,13 @@ class Generation:
         #: How many instances there are, when all are there.
         self.expected = _instances(document)
         #: Who may execute what, where requests are parts of sequences; None: they are not.
-        self.sequences: Sequences | None = None
+        self.sequences: SequenceBatcher | None = None
         if "sequence_batching" in document:
-            self.sequences = Sequences(model, document)
+            self.sequences = SequenceBatcher(model, document)
         #: Its instances begin nothing before it is their turn.
         self.is_limited = False
         #: An instance may be given another batch while it executes one.
-        self._is_wide = "MAX_INFLIGHT" in document.get("parameters", {})
+        self._has_concurrent_batches = "MAX_INFLIGHT" in document.get("parameters", {})
         self.config: dict[str, Any] = document
         self._queue = queue_of(document)
         #: The one that became idle last has the warmest caches and goes first.
@@ -110,7 +110,7 @@ class Generation:
         #: When a timer was started for, to look at the queue again; 0: there is none.
         self.timer_ns = 0
 
-    def measure(self, latencies: Latencies) -> None:
+    def measure(self, latencies: StatisticsFactory) -> None:
         """It is new: from now on it is counted as the server wants it."""
         self.statistics = latencies.statistics(self.config, is_cached=self.is_cached)
         self.statistics.responses = ResponseCounts() if self.is_decoupled else None
@@ -127,7 +127,7 @@ class Generation:
         """Whether a request that was checked against this one fits the other too."""
         return self._interface == other._interface
 
-    def adopt(self, row: Request) -> Request:
+    def adapt_bls_row(self, row: Request) -> Request:
         """The row of a request that a model has made. It could check nothing, so the stub here
         must; and it could not know whether the first dimension is that of a batch here."""
         flags = row.flags | UNCHECKED
@@ -155,26 +155,26 @@ class Generation:
             self._queue.due_ns if self._idle or self._instance_with_free_slot() is not None else 0
         )
 
-    def enqueue(self, request: Inflight) -> None:
+    def enqueue(self, request: InflightRequest) -> None:
         if self.order is not None:
             self.order.add(request)
         self._queue.add(request)
         self.pending += 1
 
-    def take_again(self, request: Inflight, now_ns: int) -> None:
+    def reschedule(self, request: InflightRequest, now_ns: int) -> None:
         """It was executed, and is to be executed again by the same stub."""
         request.reschedule(now_ns)
         self.pending += 1
         if self.sequences is not None and request.sequence is not None:
-            self.sequences.take_again(request.sequence, request)
+            self.sequences.reschedule(request.sequence, request)
 
-    def hold(self, request: Inflight) -> None:
+    def hold(self, request: InflightRequest) -> None:
         """It counts as pending, and waits elsewhere until it is clear what became of it."""
         if self.order is not None:
             self.order.add(request)
         self.pending += 1
 
-    def requeue(self, request: Inflight) -> None:
+    def requeue(self, request: InflightRequest) -> None:
         """It was held, and has to be executed."""
         if self.sequences is not None:
             self.sequences.begin_steps(request)
@@ -191,13 +191,13 @@ class Generation:
         """Requests that are wanted and not begun: in the queue, and sent ahead."""
         return self.pending + sum(one.waiting for one in self.instances.values())
 
-    def leave_queue(self, request: Inflight) -> None:
+    def leave_queue(self, request: InflightRequest) -> None:
         """A queued request was answered without being executed."""
         self.pending -= 1
         if request.level is not None:
             request.level.leave(request)
 
-    def put_back(self, requests: list[Inflight]) -> None:
+    def put_back(self, requests: list[InflightRequest]) -> None:
         """They were sent ahead to a stub that died before it began them."""
         for request in requests:
             request.recall()
@@ -205,7 +205,7 @@ class Generation:
             self._queue.put_back(requests)
         self.pending += len(requests)
 
-    def took(self, execution_ns: int) -> None:
+    def record_execution(self, execution_ns: int) -> None:
         """One more execution is over."""
         self._mean_ns += (execution_ns - self._mean_ns) // 8 if self._mean_ns else execution_ns
 
@@ -216,7 +216,11 @@ class Generation:
         where there is no other stub that could become idle first. What a batcher holds back for
         company is better off here.
         """
-        if len(self.instances) != 1 or not 0 < self._mean_ns <= _AHEAD_NS or self._is_patient:
+        if (
+            len(self.instances) != 1
+            or not 0 < self._mean_ns <= _AHEAD_NS
+            or self._has_dynamic_batching
+        ):
             return None
         (instance,) = self.instances.values()
         most = min(_MOST_AHEAD, 1 + _AHEAD_NS // self._mean_ns)
@@ -224,10 +228,10 @@ class Generation:
 
     def _instance_with_free_slot(self) -> Instance | None:
         """The stub that can begin most batches beside those that it executes."""
-        if not (self._is_wide or self.is_limited):
+        if not (self._has_concurrent_batches or self.is_limited):
             return None
-        best = max(self.instances.values(), key=lambda one: one.room, default=None)
-        return best if best is not None and best.room > 0 else None
+        best = max(self.instances.values(), key=lambda one: one.startable_batches, default=None)
+        return best if best is not None and best.startable_batches > 0 else None
 
     def become_idle(self, instance: Instance) -> None:
         if self.sequences is None and instance.membership is None:
@@ -245,7 +249,7 @@ class Generation:
             return self.sequences.has_ready(instance)
         return self._queue.is_ready(now_ns)
 
-    def next_dispatch(self, now_ns: int) -> tuple[Instance, list[Inflight]] | None:
+    def next_dispatch(self, now_ns: int) -> tuple[Instance, list[InflightRequest]] | None:
         """Which stub gets what now; None while nobody is idle or nothing is to go yet."""
         if self.sequences is not None:
             chosen = self.sequences.next(self.instances.values(), now_ns)
@@ -255,7 +259,7 @@ class Generation:
         while idle and not idle[-1].is_idle:
             idle.pop()
         instance = idle[-1] if idle else self._instance_with_free_slot() or self._prefetch_target()
-        batch = self._queue.take(now_ns) if instance is not None else []
+        batch = self._queue.pop_batch(now_ns) if instance is not None else []
         if instance is None or not batch:
             return None
         if idle:
@@ -263,12 +267,12 @@ class Generation:
         self.pending -= len(batch)
         return instance, batch
 
-    def queued(self) -> list[Inflight]:
+    def queued(self) -> list[InflightRequest]:
         """All that wait, in the order in which they are to be executed."""
         return self._queue.waiting() if self.sequences is None else self.sequences.waiting()
 
     def works(
-        self, batch: list[Inflight], number: int, numbers: Iterator[int]
+        self, batch: list[InflightRequest], number: int, numbers: Iterator[int]
     ) -> list[tuple[BatchedRequest, bytes]]:
         """What a stub is sent for a batch; requests of the broker's own take further numbers."""
         if self.sequences is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zmqtriton.broker.clock import Clock, no_clock
-from zmqtriton.broker.metrics.latencies import Latencies
+from zmqtriton.broker.metrics.latencies import StatisticsFactory
 from zmqtriton.broker.scheduling.generation import Generation
 from zmqtriton_floor import wire
 from zmqtriton_floor.cache_keys import is_cached
@@ -24,11 +24,11 @@ class NotServed(Unavailable):
         self.model = model
 
 
-class Generations:
+class GenerationRegistry:
     def __init__(self) -> None:
         self._by_number: dict[int, Generation] = {}
         self._by_name: dict[str, dict[int, Generation]] = {}
-        self._latencies = Latencies("{}", no_clock)
+        self._latencies = StatisticsFactory("{}", no_clock)
         #: There are, or were, models whose inputs may lie on a GPU.
         self.any_takes_gpu = False
         #: Those that are gone, and the one that takes what was still on its way to them.
@@ -37,9 +37,9 @@ class Generations:
         self.keeps_departed = False
         self._departed: dict[int, Generation] = {}
 
-    def begin(self, settings: str, clock: Clock) -> None:
+    def configure(self, settings: str, clock: Clock) -> None:
         """What is served from now on is counted as the settings in the Bootstrap want it."""
-        self._latencies = Latencies(settings, clock)
+        self._latencies = StatisticsFactory(settings, clock)
 
     def __getitem__(self, number: int) -> Generation:
         return self._by_number[number]
@@ -50,7 +50,7 @@ class Generations:
     def get(self, number: int) -> Generation | None:
         return self._by_number.get(number)
 
-    def serve(self, message: wire.AddGeneration) -> Generation:
+    def add_or_update(self, message: wire.AddGeneration) -> Generation:
         known = self._by_number.get(message.generation)
         if known is not None:
             known.regroup(message.config)
@@ -101,7 +101,11 @@ class Generations:
     def find(self, row: wire.Request) -> Generation:
         """The one that a request goes to; raises Triton's errors."""
         generation = self._find(row)
-        return generation if generation.sequences is None else self._keeper(row, generation)
+        return (
+            generation
+            if generation.sequences is None
+            else self._find_sequence_generation(row, generation)
+        )
 
     def has_successor(self, generation: Generation) -> bool:
         """Whether what comes for it, of sequences that it has, is still let through."""
@@ -114,7 +118,7 @@ class Generations:
         earlier = [g for g in self if (g.model, g.version) == kin and g is not generation]
         return [g for g in earlier if g.is_retired]
 
-    def _keeper(self, row: wire.Request, generation: Generation) -> Generation:
+    def _find_sequence_generation(self, row: wire.Request, generation: Generation) -> Generation:
         """A sequence goes on where it began, and begins at what was loaded last."""
         if row.flags & wire.SEQUENCE_START:
             while generation.is_retired and generation.number in self._successors:

@@ -19,11 +19,11 @@ import enum
 import itertools
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from zmqtriton.broker.requests.inflight import Inflight, RequestState
+from zmqtriton.broker.requests.inflight import InflightRequest, RequestState
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
 if TYPE_CHECKING:
-    from zmqtriton.broker.scheduling.rate_limiter import Membership
+    from zmqtriton.broker.scheduling.rate_limiter import RateLimiterMember
 
 
 class InstanceState(enum.Enum):
@@ -101,17 +101,17 @@ class Batch(NamedTuple):
     """What one call of execute() was given."""
 
     number: int
-    requests: list[Inflight]
+    requests: list[InflightRequest]
     dispatched_ns: int
     #: What fills empty slots beside them: the model computes those too.
     fillers: int = 0
 
 
-class HasBegun(Protocol):
+class ExecutionProgress(Protocol):
     """What zmqtriton_floor.progress.Progress is to the broker."""
 
     @property
-    def begun(self) -> int:
+    def last_begun_batch(self) -> int:
         """The number of the last batch that was begun."""
 
 
@@ -120,13 +120,26 @@ class Instance:
 
     __slots__ = (
         "_busy_from_ns",
-        *("batches", "earlier", "generation", "has_arrived", "has_executed", "is_dismissed"),
-        *("membership", "name", "open", "progress", "serial", "slots", "state", "waits"),
-        *("asked", "awaits"),
+        "batches",
+        "blocking_calls",
+        "concurrency",
+        "earlier",
+        "generation",
+        "has_arrived",
+        "has_executed",
+        "is_dismissed",
+        "membership",
+        "name",
+        "open_calls",
+        "open_requests",
+        "progress",
+        "reported_waits",
+        "serial",
+        "state",
     )
 
     def __init__(
-        self, serial: int, name: str, generation: int, progress: HasBegun | None = None
+        self, serial: int, name: str, generation: int, progress: ExecutionProgress | None = None
     ) -> None:
         self.serial = serial
         self.name = name
@@ -142,22 +155,22 @@ class Instance:
         #: In the order in which it executes them. Batches whose execute() has not returned.
         self.batches: dict[int, Batch] = {}
         #: Requests that it has and that lack their final answer.
-        self.open: dict[tuple[int, int], Inflight] = {}
+        self.open_requests: dict[tuple[int, int], InflightRequest] = {}
         #: How many batches it executes at once.
-        self.slots = 1
+        self.concurrency = 1
         #: Since when it has been executing, as far as that was not counted yet; 0: it is not.
         self._busy_from_ns = 0
         #: Among those that share resources; None: it shares none.
-        self.membership: Membership | None = None
+        self.membership: RateLimiterMember | None = None
         #: How many it was in when it said hello.
         self.earlier = 0
         #: What its process asked for and has no answer to.
-        self.asked: dict[tuple[int, int], Inflight] = {}
+        self.open_calls: dict[tuple[int, int], InflightRequest] = {}
         #: What it has said that its batches wait for, each with the number of replies that had
         #: come; None: that is answered. Batch 0: any.
-        self.awaits: dict[int, list[tuple[Inflight, int] | None]] = {}
+        self.reported_waits: dict[int, list[tuple[InflightRequest, int] | None]] = {}
         #: What its process asked for and waits for; meanwhile it begins nothing.
-        self.waits: dict[tuple[int, int], Inflight] = {}
+        self.blocking_calls: dict[tuple[int, int], InflightRequest] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -175,32 +188,32 @@ class Instance:
         self.state = state
 
     @property
-    def load(self) -> int:
+    def batch_count(self) -> int:
         """How many batches it is in, or may be in for an earlier broker."""
         return len(self.batches) + max(0, self.earlier - 1)
 
     @property
-    def places(self) -> int:
+    def free_slots(self) -> int:
         """How many batches more it could execute at once."""
-        return self.slots - self.load if self.is_open else 0
+        return self.concurrency - self.batch_count if self.is_open else 0
 
     @property
-    def room(self) -> int:
+    def startable_batches(self) -> int:
         """How many batches it can begin now."""
         if self.membership is not None and not self.membership.is_its_turn:
             return 0
-        return self.places
+        return self.free_slots
 
-    def awaited(self, batch: int) -> list[Inflight] | None:
+    def find_awaited_requests(self, batch: int) -> list[InflightRequest] | None:
         """What this batch waits for, any one of which lets it go on; None: it may wait for nothing.
 
         What the process has said holds until it gets a reply that it had not when it said so."""
-        said = self.awaits.get(batch) or self.awaits.get(0) or [None]
+        said = self.reported_waits.get(batch) or self.reported_waits.get(0) or [None]
         awaited = [
             one[0]
             for one in said
             if one is not None
-            and one[0].brokered == one[1]
+            and one[0].brokered_responses == one[1]
             and one[0].state is not RequestState.ANSWERED
         ]
         return awaited if len(awaited) == len(said) else None
@@ -213,7 +226,7 @@ class Instance:
         self._enter(Event.ARRIVED)
         self.has_arrived = True
         self.batches.pop(EARLIER, None)
-        self.slots = slots
+        self.concurrency = slots
 
     def dispatch(self, batch: Batch) -> None:
         self._enter(Event.DISPATCHED)
@@ -222,13 +235,13 @@ class Instance:
         self.batches[batch.number] = batch
         for request in batch.requests:
             request.dispatch(self, batch.dispatched_ns)
-            self.open[request.route] = request
+            self.open_requests[request.key] = request
 
     def is_in(self, batch: int) -> bool:
         """Whether it may say that its execution of this batch is over."""
         return batch in self.batches or EARLIER in self.batches
 
-    def execute(self, batch: int) -> Batch:
+    def finish_batch(self, batch: int) -> Batch:
         """execute() has returned. KeyError for a batch that it was never given."""
         if batch not in self.batches and self.earlier > 1:
             self.earlier -= 1
@@ -238,7 +251,7 @@ class Instance:
             executed = self.batches.pop(EARLIER)
         else:
             executed = self.batches.pop(batch)
-        self.awaits = {}
+        self.reported_waits = {}
         self._enter(Event.ADVANCED if self.batches else Event.EXECUTED)
         return executed
 
@@ -246,7 +259,7 @@ class Instance:
         """How long it has been executing since that was counted."""
         return max(0, now_ns - self._busy_from_ns) if self._busy_from_ns else 0
 
-    def count_busy(self, now_ns: int) -> int:
+    def take_busy_ns(self, now_ns: int) -> int:
         """The same; from now on it is counted."""
         taken = self.busy_ns(now_ns)
         self._busy_from_ns = now_ns if self.batches else 0
@@ -254,7 +267,7 @@ class Instance:
 
     def begin_next(self, now_ns: int) -> None:
         """The next batch that was sent ahead begins: until now it has been waiting."""
-        if self.slots > 1:
+        if self.concurrency > 1:
             return  # nothing is sent ahead to those
         for batch in self.batches.values():
             for request in batch.requests:
@@ -264,7 +277,7 @@ class Instance:
     @property
     def waiting(self) -> int:
         """Requests that were sent ahead, are still wanted, and wait for the batch before them."""
-        if self.slots > 1:
+        if self.concurrency > 1:
             return 0
         ahead = itertools.islice(self.batches.values(), 1, None)
         return sum(not request.is_cancelled for batch in ahead for request in batch.requests)
@@ -273,7 +286,7 @@ class Instance:
         """Whether it may be sent one more batch while it executes another."""
         if self.state is not InstanceState.BUSY or self.progress is None:
             return False
-        if self.slots > 1 or self.asked or self.membership is not None:
+        if self.concurrency > 1 or self.open_calls or self.membership is not None:
             return False
         return len(self.batches) < most and EARLIER not in self.batches
 
@@ -286,9 +299,9 @@ class Instance:
     @property
     def has_left(self) -> bool:
         """It is to end and has nothing left to answer."""
-        return self.state is InstanceState.LEAVING and not self.batches and not self.open
+        return self.state is InstanceState.LEAVING and not self.batches and not self.open_requests
 
-    def run_out(self) -> None:
+    def mark_overdue(self) -> None:
         self._enter(Event.RAN_OUT)
 
     def stop_giving(self) -> None:
@@ -302,18 +315,18 @@ class Instance:
             f"Stub process '{self.name}' is not healthy. ({reason})"
         )
 
-    def die(self) -> tuple[list[Inflight], list[Inflight]]:
+    def die(self) -> tuple[list[InflightRequest], list[InflightRequest]]:
         """The requests that die with it, and those that it had not begun."""
         self._enter(Event.DIED)
-        begun = self.progress.begun if self.progress is not None else 0
+        begun = self.progress.last_begun_batch if self.progress is not None else 0
         waiting = [
             request
             for batch in self.batches.values()
             if self.progress is not None and batch.number > begun
             for request in batch.requests
-            if not request.has_run and self.open.pop(request.route, None) is not None
+            if not request.has_run and self.open_requests.pop(request.key, None) is not None
         ]
-        lost = list(self.open.values())
-        self.open.clear()
+        lost = list(self.open_requests.values())
+        self.open_requests.clear()
         self.batches.clear()
         return lost, waiting

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 
 #: Beyond so many levels those in which nobody waits are forgotten.
 _FEW = 64
 
 
-class Policy(NamedTuple):
+class QueuePolicy(NamedTuple):
     """A `ModelQueuePolicy` of the configuration; as it stands here it asks for nothing."""
 
     #: How long one may wait, unless it says itself that it is less; 0: for ever.
@@ -26,10 +26,10 @@ class Policy(NamedTuple):
     #: Who has waited too long goes behind all others, in place of being refused.
     delays: bool = False
     #: How many may wait; 0: any number.
-    most: int = 0
+    max_queue_size: int = 0
 
     @classmethod
-    def of(cls, section: dict[str, Any]) -> Policy:
+    def of(cls, section: dict[str, Any]) -> QueuePolicy:
         return cls(
             int(section.get("default_timeout_microseconds", 0)) * 1000,
             bool(section.get("allow_timeout_override", False)),
@@ -37,7 +37,7 @@ class Policy(NamedTuple):
             int(section.get("max_queue_size", 0)),
         )
 
-    def expiry_ns(self, request: Inflight) -> int:
+    def expiry_ns(self, request: InflightRequest) -> int:
         """When it has waited too long; 0: never."""
         timeout_ns = self.timeout_ns
         own_ns = request.row.timeout_us * 1000
@@ -49,37 +49,37 @@ class Policy(NamedTuple):
 class PriorityLevel:
     """All that wait with one priority: first those in time, then those that are late."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: QueuePolicy) -> None:
         self.policy = policy
-        self.is_limited = policy.timeout_ns > 0 or policy.most > 0
+        self.is_limited = policy.timeout_ns > 0 or policy.max_queue_size > 0
         #: How many wait here.
         self.size = 0
         #: Oldest first. Whoever has left, or has become late, stays until it reaches the head.
-        self._in_time: deque[Inflight] = deque()
-        self._late: deque[Inflight] = deque()
+        self._in_time: deque[InflightRequest] = deque()
+        self._late: deque[InflightRequest] = deque()
 
     @property
     def is_crowded(self) -> bool:
         """More wait than may."""
-        return 0 < self.policy.most < self.size
+        return 0 < self.policy.max_queue_size < self.size
 
-    def add(self, request: Inflight) -> None:
+    def add(self, request: InflightRequest) -> None:
         request.level = self
         self.size += 1
         self._in_time.append(request)
 
-    def put_back(self, request: Inflight) -> None:
+    def put_back(self, request: InflightRequest) -> None:
         """It had been taken, and goes before all others."""
         request.level = self
         self.size += 1
         (self._late if request.is_late else self._in_time).appendleft(request)
 
-    def delay(self, request: Inflight) -> None:
+    def demote(self, request: InflightRequest) -> None:
         """It has waited too long, and goes behind all others."""
         request.is_late = True
         self._late.append(request)
 
-    def leave(self, request: Inflight) -> None:
+    def leave(self, request: InflightRequest) -> None:
         """It is not wanted any more."""
         request.level = None
         self.size -= 1
@@ -87,7 +87,7 @@ class PriorityLevel:
             self._in_time = deque(self._waiting_in_time())
             self._late = deque(r for r in self._late if r.level is self)
 
-    def pop(self) -> Inflight:
+    def pop(self) -> InflightRequest:
         """The next one; there must be one."""
         in_time, late = self._in_time, self._late
         while in_time and (in_time[0].level is not self or in_time[0].is_late):
@@ -99,10 +99,10 @@ class PriorityLevel:
         self.size -= 1
         return request
 
-    def _waiting_in_time(self) -> Iterator[Inflight]:
+    def _waiting_in_time(self) -> Iterator[InflightRequest]:
         return (r for r in self._in_time if r.level is self and not r.is_late)
 
-    def __iter__(self) -> Iterator[Inflight]:
+    def __iter__(self) -> Iterator[InflightRequest]:
         """All that wait, in their order."""
         yield from self._waiting_in_time()
         for request in self._late:
@@ -117,12 +117,12 @@ class Levels:
     def __init__(self, batching: dict[str, Any]) -> None:
         self._count = int(batching.get("priority_levels", 0))
         self._usual = int(batching.get("default_priority_level", 0)) if self._count else 0
-        self._default = Policy.of(batching.get("default_queue_policy", {}))
+        self._default = QueuePolicy.of(batching.get("default_queue_policy", {}))
         own = batching.get("priority_queue_policy", {}) if self._count else {}
-        self._policies = {int(number): Policy.of(section) for number, section in own.items()}
+        self._policies = {int(number): QueuePolicy.of(section) for number, section in own.items()}
         self._levels: dict[int, PriorityLevel] = {}
 
-    def of(self, request: Inflight) -> PriorityLevel:
+    def of(self, request: InflightRequest) -> PriorityLevel:
         """The one in which it has to wait."""
         number = self._usual
         if self._count and 0 < request.row.priority <= self._count:
@@ -145,6 +145,6 @@ class Levels:
                 return level
         return None
 
-    def __iter__(self) -> Iterator[Inflight]:
+    def __iter__(self) -> Iterator[InflightRequest]:
         for level in self._levels.values():
             yield from level

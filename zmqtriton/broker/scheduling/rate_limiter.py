@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.config.resources import NO_DEVICE, Key, ResourceNeed, Supply
+from zmqtriton.config.resources import NO_DEVICE, ResourceKey, ResourceNeed, ResourcePool
 
 _NOTHING = ResourceNeed({}, 1)
 
 
-class Membership:
+class RateLimiterMember:
     """One instance among those that share."""
 
     def __init__(self, demand: ResourceNeed, rates: RateLimiter, points: int) -> None:
-        self.demand = demand
+        self.resource_need = demand
         #: What it has used, and since when it has had something to do; 0: it has nothing.
         self.points = points
         self.waits_since = 0
@@ -36,13 +36,13 @@ class Membership:
 
     def blockers(self) -> list[Instance]:
         """Others that execute, and hold what it would need; [] if it lacks nothing."""
-        return self._rates.blockers(self.demand)
+        return self._rates.blockers(self.resource_need)
 
 
 class RateLimiter:
-    def __init__(self, generations: Generations) -> None:
+    def __init__(self, generations: GenerationRegistry) -> None:
         self._generations = generations
-        self._supply = Supply({})
+        self._supply = ResourcePool({})
         self._limited: dict[int, Generation] = {}
         self._counter = itertools.count(1)
         #: What the one that was chosen last had used: who comes anew, or has been idle, begins
@@ -54,8 +54,8 @@ class RateLimiter:
     def __bool__(self) -> bool:
         return bool(self._limited)
 
-    def begin(self, settings: str) -> None:
-        self._supply = Supply(json.loads(settings))
+    def configure(self, settings: str) -> None:
+        self._supply = ResourcePool(json.loads(settings))
 
     def join(self, instance: Instance, generation: Generation, demand: str) -> None:
         """Before it is given anything. Where no instance of a model has a demand all are as free as
@@ -64,10 +64,10 @@ class RateLimiter:
             generation.limit()
             self._limited[generation.number] = generation
             for other in generation.instances.values():
-                other.membership = Membership(_NOTHING, self, self._points)
+                other.membership = RateLimiterMember(_NOTHING, self, self._points)
         if generation.is_limited:
             needs = ResourceNeed.from_json(demand) if demand else _NOTHING
-            instance.membership = Membership(needs, self, self._points)
+            instance.membership = RateLimiterMember(needs, self, self._points)
 
     # -------------------------------------------------------------- choosing
 
@@ -78,25 +78,25 @@ class RateLimiter:
         #: By generation, for one batch: it may have no more, and any of its instances may take it.
         kept: dict[Generation, ResourceNeed] = {}
         for generation, instance, membership in self._in_order():
-            needs = membership.demand.needs.items()
+            needs = membership.resource_need.amounts.items()
             others = [demand for keeper, demand in kept.items() if keeper is not generation]
             is_free = all(free[key] >= count for key, count in needs)
             is_kept = any(
-                free[key] - sum(other.needs.get(key, 0) for other in others) < count
+                free[key] - sum(other.amounts.get(key, 0) for other in others) < count
                 for key, count in needs
             )
             if is_free and (not is_kept or self.is_urgent(generation)):
                 yield generation, instance
             elif generation not in kept and generation.has_ready(instance, now_ns):
-                kept[generation] = membership.demand
+                kept[generation] = membership.resource_need
 
     def began(self, instance: Instance) -> None:
         membership = instance.membership
         if membership is not None:
             self._points = max(self._points, membership.points)
-            membership.points += membership.demand.priority
+            membership.points += membership.resource_need.priority
 
-    def _in_order(self) -> list[tuple[Generation, Instance, Membership]]:
+    def _in_order(self) -> list[tuple[Generation, Instance, RateLimiterMember]]:
         waiting = []
         for generation, instance, membership in self._members():
             if not generation.pending:
@@ -105,12 +105,12 @@ class RateLimiter:
             if not membership.waits_since:
                 membership.waits_since = next(self._counter)
                 membership.points = max(membership.points, self._points)
-            if instance.places > 0:
+            if instance.free_slots > 0:
                 waiting.append((generation, instance, membership))
         waiting.sort(key=lambda one: (one[2].points, one[2].waits_since))
         return waiting
 
-    def _members(self) -> Iterator[tuple[Generation, Instance, Membership]]:
+    def _members(self) -> Iterator[tuple[Generation, Instance, RateLimiterMember]]:
         for number, generation in list(self._limited.items()):
             if self._generations.get(number) is not generation:
                 del self._limited[number]
@@ -121,40 +121,40 @@ class RateLimiter:
 
     # ------------------------------------------------------------- resources
 
-    def _free(self) -> dict[Key, int]:
+    def _free(self) -> dict[ResourceKey, int]:
         members = list(self._members())
-        free = self._supply.limits(membership.demand for _, _, membership in members)
+        free = self._supply.limits(membership.resource_need for _, _, membership in members)
         for _, instance, membership in members:
-            for key, count in membership.demand.needs.items():
-                free[key] -= count * instance.load
+            for key, count in membership.resource_need.amounts.items():
+                free[key] -= count * instance.batch_count
         return free
 
     def blockers(self, demand: ResourceNeed) -> list[Instance]:
         free = self._free()
-        lacking = [key for key, count in demand.needs.items() if free.get(key, 0) < count]
+        lacking = [key for key, count in demand.amounts.items() if free.get(key, 0) < count]
         return [
             instance
             for _, instance, membership in self._members()
-            if instance.load and lacking and lacking[0] in membership.demand.needs
+            if instance.batch_count and lacking and lacking[0] in membership.resource_need.amounts
         ]
 
     def report(self) -> list[dict[str, Any]]:
         """Who holds what, and who waits for it."""
         members = list(self._members())
-        limits = self._supply.limits(membership.demand for _, _, membership in members)
+        limits = self._supply.limits(membership.resource_need for _, _, membership in members)
         found = {key: _entry(key, limit) for key, limit in sorted(limits.items())}
         for generation, instance, membership in members:
-            for key, count in membership.demand.needs.items():
+            for key, count in membership.resource_need.amounts.items():
                 entry = found[key]
-                if instance.load:
-                    entry["holders"][instance.name] = count * instance.load
-                    entry["in_use"] += count * instance.load
+                if instance.batch_count:
+                    entry["holders"][instance.name] = count * instance.batch_count
+                    entry["in_use"] += count * instance.batch_count
                 elif generation.pending:
                     entry["waiting"].append(instance.name)
         return list(found.values())
 
 
-def _entry(key: Key, limit: int) -> dict[str, Any]:
+def _entry(key: ResourceKey, limit: int) -> dict[str, Any]:
     name, device = key
     where = None if device == NO_DEVICE else device
     return {

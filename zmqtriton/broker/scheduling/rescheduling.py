@@ -13,7 +13,7 @@ from zmqtriton.broker.requests.answers import CANCELLED
 from zmqtriton.broker.requests.inflight import RequestState
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.recovery import Recovery
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
@@ -26,7 +26,7 @@ class Rescheduling:
         self,
         lifecycle: Refuses,
         outbox: Outbox,
-        generations: Generations,
+        generations: GenerationRegistry,
         recovery: Recovery,
         traffic: Traffic,
     ) -> None:
@@ -40,17 +40,17 @@ class Rescheduling:
         """Queue requests again, as their stub has asked."""
         generation = self._generations[instance.generation]
         for route in routes:
-            request = instance.open.get(route)
+            request = instance.open_requests.get(route)
             if request is None:
                 # Whoever asked an earlier broker has not asked this one yet.
                 outcome = wire.Outcome(*route, _LOST.number, _LOST.text, wire.FINAL)
                 if not self._recovery.keep(instance.serial, outcome, b"", now_ns):
                     self._traffic.malformed += 1
-                self._outbox.abandon(instance.serial, route)
+                self._outbox.cancel_execution(instance.serial, route)
             elif request.state is not RequestState.EXECUTING or not generation.is_iterative:
                 self._traffic.malformed += 1
             else:
-                generation.take_again(request, now_ns)
+                generation.reschedule(request, now_ns)
                 if request.is_cancelled:
                     self._lifecycle.refuse(request, CANCELLED, statistics.CANCELED, now_ns)
                 elif request.sequence is None:  # an earlier broker had given it one

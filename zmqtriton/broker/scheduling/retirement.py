@@ -10,7 +10,7 @@ from zmqtriton.broker.memory.cache_lookup import CacheLookup
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.requests.answers import Answers
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
 from zmqtriton_floor import wire
 
@@ -19,7 +19,7 @@ class Retirement:
     def __init__(
         self,
         outbox: Outbox,
-        generations: Generations,
+        generations: GenerationRegistry,
         instances: dict[int, Instance],
         answers: Answers,
         cache_lookup: CacheLookup,
@@ -49,7 +49,7 @@ class Retirement:
         """It takes no more requests. Those that it has replaced need not wait for what sequences
         they have: nobody can go on with these, unless it was replaced too."""
         generation.is_retired = True
-        self._cache_lookup.forget(generation)
+        self._cache_lookup.forget_generation(generation)
         for earlier in self._generations.replaced(generation):
             self._answers.check_drained(earlier)
 
@@ -57,7 +57,7 @@ class Retirement:
         """To be called after everything that happens."""
         if not self._is_last_call:
             return
-        if not any(g.sequences and g.sequences.are_awaited for g in self._generations):
+        if not any(g.sequences and g.sequences.has_open_client_sequence for g in self._generations):
             self._is_last_call = False
             self._outbox.supervisor.append(wire.Drained(0))
 

@@ -12,14 +12,14 @@ from zmqtriton.broker.metrics import statistics
 from zmqtriton.broker.outbox import Outbox
 from zmqtriton.broker.peers import Peer
 from zmqtriton.broker.requests.answers import Answers
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.limits import Limits
 from zmqtriton.broker.requests.protocols import Refuses
 from zmqtriton.broker.requests.recovery import Recovery
 from zmqtriton.broker.scheduling.generation import Generation
-from zmqtriton.broker.scheduling.generations import Generations
+from zmqtriton.broker.scheduling.generations import GenerationRegistry
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.sequences.assignment import FILLERS
+from zmqtriton.broker.sequences.assignment import FIRST_PADDING_ID
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 
@@ -34,7 +34,7 @@ class SequenceAdmission:
         outbox: Outbox,
         *,
         peers: dict[int, Peer],
-        generations: Generations,
+        generations: GenerationRegistry,
         limits: Limits,
         blocks: Blocks,
         answers: Answers,
@@ -53,9 +53,9 @@ class SequenceAdmission:
 
     def serve(self, generation: Generation) -> None:
         if generation.sequences is not None and self.epoch > 1:
-            generation.sequences.forget(_LOST, self.epoch << 40)
+            generation.sequences.assume_earlier_lost(_LOST, self.epoch << 40)
 
-    def admit(self, request: Inflight, now_ns: int) -> None:
+    def admit(self, request: InflightRequest, now_ns: int) -> None:
         """Queues it in its sequence, or refuses it."""
         generation = request.generation
         assert generation.sequences is not None
@@ -69,7 +69,7 @@ class SequenceAdmission:
             generation.sequences.check(request.row)
             if is_resent:
                 self._recovery.wait(request)
-                self._recovery.proceed(now_ns)
+                self._recovery.resolve_waiting(now_ns)
                 return
             generation.sequences.admit(request, now_ns, self._outbox.warnings)
             if request.sequence is not None and self._is_clients(request):
@@ -79,7 +79,7 @@ class SequenceAdmission:
         except ZmqTritonError as error:
             self._lifecycle.refuse(request, error, statistics.REJECTED, now_ns)
 
-    def _is_clients(self, request: Inflight) -> bool:
+    def _is_clients(self, request: InflightRequest) -> bool:
         """Or a model's; a step is of whoever has asked the ensemble."""
         while request.call is not None:
             request = request.call.run.request
@@ -110,7 +110,7 @@ class SequenceAdmission:
 
     def _miss(self, generation: Generation, row: wire.Request, error: ZmqTritonError) -> None:
         if generation.sequences is not None and not generation.is_iterative:
-            generation.sequences.miss(row.correlation, error)
+            generation.sequences.close_after_refusal(row.correlation, error)
             if row.flags & wire.SEQUENCE_START:
                 self._close_elsewhere(generation, row.correlation)
             if generation.is_retired:
@@ -119,10 +119,10 @@ class SequenceAdmission:
     def lose(
         self,
         instance: Instance,
-        begun: list[Inflight],
-        waiting: list[Inflight],
+        begun: list[InflightRequest],
+        waiting: list[InflightRequest],
         error: ZmqTritonError,
-    ) -> tuple[list[Inflight], list[Inflight]]:
+    ) -> tuple[list[InflightRequest], list[InflightRequest]]:
         """Its stub is dead: which requests die with it, and which go on elsewhere. Of a sequence
         none does that was begun, as what became of those before it is lost."""
         sequences = self._generations[instance.generation].sequences
@@ -131,25 +131,25 @@ class SequenceAdmission:
         if sequences.is_iterative:
             for request in waiting:
                 sequences.recall(request)
-            return begun + sequences.lose(instance, error), waiting
-        return begun + waiting + sequences.lose(instance, error), []
+            return begun + sequences.remove_instance(instance, error), waiting
+        return begun + waiting + sequences.remove_instance(instance, error), []
 
     def check_timeouts(self, generation: Generation, now_ns: int) -> None:
         """Refuses what has waited for a slot for too long, and ends what is idle."""
         if generation.sequences is None:
             return
-        for request in generation.sequences.expired(now_ns):
+        for request in generation.sequences.pop_expired(now_ns):
             self._lifecycle.refuse(request, _EXPIRED, statistics.REJECTED, now_ns)
-        generation.sequences.look_at_idle(now_ns)
+        generation.sequences.end_idle(now_ns)
         if generation.is_retired:
             self._answers.check_drained(generation)
 
     def ignore(self, stub: int, outcome: wire.Outcome) -> bool:
         """Whether an outcome is of what filled an empty slot, which nobody waits for."""
-        if outcome.peer != BROKER or outcome.id < FILLERS:
+        if outcome.peer != BROKER or outcome.id < FIRST_PADDING_ID:
             return False
         self._blocks.discard(stub, outcome)
         grant = wire.StreamAck(BROKER, outcome.id, outcome.number + 1)
         if not outcome.flags & wire.FINAL:
-            self._outbox.grants.setdefault(stub, []).append(grant)
+            self._outbox.stream_acks.setdefault(stub, []).append(grant)
         return True

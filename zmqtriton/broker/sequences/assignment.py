@@ -14,21 +14,21 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from zmqtriton.broker.memory.leases import BROKER
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.instances import Instance
-from zmqtriton.broker.sequences.controls import Controls
+from zmqtriton.broker.sequences.controls import SequenceControls
 from zmqtriton.broker.sequences.losses import LostSequences
-from zmqtriton.broker.sequences.slots import Sequence, Slots, slots_of
+from zmqtriton.broker.sequences.slots import Sequence, SequenceSlots, slots_of
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import BatchedRequest, Correlation, Request
 
 #: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
-FILLERS = 1 << 62
+FIRST_PADDING_ID = 1 << 62
 _NOT_EXECUTED = "a request of it was not executed: "
 
 
-class Sequences:
+class SequenceBatcher:
     """All of one generation."""
 
     def __init__(self, model: str, config: dict[str, Any]) -> None:
@@ -37,13 +37,13 @@ class Sequences:
         self._batching = batching
         self._max_batch_size = int(config.get("max_batch_size", 0))
         self._idle_ns = int(batching.get("max_sequence_idle_microseconds", 1_000_000)) * 1000
-        self._controls = Controls(batching, is_batching=self._max_batch_size > 0)
+        self._controls = SequenceControls(batching, is_batching=self._max_batch_size > 0)
         #: Each request is a sequence by itself, executed step by step.
         self.is_iterative = bool(batching.get("iterative_sequence"))
         self._own_ids = itertools.count(1)
         #: Stubs keep something of sequences for their models.
         self._has_states = bool(batching.get("state")) and not self.is_iterative
-        self._over: list[tuple[int, Correlation]] = []
+        self._ended: list[tuple[int, Correlation]] = []
         #: Those that take requests, and those of which END has come and that are not over.
         self._sequences: dict[Correlation, Sequence] = {}
         #: Without a slot, in the order in which they get one.
@@ -55,7 +55,7 @@ class Sequences:
         self._idle: OrderedDict[Sequence, int] = OrderedDict()
         #: Idle since this event.
         self._left: list[Sequence] = []
-        self._slots: dict[int, Slots] = {}
+        self._slots: dict[int, SequenceSlots] = {}
         #: Those that are no more and may be asked for.
         self._lost = LostSequences(self._idle_ns)
 
@@ -67,7 +67,7 @@ class Sequences:
         return len(self._sequences)
 
     @property
-    def are_awaited(self) -> bool:
+    def has_open_client_sequence(self) -> bool:
         """Some client has one that it has not ended."""
         return any(s.is_clients and not s.is_complete for s in self._sequences.values())
 
@@ -76,9 +76,9 @@ class Sequences:
         sequence = self._sequences.get(correlation)
         return sequence is not None and not sequence.is_complete
 
-    def forget(self, cause: ZmqTritonError, first_id: int) -> None:
+    def assume_earlier_lost(self, cause: ZmqTritonError, first_id: int) -> None:
         """An earlier broker may have known sequences that this one does not."""
-        self._lost.forget(cause)
+        self._lost.assume_earlier_lost(cause)
         self._own_ids = itertools.count(first_id)
 
     def check(self, row: Request) -> None:
@@ -96,7 +96,7 @@ class Sequences:
         if row.correlation and self.is_iterative and not row.flags & wire.SEQUENCE_START:
             raise InvalidArgument(self._must_start(row.correlation))
 
-    def begin_steps(self, request: Inflight) -> Sequence:
+    def begin_steps(self, request: InflightRequest) -> Sequence:
         """It becomes a sequence by itself, which ends when it is answered and not before."""
         row = request.row
         correlation = row.correlation or next(self._own_ids)
@@ -108,19 +108,19 @@ class Sequences:
         self._backlog[sequence] = None
         return sequence
 
-    def take_again(self, sequence: Sequence, request: Inflight) -> None:
+    def reschedule(self, sequence: Sequence, request: InflightRequest) -> None:
         """The next step of it."""
         sequence.executing = None
         sequence.waiting.append(request)
 
-    def recall(self, request: Inflight) -> None:
+    def recall(self, request: InflightRequest) -> None:
         """Its stub has died before the first step of it began: it begins elsewhere."""
         sequence = request.sequence
         if sequence is not None:
             sequence.executing, sequence.has_begun = None, False
             sequence.waiting.appendleft(request)
 
-    def admit(self, request: Inflight, now_ns: int, warnings: list[str]) -> None:
+    def admit(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> None:
         """Raises Triton's errors, for what was checked."""
         row = request.row
         if self.is_iterative:
@@ -144,7 +144,7 @@ class Sequences:
         if sequence.expires_ns:
             heapq.heappush(self._expiries, (sequence.expires_ns, next(self._order), sequence))
 
-    def _find(self, request: Inflight, now_ns: int, warnings: list[str]) -> Sequence:
+    def _find(self, request: InflightRequest, now_ns: int, warnings: list[str]) -> Sequence:
         correlation = request.row.correlation
         is_start = bool(request.row.flags & wire.SEQUENCE_START)
         sequence = self._sequences.get(correlation)
@@ -174,12 +174,12 @@ class Sequences:
 
     def _unknown(self, correlation: Correlation, now_ns: int) -> ZmqTritonError:
         text = self._must_start(correlation)
-        cause = self._lost.why(correlation, now_ns)
+        cause = self._lost.find_cause(correlation, now_ns)
         if cause is None:
             return InvalidArgument(text)
         return type(cause)(f"{text}, because an earlier one was lost: {cause.text}")
 
-    def answered(self, request: Inflight) -> None:
+    def finish_request(self, request: InflightRequest) -> None:
         """It has had its final answer."""
         sequence, request.sequence = request.sequence, None
         if sequence is None:
@@ -199,7 +199,7 @@ class Sequences:
         self._idle.pop(sequence, None)
         if sequence.slots is not None:
             if self._has_states and sequence.has_begun:
-                self._over.append((sequence.slots.serial, sequence.correlation))
+                self._ended.append((sequence.slots.serial, sequence.correlation))
             sequence.slots.vacate(sequence)
         later, earlier = sequence.successor, sequence.predecessor
         if self._sequences.get(sequence.correlation) is sequence:
@@ -214,7 +214,7 @@ class Sequences:
             if earlier is None:
                 self._backlog[later] = None
 
-    def break_off(self, request: Inflight, error: ZmqTritonError) -> list[Inflight]:
+    def abort_after(self, request: InflightRequest, error: ZmqTritonError) -> list[InflightRequest]:
         """It is not executed: those after it, whose model would lack what it brings."""
         sequence = request.sequence
         if sequence is None or sequence.executing is request:
@@ -223,7 +223,7 @@ class Sequences:
         self._abort(sequence, InvalidArgument(_NOT_EXECUTED + error.text))
         return rest
 
-    def miss(self, correlation: Correlation, error: ZmqTritonError) -> None:
+    def close_after_refusal(self, correlation: Correlation, error: ZmqTritonError) -> None:
         """One of it was refused before it came here: what is here is executed, and nothing that
         comes later, until the sequence starts again."""
         sequence = self._sequences.get(correlation)
@@ -250,7 +250,7 @@ class Sequences:
         if sequence.executing is None:
             self._end(sequence)
 
-    def waiting(self) -> list[Inflight]:
+    def waiting(self) -> list[InflightRequest]:
         """All requests that wait, oldest first."""
         found = [request for sequence in self._all() for request in sequence.waiting]
         return sorted(found, key=lambda request: request.arrived_ns)
@@ -265,11 +265,11 @@ class Sequences:
 
     # ------------------------------------------------------------ instances
 
-    def lose(self, instance: Instance, cause: ZmqTritonError) -> list[Inflight]:
+    def remove_instance(self, instance: Instance, cause: ZmqTritonError) -> list[InflightRequest]:
         """Its stub is dead, and with it what its sequences have become: those requests of them
         that were never executed. Sequences that have not begun begin elsewhere."""
         slots = self._slots.pop(instance.serial, None)
-        refused: list[Inflight] = []
+        refused: list[InflightRequest] = []
         if slots is None:
             return refused
         cause = Unavailable(cause.text)
@@ -288,13 +288,17 @@ class Sequences:
 
     def next(
         self, instances: Collection[Instance], now_ns: int
-    ) -> tuple[Instance, list[Inflight]] | None:
+    ) -> tuple[Instance, list[InflightRequest]] | None:
         """Which instance gets what now."""
-        self.look_at_idle(now_ns)
+        self.end_idle(now_ns)
         self._fill(instances)
-        for instance in sorted(instances, key=lambda one: len(one.open)):
+        for instance in sorted(instances, key=lambda one: len(one.open_requests)):
             slots = self._slots.get(instance.serial)
-            batch = slots.take(now_ns) if slots is not None and instance.room > 0 else []
+            batch = (
+                slots.pop_batch(now_ns)
+                if slots is not None and instance.startable_batches > 0
+                else []
+            )
             if batch:
                 return instance, batch
         return None
@@ -304,7 +308,7 @@ class Sequences:
         slots = self._slots.get(instance.serial)
         return slots is not None and any(s is not None and s.is_ready for s in slots.sequences)
 
-    def look_at_idle(self, now_ns: int) -> None:
+    def end_idle(self, now_ns: int) -> None:
         """Ends those that have been idle for too long."""
         for sequence in self._left:
             if sequence.is_idle and sequence.slots is not None:
@@ -319,7 +323,7 @@ class Sequences:
     def _fill(self, instances: Collection[Instance]) -> None:
         """Gives free slots to those that have waited longest."""
         while self._backlog:
-            best: tuple[int, int, Slots] | None = None
+            best: tuple[int, int, SequenceSlots] | None = None
             for instance in instances:
                 if not instance.is_open:
                     continue
@@ -333,18 +337,18 @@ class Sequences:
             if best is None:
                 return
             sequence, _ = self._backlog.popitem(last=False)
-            best[2].place(sequence, best[0])
+            best[2].assign(sequence, best[0])
 
-    def over(self) -> list[tuple[int, BatchedRequest]]:
+    def pop_ended(self) -> list[tuple[int, BatchedRequest]]:
         """What stubs are told of sequences that are over, before they are given more of any."""
-        over, self._over = self._over, []
+        over, self._ended = self._ended, []
         return [
             (stub, BatchedRequest(0, BROKER, 0, wire.SEQUENCE_OVER, sequence, 0, 0))
             for stub, sequence in over
         ]
 
     def works(
-        self, requests: list[Inflight], number: int, numbers: Iterator[int]
+        self, requests: list[InflightRequest], number: int, numbers: Iterator[int]
     ) -> list[tuple[BatchedRequest, bytes]]:
         """What the stub is sent for a batch, with something in each slot before its last."""
         rows: list[tuple[BatchedRequest, bytes]] = []
@@ -354,9 +358,9 @@ class Sequences:
             assert sequence.slots is not None
             while sequence.slots.has_places and len(rows) < sequence.position:
                 filler = BatchedRequest(
-                    number, BROKER, FILLERS | next(numbers), wire.PADDING, 0, 0, 0
+                    number, BROKER, FIRST_PADDING_ID | next(numbers), wire.PADDING, 0, 0, 0
                 )
-                rows.append((filler, self._controls.idle(request.body)))
+                rows.append((filler, self._controls.build_padding_body(request.body)))
             rows.append((request.work(number), self._controls.tell(request.row, request.body)))
         return rows
 
@@ -377,9 +381,9 @@ class Sequences:
         at_ns, _, sequence = expiry
         return sequence.slots is None and sequence.expires_ns == at_ns and bool(sequence.waiting)
 
-    def expired(self, now_ns: int) -> list[Inflight]:
+    def pop_expired(self, now_ns: int) -> list[InflightRequest]:
         """Requests of sequences that have waited for a slot for too long."""
-        refused: list[Inflight] = []
+        refused: list[InflightRequest] = []
         while self._expiries and self._expiries[0][0] <= now_ns:
             expiry = heapq.heappop(self._expiries)
             if self._may_expire(expiry):

@@ -24,19 +24,19 @@ _PAIRS = (
 )
 
 
-class _Switch(NamedTuple):
+class _BooleanControl(NamedTuple):
     """Tells one thing that is or is not."""
 
     kind: str
     tensors: tuple[wire.Tensor, wire.Tensor]  # false, true
 
 
-class Controls:
+class SequenceControls:
     """Those that a configuration asks for."""
 
     def __init__(self, batching: dict[str, Any], *, is_batching: bool) -> None:
         self._shape = [1, 1] if is_batching else [1]
-        self._switches: list[_Switch] = []
+        self._switches: list[_BooleanControl] = []
         self._names: list[tuple[str, int, int]] = []  # name, datatype, bytes of an element
         for entry in batching.get("control_input", []):
             for control in entry.get("control", []):
@@ -57,7 +57,7 @@ class Controls:
                     wire.Tensor(name, number, self._shape, false),
                     wire.Tensor(name, number, self._shape, true),
                 )
-                self._switches.append(_Switch(kind, tensors))
+                self._switches.append(_BooleanControl(kind, tensors))
 
     def __len__(self) -> int:
         return len(self._switches) + len(self._names)
@@ -84,7 +84,7 @@ class Controls:
         added = self._tensors(row.flags, row.correlation, is_ready=True)
         return wire.encode_body(given._replace(inputs=given.inputs + added))
 
-    def idle(self, body: bytes) -> bytes:
+    def build_padding_body(self, body: bytes) -> bytes:
         """What a slot without a request is given: the shapes of another's inputs, and no data."""
         try:
             given = wire.decode_request(body)

@@ -25,7 +25,7 @@ class LostSequences:
         self._forgotten: ZmqTritonError | None = None
         self._until_ns = 0
 
-    def forget(self, cause: ZmqTritonError) -> None:
+    def assume_earlier_lost(self, cause: ZmqTritonError) -> None:
         """An earlier broker may have known sequences that this one does not."""
         self._forgotten = cause
 
@@ -38,7 +38,7 @@ class LostSequences:
         """Its next request need not be told."""
         self._causes.pop(correlation, None)
 
-    def why(self, correlation: Correlation, now_ns: int) -> ZmqTritonError | None:
+    def find_cause(self, correlation: Correlation, now_ns: int) -> ZmqTritonError | None:
         """None for one that there never was, as far as is known."""
         cause = self._causes.get(correlation)
         if cause is None and self._forgotten is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from zmqtriton.broker.requests.inflight import Inflight
+from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.scheduling.batching import BatchingQueue
 from zmqtriton_floor.wire import Correlation
 
@@ -25,11 +25,11 @@ class Sequence:
     def __init__(self, correlation: Correlation) -> None:
         self.correlation = correlation
         #: In order; the first is next.
-        self.waiting: deque[Inflight] = deque()
+        self.waiting: deque[InflightRequest] = deque()
         #: The one that its stub has and that lacks its final answer.
-        self.executing: Inflight | None = None
+        self.executing: InflightRequest | None = None
         #: Where it is executed, and which place it has there; None: it waits for one.
-        self.slots: Slots | None = None
+        self.slots: SequenceSlots | None = None
         self.position = 0
         #: A stub has been given something of it.
         self.has_begun = False
@@ -55,7 +55,7 @@ class Sequence:
         return self.executing is None and bool(self.waiting)
 
 
-class Slots:
+class SequenceSlots:
     """The places of one instance."""
 
     #: What goes before it in a batch must be told that its place is empty.
@@ -75,7 +75,7 @@ class Slots:
         except ValueError:
             return -1
 
-    def place(self, sequence: Sequence, position: int) -> None:
+    def assign(self, sequence: Sequence, position: int) -> None:
         self.sequences[position] = sequence
         sequence.slots, sequence.position = self, position
 
@@ -83,7 +83,7 @@ class Slots:
         self.sequences[sequence.position] = None
         sequence.slots = None
 
-    def take(self, now_ns: int) -> list[Inflight]:
+    def pop_batch(self, now_ns: int) -> list[InflightRequest]:
         """The next batch, or [] if there is none yet."""
         batch = self._choose(now_ns)
         for request in batch:
@@ -96,11 +96,11 @@ class Slots:
             sequence.is_offered = False
         return batch
 
-    def _choose(self, now_ns: int) -> list[Inflight]:
+    def _choose(self, now_ns: int) -> list[InflightRequest]:
         raise NotImplementedError
 
 
-class Direct(Slots):
+class Direct(SequenceSlots):
     """All that are ready go together, each in its place. May wait until enough are."""
 
     has_places = True
@@ -110,7 +110,7 @@ class Direct(Slots):
         self._delay_ns = int(strategy.get("max_queue_delay_microseconds", 0)) * 1000
         self._enough = float(strategy.get("minimum_slot_utilization", 0)) * len(self.sequences)
 
-    def _choose(self, now_ns: int) -> list[Inflight]:
+    def _choose(self, now_ns: int) -> list[InflightRequest]:
         self.due_ns = 0
         ready = [s.waiting[0] for s in self.sequences if s is not None and s.is_ready]
         if not ready:
@@ -125,24 +125,24 @@ class Direct(Slots):
         return [request for request in ready if request.row.batch_key == key]
 
 
-class Oldest(Slots):
+class Oldest(SequenceSlots):
     """One request of each sequence waits in a queue like those of plain requests."""
 
     def __init__(self, serial: int, strategy: dict[str, Any], max_batch_size: int) -> None:
         super().__init__(serial, max(1, int(strategy.get("max_candidate_sequences", 0))))
         self._queue = BatchingQueue(strategy, max(1, max_batch_size))
 
-    def _choose(self, now_ns: int) -> list[Inflight]:
+    def _choose(self, now_ns: int) -> list[InflightRequest]:
         ready = [s for s in self.sequences if s is not None and s.is_ready and not s.is_offered]
         for sequence in sorted(ready, key=lambda one: one.waiting[0].queued_ns):
             sequence.is_offered = True
             self._queue.add(sequence.waiting[0])
-        batch = self._queue.take(now_ns)
+        batch = self._queue.pop_batch(now_ns)
         self.due_ns = self._queue.due_ns
         return batch
 
 
-def slots_of(serial: int, batching: dict[str, Any], max_batch_size: int) -> Slots:
+def slots_of(serial: int, batching: dict[str, Any], max_batch_size: int) -> SequenceSlots:
     """Those of an instance, as a configuration has it."""
     if "oldest" in batching:
         return Oldest(serial, batching["oldest"], max_batch_size)

@@ -15,33 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import zmqtriton_floor
-from zmqtriton.config.backends import OWN_BACKENDS, find_model_file
+from zmqtriton.config.backends import BUILTIN_BACKENDS, find_model_file
 from zmqtriton.config.document import to_json
 from zmqtriton.config.ensembles import member_steps
-from zmqtriton.config.errors import ConfigError, Problem, closest, refuse
+from zmqtriton.config.errors import ConfigError, Problem, closest_match, raise_first
 from zmqtriton.config.files import check_paths, inherit_labels, read_labels
-from zmqtriton.config.instances import apply_group_defaults, instance_names, total_problems
+from zmqtriton.config.instances import apply_group_defaults, instance_count_problems, instance_specs
 from zmqtriton.config.members import complete_ensemble
 from zmqtriton.config.model_config import Host, check_runnable, load_config, merge_completion
-from zmqtriton.config.parameters import callees, load_within_s, parameter_problems
-from zmqtriton.config.positions import locate, located
+from zmqtriton.config.parameters import declared_callees, load_timeout_s, parameter_problems
+from zmqtriton.config.positions import locate, locate_error
 from zmqtriton.config.states import check_states
 from zmqtriton.environments.demand import (
-    SERVERS_OWN,
+    SERVER_ENVIRONMENT,
     Environment,
     EnvironmentSpec,
-    find_demand,
-    ignored_stubs,
+    ignored_stub_warnings,
+    resolve_environment,
 )
 from zmqtriton.options import Options
 from zmqtriton.repository.agents import agent_problems
 from zmqtriton.repository.scan import (
     DUPLICATE_REASON,
     ScannedModel,
-    advice,
     choose_versions,
-    not_found,
-    not_unique,
+    not_found_text,
+    not_unique_text,
+    repository_hint,
     scan_model,
     subdirectories,
 )
@@ -78,7 +78,7 @@ class Repository:
         self._may_build = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
-        self._backends = (OWN_BACKENDS, Path(options.backend_directory))
+        self._backends = (BUILTIN_BACKENDS, Path(options.backend_directory))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -90,7 +90,7 @@ class Repository:
         found = []
         for path in self._paths:
             try:
-                found.append(advice(path))
+                found.append(repository_hint(path))
             except InternalError:
                 pass  # which the start will tell
         return [text for text in found if text]
@@ -145,13 +145,13 @@ class Repository:
         if not places and not urls:
             if copied.problem:
                 return self._read_copy(name, copied, override)
-            text = not_found(name)
-            if meant := closest(name, self._known()):
+            text = not_found_text(name)
+            if meant := closest_match(name, self._known()):
                 text += f" Did you mean '{meant}'?"
             return Unreadable(text, NotFound.number)
         if len(places) + len(urls) > 1:
             return Unreadable(
-                not_unique(name), InternalError.number, "duplicate", is_duplicate=True
+                not_unique_text(name), InternalError.number, "duplicate", is_duplicate=True
             )
         if urls:
             return self._read_copy(name, copied, override)
@@ -206,26 +206,28 @@ class Repository:
         )
         #: Where what is wrong stands.
         source = scanned.config_path if override is None else None
-        refuse(locate(problem, source) for problem in agent_problems(config, self._agents))
+        raise_first(locate(problem, source) for problem in agent_problems(config, self._agents))
         versions, warnings = self._versions(config, scanned, source)
-        warnings = (*warnings, *ignored_stubs(scanned.path))
+        warnings = (*warnings, *ignored_stub_warnings(scanned.path))
         labels = ""
-        environment: Environment | EnvironmentSpec = SERVERS_OWN
+        environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
             self._check_further(config, scanned.path, source)
             labels = read_labels(config, scanned.path)
             if not is_ensemble:
                 check_settings(self._python_settings)
-                refuse(locate(problem, source) for problem in parameter_problems(config))
-                environment = find_demand(
+                raise_first(locate(problem, source) for problem in parameter_problems(config))
+                environment = resolve_environment(
                     config, scanned.path.absolute(), may_build=self._may_build
                 )
         except ZmqTritonError as error:
             versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
         ensemble = _ensemble(config, labels, source) if is_ensemble else None
         versions = {
-            n: replace(v, substance=_substance(config, environment, scanned.contents[n]))
+            n: replace(
+                v, substance=_substance(config, environment, scanned.version_fingerprints[n])
+            )
             for n, v in versions.items()
         }
         expected = _expected(config, self._host)
@@ -244,8 +246,8 @@ class Repository:
             completed="".join(completed),
             is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
-            load_within_s=load_within_s(config),
-            callees=() if ensemble else callees(config),
+            load_within_s=load_timeout_s(config),
+            callees=() if ensemble else declared_callees(config),
         )
 
     def _check_further(self, config: Any, directory: Path, source: Path | None) -> None:
@@ -253,7 +255,7 @@ class Repository:
         try:
             check_paths(config, directory)
         except ConfigError as error:
-            raise located(error, source) from None
+            raise locate_error(error, source) from None
         check_states(config, directory)
         if not self._auto_complete:
             check_runnable(config, self._host, source)
@@ -277,7 +279,7 @@ class Repository:
         try:
             file = find_model_file(config, scanned.path.absolute(), number, self._backends)
         except ConfigError as error:
-            return Version("", located(error, source).text, error.number)
+            return Version("", locate_error(error, source).text, error.number)
         except ZmqTritonError as error:
             return Version("", error.text, error.number)
         return Version(str(file))
@@ -304,10 +306,10 @@ def _substance(config: Any, environment: Environment | EnvironmentSpec, contents
 def _places(config: Any) -> tuple[InstanceSlot, ...]:
     return tuple(
         InstanceSlot(
-            *(i.name, i.kind, i.device_id, i.demand, i.passive),
+            *(i.name, i.kind, i.device_id, i.resource_needs, i.passive),
             policy_of(i.host_policy, i.kind, i.device_id),
         )
-        for i in instance_names(config)
+        for i in instance_specs(config)
     )
 
 
@@ -317,7 +319,7 @@ def _expected(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
     draft = type(config)()
     draft.CopyFrom(config)
     apply_group_defaults(draft, host.gpus)
-    if any(total_problems(draft)):  # refused later, too
+    if any(instance_count_problems(draft)):  # refused later, too
         return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
     return _places(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
 

@@ -18,7 +18,7 @@ def read_policy(options: Options) -> Policy:
         roles += ["grpc"] * (options.grpc_processes or max(1, cores // 2))
     if options.allow_metrics:
         roles.append("metrics")
-    if options.trace.may_be_on:
+    if options.trace.can_trace:
         roles.append("tracer")
     python = PythonSettings.read(options.backend_settings("python"))
     return Policy(

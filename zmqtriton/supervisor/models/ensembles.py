@@ -11,8 +11,8 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Protocol
 
-from zmqtriton.config.ensembles import check_circle
-from zmqtriton.config.members import no_version, not_that_version
+from zmqtriton.config.ensembles import check_cycle
+from zmqtriton.config.members import no_loaded_version_text, version_not_loaded_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished
@@ -82,7 +82,7 @@ class Members:
 
     def check_circle(self, name: str) -> None:
         """Raises ConfigError if an ensemble calls itself through others."""
-        check_circle(name, {other: model.members for other, model in self._models.items()})
+        check_cycle(name, {other: model.members for other, model in self._models.items()})
 
     def finish(self, blueprint: Blueprint) -> Finished:
         """The ensemble's configuration, which its members complete. Raises InvalidArgument and
@@ -96,10 +96,10 @@ class Members:
             if served is None:
                 known = self._models.get(model)
                 why = known.why_not_loaded if known else "unknown model"
-                raise ensemble.refuse(index, no_version(name, model, shorten(why)))
+                raise ensemble.refuse(index, no_loaded_version_text(name, model, shorten(why)))
             served = self._serving(model, number)
             if served is None:
-                raise ensemble.refuse(index, not_that_version(name, model, number))
+                raise ensemble.refuse(index, version_not_loaded_text(name, model, number))
             generation = served.generation
             assert generation is not None
             assert generation.finished is not None

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from zmqtriton.environments.demand import SERVERS_OWN
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.backoff import MAX_DEATHS
@@ -57,7 +57,7 @@ class Generation:
         self.state = GenerationState.LOADING
         self.finished: Finished | None = blueprint.finished
         #: What its instances are started with; set when it has been prepared.
-        self.environment = SERVERS_OWN
+        self.environment = SERVER_ENVIRONMENT
         self.instances: list[Instance] = []
         self.owner: Owner
         self._plan = plan

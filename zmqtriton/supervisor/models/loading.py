@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from zmqtriton.environments.demand import SERVERS_OWN, Environment, EnvironmentSpec
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
 from zmqtriton.supervisor.models.context import ModelContext
@@ -56,7 +56,7 @@ class Loading:
         self._combined: Finished | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
         #: What runs it, or why nothing can.
-        self._environment: Environment | ZmqTritonError = SERVERS_OWN
+        self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
         #: The number of the preparation that it waits for, or 0.
         self._preparing = 0
         #: Those that do not serve yet, by version.

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.config.resources import ResourceNeed, Supply
+from zmqtriton.config.resources import ResourceNeed, ResourcePool
 from zmqtriton.supervisor.models.gpu_limits import GpuLimits
 from zmqtriton.supervisor.models.instance import InstanceSlot
 
 
 class Resources:
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._supply = Supply(settings)
+        self._supply = ResourcePool(settings)
         self._claims: dict[int, list[ResourceNeed]] = {}
         self.gpus = GpuLimits(settings)
 
@@ -27,8 +27,8 @@ class Resources:
         places = [*places]
         others = [d for number, ds in self._claims.items() if number != generation for d in ds]
         own = [ResourceNeed.from_json(place.demand) for place in places if place.demand]
-        if self._supply.is_on:
-            self._supply.check([*own, *others])
+        if self._supply.is_enabled:
+            self._supply.check_satisfiable([*own, *others])
             self._claims[generation] = own
         self.gpus.check(generation, places)
 
@@ -39,4 +39,4 @@ class Resources:
 
     def shown(self, demand: str) -> str:
         """What the broker is told of an instance; "": nothing limits it."""
-        return demand if self._supply.is_on else ""
+        return demand if self._supply.is_enabled else ""

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, InMemory, news
+from tests.frontends.grpc_api.fake_gateway import (
+    FakeCall,
+    FakeGateway,
+    InMemoryTransport,
+    version_info,
+)
 from zmqtriton_floor.errors import InvalidArgument, NotFound
 from zmqtriton_frontends.grpc_api.control import health as module
 from zmqtriton_frontends.grpc_api.control.health import Health
@@ -24,11 +29,11 @@ def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(gateway: FakeGateway, method: str, **fields: Any) -> Any:
     request = message(f"inference.{method}Request")(**fields)
-    return InMemory(gateway).ask(method, request)
+    return InMemoryTransport(gateway).call_unary(method, request)
 
 
 def check(gateway: FakeGateway, service: str = "") -> int:
-    answer = InMemory(gateway).answer(
+    answer = InMemoryTransport(gateway).call_unary_async(
         "Check", REQUEST(service=service), service="grpc.health.v1.Health"
     )
     status: int = asyncio.run(answer).status
@@ -36,7 +41,7 @@ def check(gateway: FakeGateway, service: str = "") -> int:
 
 
 def test_a_server_whose_models_are_ready_is_live_and_ready() -> None:
-    gateway = FakeGateway(news("m"))
+    gateway = FakeGateway(version_info("m"))
 
     assert ask(gateway, "ServerLive").live
     assert ask(gateway, "ServerReady").ready
@@ -45,7 +50,7 @@ def test_a_server_whose_models_are_ready_is_live_and_ready() -> None:
 
 @pytest.mark.row("D01", "D13")
 def test_a_server_with_a_dead_model_is_live_and_not_ready() -> None:
-    gateway = FakeGateway(news("m", ready_instances=0), news("n"))
+    gateway = FakeGateway(version_info("m", ready_instances=0), version_info("n"))
 
     assert ask(gateway, "ServerLive").live
     assert not ask(gateway, "ServerReady").ready
@@ -54,11 +59,11 @@ def test_a_server_with_a_dead_model_is_live_and_not_ready() -> None:
 
 @pytest.mark.row("D13")
 def test_whichever_service_is_asked_for_the_server_answers() -> None:
-    assert check(FakeGateway(news("m")), service="nobody") == SERVING
+    assert check(FakeGateway(version_info("m")), service="nobody") == SERVING
 
 
 def test_a_model_is_ready_while_an_instance_could_execute() -> None:
-    gateway = FakeGateway(news("m"), news("dead", ready_instances=0))
+    gateway = FakeGateway(version_info("m"), version_info("dead", ready_instances=0))
 
     assert ask(gateway, "ModelReady", name="m").ready
     assert ask(gateway, "ModelReady", name="m", version="1").ready
@@ -66,7 +71,7 @@ def test_a_model_is_ready_while_an_instance_could_execute() -> None:
 
 
 def test_readiness_of_what_is_unknown_is_an_error() -> None:
-    gateway = FakeGateway(news("m"))
+    gateway = FakeGateway(version_info("m"))
 
     with pytest.raises(InvalidArgument, match="'x' is not found"):
         ask(gateway, "ModelReady", name="x")
@@ -97,12 +102,12 @@ class Watcher:
 
 def test_a_watcher_is_told_the_status_and_each_change() -> None:
     async def scenario() -> list[int]:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         watcher = Watcher(Health(gateway))
         told = [await watcher.next()]
-        gateway.catalogue.update(news("m", ready_instances=0))
+        gateway.catalogue.update(version_info("m", ready_instances=0))
         told.append(await watcher.next())
-        gateway.catalogue.update(news("m"))
+        gateway.catalogue.update(version_info("m"))
         told.append(await watcher.next())
         return told
 
@@ -114,11 +119,11 @@ def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_ASK_S", 0.001)
 
     async def scenario() -> list[int]:
-        gateway = FakeGateway(news("m", is_asked=1), news("n"))
+        gateway = FakeGateway(version_info("m", is_asked=1), version_info("n"))
         told = []
         watcher = Watcher(Health(gateway))
         for is_ready in (False, True, False):
-            gateway.answers["is_ready"] = is_ready
+            gateway.control_results["is_ready"] = is_ready
             told.append(await watcher.next())
         await watcher.leave()
         assert [("is_ready", {"generations": [1]})] == gateway.calls[:1]
@@ -129,7 +134,7 @@ def test_a_watcher_is_told_what_models_say_of_themselves(monkeypatch: pytest.Mon
 
 def test_a_watch_ends_when_the_server_stops() -> None:
     async def scenario() -> None:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         watcher = Watcher(Health(gateway))
         assert await watcher.next() == SERVING
 
@@ -144,7 +149,7 @@ def test_a_watch_ends_when_the_server_stops() -> None:
 
 def test_a_watch_goes_on_while_sequences_do() -> None:
     async def scenario() -> None:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         watcher = Watcher(Health(gateway))
         assert await watcher.next() == SERVING
 
@@ -163,14 +168,14 @@ def test_a_watch_goes_on_while_sequences_do() -> None:
 
 def test_one_watcher_that_leaves_takes_nothing_from_the_others() -> None:
     async def scenario() -> None:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         health = Health(gateway)
         leaving, staying = Watcher(health), Watcher(health)
         assert [await leaving.next(), await staying.next()] == [SERVING, SERVING]
         waiting = asyncio.ensure_future(staying.next())
 
         await leaving.leave()
-        gateway.catalogue.update(news("m", ready_instances=0))
+        gateway.catalogue.update(version_info("m", ready_instances=0))
 
         assert await waiting == NOT_SERVING
 
@@ -179,7 +184,7 @@ def test_one_watcher_that_leaves_takes_nothing_from_the_others() -> None:
 
 def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -> None:
     async def scenario() -> None:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         health = Health(gateway)
         first, second = Watcher(health), Watcher(health)
         assert await first.next() == SERVING
@@ -187,11 +192,11 @@ def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -> None
         await asyncio.sleep(0)
 
         # Unready and ready again between two looks, and the second watcher came in between.
-        gateway.catalogue.update(news("m", ready_instances=0))
+        gateway.catalogue.update(version_info("m", ready_instances=0))
         assert await second.next() == NOT_SERVING
         next_of_second = asyncio.ensure_future(second.next())
         await asyncio.sleep(0)
-        gateway.catalogue.update(news("m"))
+        gateway.catalogue.update(version_info("m"))
 
         assert await next_of_second == SERVING
         waiting.cancel()
@@ -201,7 +206,7 @@ def test_a_watcher_that_came_during_a_short_change_is_not_left_with_it() -> None
 
 def test_without_watchers_nobody_looks() -> None:
     async def scenario() -> None:
-        gateway = FakeGateway(news("m"))
+        gateway = FakeGateway(version_info("m"))
         looks = 0
 
         def is_ready() -> bool:

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
 from tests.frontends.grpc_api.fake_gateway import FakeGateway
-from tests.frontends.grpc_api.serving import Serving, serving
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from zmqtriton_protos import message
 
 _ON = {"grpc_reflection": True}
@@ -21,12 +21,12 @@ _PATH = "/grpc.reflection.{}.ServerReflection/ServerReflectionInfo"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Serving]:
+def server() -> Iterator[GrpcServerThread]:
     with serving(FakeGateway(settings=_ON)) as running:
         yield running
 
 
-def ask(server: Serving, *questions: dict[str, Any], version: str = "v1") -> list[Any]:
+def ask(server: GrpcServerThread, *questions: dict[str, Any], version: str = "v1") -> list[Any]:
     requests = [_REQUEST(**question).SerializeToString() for question in questions]
     with grpc.insecure_channel(server.address) as channel:
         answers = channel.stream_stream(_PATH.format(version))(iter(requests), timeout=20)
@@ -35,7 +35,7 @@ def ask(server: Serving, *questions: dict[str, Any], version: str = "v1") -> lis
 
 @pytest.mark.row("D14")
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-def test_the_services_are_listed(server: Serving, version: str) -> None:
+def test_the_services_are_listed(server: GrpcServerThread, version: str) -> None:
     (answer,) = ask(server, {"host": "h", "list_services": "*"}, version=version)
 
     assert ("h", "*") == (answer.valid_host, answer.original_request.list_services)
@@ -56,7 +56,7 @@ def test_the_services_are_listed(server: Serving, version: str) -> None:
     ],
 )
 def test_what_is_told_is_enough_to_make_a_request(
-    server: Serving, question: dict[str, str]
+    server: GrpcServerThread, question: dict[str, str]
 ) -> None:
     (answer,) = ask(server, question)
 
@@ -69,7 +69,7 @@ def test_what_is_told_is_enough_to_make_a_request(
 
 
 @pytest.mark.row("D14")
-def test_what_is_unknown_is_an_error_and_the_stream_goes_on(server: Serving) -> None:
+def test_what_is_unknown_is_an_error_and_the_stream_goes_on(server: GrpcServerThread) -> None:
     answers = ask(
         server,
         {"file_containing_symbol": "nobody.Nothing"},
@@ -97,7 +97,7 @@ def test_without_the_option_there_is_none() -> None:
     assert grpc.StatusCode.UNIMPLEMENTED == caught.value.code()
 
 
-def test_a_message_that_is_none_ends_the_stream(server: Serving) -> None:
+def test_a_message_that_is_none_ends_the_stream(server: GrpcServerThread) -> None:
     with (
         grpc.insecure_channel(server.address) as channel,
         pytest.raises(grpc.RpcError) as caught,
@@ -121,7 +121,7 @@ def test_a_server_that_stops_does_not_wait_for_who_might_ask_more() -> None:
         answers = channel.stream_stream(_PATH.format("v1"))(questions(), timeout=60)
         next(answers)
 
-        server.stop(60)()
+        server.begin_stop(60)()
 
         with pytest.raises(grpc.RpcError) as caught:
             next(answers)

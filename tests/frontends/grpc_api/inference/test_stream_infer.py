@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, news
+from tests.frontends.grpc_api.fake_gateway import FakeCall, FakeGateway, echo, version_info
 from tests.support.streams import failure, final, item
 from zmqtriton_floor.errors import InternalError, NotFound, Unavailable, ZmqTritonError
 from zmqtriton_floor.wire import ResponseBody, Tensor
@@ -66,7 +66,7 @@ def converse(test: Callable[[Conversation], Coroutine[Any, Any, None]], **call: 
     """Runs the test with a gateway of two plain models and a decoupled one."""
 
     async def run() -> FakeGateway:
-        models = (news("m"), news("n", 3), news("d", decoupled=True))
+        models = (version_info("m"), version_info("n", 3), version_info("d", decoupled=True))
         gateway = FakeGateway(*models, settings=call.get("settings"))
         told = FakeCall()
         told.metadata = call.get("metadata", [])
@@ -121,7 +121,7 @@ def test_a_plain_model_answers_once_and_its_response_is_final() -> None:
 
 def test_a_stream_that_ends_before_its_requests_begin_leaves_nothing_behind() -> None:
     async def run() -> None:
-        gateway = FakeGateway(news("m"), news("d", decoupled=True))
+        gateway = FakeGateway(version_info("m"), version_info("d", decoupled=True))
         exchange = _Exchange(gateway, FakeCall(), Forwarding(""))
         for model in ("m", "d", "nobody"):
             exchange._begin(request(model, "1").SerializeToString())
@@ -149,7 +149,7 @@ def asked(conversation: Conversation) -> list[str]:
 @pytest.mark.row("D31", "D38")
 def test_a_request_that_waits_for_memory_is_not_overtaken() -> None:
     async def test(conversation: Conversation) -> None:
-        room = conversation.gateway.room["large"] = asyncio.Event()
+        room = conversation.gateway.placement_gates["large"] = asyncio.Event()
         conversation.send(large("m", "large"), request("d", "next"), request("m", "last"))
         conversation.half_close()
         answers = asyncio.ensure_future(conversation.get())
@@ -158,7 +158,7 @@ def test_a_request_that_waits_for_memory_is_not_overtaken() -> None:
 
         room.set()
         await answers
-        conversation.gateway.feeds.put("next", final())
+        conversation.gateway.fake_streams.put("next", final())
         await conversation.rest()
 
         assert ["large", "next", "last"] == asked(conversation)
@@ -214,7 +214,7 @@ def test_requests_reach_the_gateway_in_their_order() -> None:
 @pytest.mark.row("D33", "D31")
 def test_decoupled_responses_come_as_they_are_made() -> None:
     async def test(conversation: Conversation) -> None:
-        feeds = conversation.gateway.feeds
+        feeds = conversation.gateway.fake_streams
         conversation.send(request("d", "a"), request("d", "b"))
 
         got = []
@@ -241,7 +241,7 @@ def test_decoupled_responses_come_as_they_are_made() -> None:
 def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.gate = asyncio.Event()
-        conversation.gateway.feeds.put("b", item(b"x", is_final=True))
+        conversation.gateway.fake_streams.put("b", item(b"x", is_final=True))
         conversation.send(request("m", "a"), request("d", "b"))
 
         assert (await conversation.get()).infer_response.id == "b"
@@ -253,7 +253,7 @@ def test_a_decoupled_request_does_not_wait_for_a_plain_one_before_it() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.feeds.put("a", item(b"x"), final())
+        conversation.gateway.fake_streams.put("a", item(b"x"), final())
         asked = request("d", "a")
         asked.parameters[EMPTY_FINAL].bool_param = wanted
         conversation.send(asked)
@@ -275,7 +275,7 @@ def test_an_end_without_a_response_is_sent_to_those_who_want_it(wanted: bool) ->
 def test_parameters_of_a_response_stand_beside_the_final_one() -> None:
     async def test(conversation: Conversation) -> None:
         own = item(b"x", is_final=True, tokens=3, triton_final_response=False)
-        conversation.gateway.feeds.put("a", own)
+        conversation.gateway.fake_streams.put("a", own)
         conversation.send(request("d", "a"))
 
         response = await conversation.get()
@@ -347,7 +347,7 @@ def test_an_error_of_a_plain_model_names_the_model() -> None:
         def fail(_: CheckedRequest) -> ResponseBody:
             raise InternalError("no luck")
 
-        conversation.gateway.answer = fail
+        conversation.gateway.respond = fail
         conversation.send(request("n", "a"))
 
         response = await conversation.get()
@@ -362,7 +362,7 @@ def test_an_error_of_a_plain_model_names_the_model() -> None:
 
 def test_an_error_amid_a_decoupled_stream_is_one_of_its_responses() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.feeds.put(
+        conversation.gateway.fake_streams.put(
             "a", item(b"x"), failure(NotFound("lost")), item(b"y", is_final=True)
         )
         conversation.send(request("d", "a"))
@@ -386,7 +386,7 @@ def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture
                 raise ZeroDivisionError
             return echo(asked)
 
-        conversation.gateway.answer = fail
+        conversation.gateway.respond = fail
         conversation.send(request("m", "a"), request("m", "b"))
         conversation.half_close()
 
@@ -404,7 +404,9 @@ def test_a_fault_of_ours_ends_one_request_alone(caplog: pytest.LogCaptureFixture
 @pytest.mark.row("D35")
 def test_a_client_may_have_the_first_error_end_the_stream() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.feeds.put("a", item(b"x"), failure(NotFound("lost")), item(b"y"))
+        conversation.gateway.fake_streams.put(
+            "a", item(b"x"), failure(NotFound("lost")), item(b"y")
+        )
         conversation.send(request("d", "b"), request("d", "a"))
 
         assert text(await conversation.get()) == b"x"
@@ -412,7 +414,7 @@ def test_a_client_may_have_the_first_error_end_the_stream() -> None:
             await conversation.get()
 
     gateway = converse(test, metadata=[("triton_grpc_error", "true")])
-    assert gateway.feeds.cancelled == ["b", "a"]
+    assert gateway.fake_streams.cancelled == ["b", "a"]
 
 
 def test_a_refusal_ends_such_a_stream_too() -> None:
@@ -437,7 +439,7 @@ def test_the_end_of_the_requests_waits_for_all_answers() -> None:
         await settle()
         assert not reading.done()
 
-        conversation.gateway.feeds.put("a", final())
+        conversation.gateway.fake_streams.put("a", final())
 
         assert await reading == []
 
@@ -457,7 +459,7 @@ def test_a_stream_without_requests_ends() -> None:
 def test_closing_the_stream_cancels_what_is_under_way() -> None:
     async def test(conversation: Conversation) -> None:
         conversation.gateway.gate = asyncio.Event()
-        conversation.gateway.feeds.put("b", item(b"x"))
+        conversation.gateway.fake_streams.put("b", item(b"x"))
         conversation.send(request("m", "a"), request("d", "b"))
         await conversation.get()
 
@@ -465,7 +467,7 @@ def test_closing_the_stream_cancels_what_is_under_way() -> None:
         await settle()
 
         assert conversation.gateway.cancelled == 1
-        assert conversation.gateway.feeds.cancelled == ["b"]
+        assert conversation.gateway.fake_streams.cancelled == ["b"]
 
     converse(test)
 
@@ -473,14 +475,14 @@ def test_closing_the_stream_cancels_what_is_under_way() -> None:
 @pytest.mark.row("D37")
 def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing() -> None:
     async def test(conversation: Conversation) -> None:
-        feeds = conversation.gateway.feeds
+        feeds = conversation.gateway.fake_streams
         feeds.put("a", *(item(b"%d" % number) for number in range(1000)), final())
         conversation.send(request("d", "a"))
         conversation.half_close()
         got = [text(await conversation.get())]
         await settle()
 
-        assert feeds.taken["a"] < 100
+        assert feeds.consumed["a"] < 100
         got += [text(response) for response in await conversation.rest()]
         assert [b"%d" % number for number in range(1000)] == got
 
@@ -489,7 +491,7 @@ def test_a_client_that_does_not_read_stops_its_models_streams_and_loses_nothing(
 
 def test_a_stream_that_floods_leaves_others_their_turn() -> None:
     async def test(conversation: Conversation) -> None:
-        feeds = conversation.gateway.feeds
+        feeds = conversation.gateway.fake_streams
         feeds.put("loud", *(item(b"!") for _ in range(1000)), final())
         conversation.send(request("d", "loud"), request("d", "quiet"))
         for _ in range(100):
@@ -536,18 +538,18 @@ def test_large_requests_fill_a_stream_sooner() -> None:
 
 def test_a_server_that_stops_ends_a_stream_when_all_is_answered() -> None:
     async def test(conversation: Conversation) -> None:
-        conversation.gateway.feeds.put("a", item(b"x"))
+        conversation.gateway.fake_streams.put("a", item(b"x"))
         conversation.send(request("d", "a"))
         await conversation.get()
 
         conversation.streaming.drain()
         conversation.send(request("d", "b"))
-        conversation.gateway.feeds.put("a", item(b"y", is_final=True))
+        conversation.gateway.fake_streams.put("a", item(b"y", is_final=True))
 
         assert text(await conversation.get()) == b"y"
         with pytest.raises(Unavailable, match="GRPC server is shutting down"):
             await conversation.get()
-        assert conversation.gateway.feeds.begun == ["a"]
+        assert conversation.gateway.fake_streams.started == ["a"]
 
     converse(test)
 
@@ -591,7 +593,7 @@ def test_outputs_of_a_stream_may_become_classes() -> None:
 
         assert b"0.000000:0" == text(await conversation.get())
         number = StreamItem(ResponseBody({}, [Tensor("OUTPUT0", 11, [1], bytes(4))]), None, False)
-        conversation.gateway.feeds.put("", number, number._replace(is_final=True))
+        conversation.gateway.fake_streams.put("", number, number._replace(is_final=True))
         assert [b"0.000000:0"] * 2 == [text(await conversation.get()) for _ in range(2)]
 
     converse(test)

@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
-from tests.frontends.grpc_api.serving import Serving, serving
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support.streams import failure, final, item
 from tests.support.waiting import eventually
 from zmqtriton_floor.errors import NotFound
@@ -23,15 +23,17 @@ RESPONSE = message("inference.ModelStreamInferResponse")
 
 
 @pytest.fixture
-def server() -> Iterator[Serving]:
-    with serving(FakeGateway(news("m"), news("d", decoupled=True))) as running:
+def server() -> Iterator[GrpcServerThread]:
+    with serving(FakeGateway(version_info("m"), version_info("d", decoupled=True))) as running:
         yield running
 
 
 class Stream:
     """A client's side of one."""
 
-    def __init__(self, server: Serving, metadata: tuple[tuple[str, str], ...] = ()) -> None:
+    def __init__(
+        self, server: GrpcServerThread, metadata: tuple[tuple[str, str], ...] = ()
+    ) -> None:
         self._requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(server.address)
         method = self._channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
@@ -59,8 +61,10 @@ class Stream:
 
 
 @pytest.mark.row("D05", "D32")
-def test_requests_to_several_models_share_a_stream_that_ends_in_order(server: Serving) -> None:
-    server.do(lambda: server.gateway.feeds.put("b", item(b"x"), final()))
+def test_requests_to_several_models_share_a_stream_that_ends_in_order(
+    server: GrpcServerThread,
+) -> None:
+    server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"x"), final()))
 
     with Stream(server) as stream:
         stream.send("m", "a")
@@ -74,29 +78,33 @@ def test_requests_to_several_models_share_a_stream_that_ends_in_order(server: Se
 
 
 @pytest.mark.row("D36")
-def test_a_client_that_cancels_has_its_requests_cancelled(server: Serving) -> None:
-    server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
+def test_a_client_that_cancels_has_its_requests_cancelled(server: GrpcServerThread) -> None:
+    server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"x")))
 
     with Stream(server) as stream:
         stream.send("d", "b")
         stream.get()
         stream.call.cancel()
 
-        eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 30)
+        eventually(
+            lambda: server.run_function(lambda: server.gateway.fake_streams.cancelled == ["b"]), 30
+        )
 
 
-def test_a_client_that_goes_away_has_its_requests_cancelled(server: Serving) -> None:
-    server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
+def test_a_client_that_goes_away_has_its_requests_cancelled(server: GrpcServerThread) -> None:
+    server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"x")))
     with Stream(server) as stream:
         stream.send("d", "b")
         stream.get()
 
-    eventually(lambda: server.do(lambda: server.gateway.feeds.cancelled == ["b"]), 30)
+    eventually(
+        lambda: server.run_function(lambda: server.gateway.fake_streams.cancelled == ["b"]), 30
+    )
 
 
 @pytest.mark.row("D35")
-def test_an_error_has_its_status_where_the_client_wants_that(server: Serving) -> None:
-    server.do(lambda: server.gateway.feeds.put("b", failure(NotFound("lost"))))
+def test_an_error_has_its_status_where_the_client_wants_that(server: GrpcServerThread) -> None:
+    server.run_function(lambda: server.gateway.fake_streams.put("b", failure(NotFound("lost"))))
 
     with Stream(server, metadata=(("triton_grpc_error", "true"),)) as stream:
         stream.send("d", "b")
@@ -106,14 +114,16 @@ def test_an_error_has_its_status_where_the_client_wants_that(server: Serving) ->
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, "lost")
 
 
-def test_a_server_that_stops_finishes_what_a_stream_has_and_then_ends_it(server: Serving) -> None:
-    server.do(lambda: server.gateway.feeds.put("b", item(b"x")))
+def test_a_server_that_stops_finishes_what_a_stream_has_and_then_ends_it(
+    server: GrpcServerThread,
+) -> None:
+    server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"x")))
     with Stream(server) as stream:
         stream.send("d", "b")
         stream.get()
 
-        stopped = server.stop(within_s=10)
-        server.do(lambda: server.gateway.feeds.put("b", item(b"y", is_final=True)))
+        stopped = server.begin_stop(within_s=10)
+        server.run_function(lambda: server.gateway.fake_streams.put("b", item(b"y", is_final=True)))
 
         assert stream.get().infer_response.raw_output_contents[0][4:] == b"y"
         with pytest.raises(grpc.RpcError) as caught:

@@ -14,8 +14,8 @@ import tritonclient.grpc.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from tests.frontends.grpc_api import smoke
-from tests.frontends.grpc_api.fake_gateway import SETTINGS, FakeGateway, echo, news
-from tests.frontends.grpc_api.serving import Serving, serving
+from tests.frontends.grpc_api.fake_gateway import SETTINGS, FakeGateway, echo, version_info
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support.waiting import eventually
 from zmqtriton_floor import errors
 from zmqtriton_floor.wire import ResponseBody
@@ -30,9 +30,13 @@ STOPPING = "GRPC server is shutting down and has stopped accepting new requests.
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
+def server(tmp_path: Path) -> Iterator[GrpcServerThread]:
     gateway = FakeGateway(
-        *(news("m"), news("words", datatype="BYTES"), news("stream", decoupled=True)),
+        *(
+            version_info("m"),
+            version_info("words", datatype="BYTES"),
+            version_info("stream", decoupled=True),
+        ),
         settings={"runtime_directory": str(tmp_path)},
     )
     with serving(gateway) as running:
@@ -40,7 +44,7 @@ def server(tmp_path: Path) -> Iterator[Serving]:
 
 
 @pytest.fixture
-def client(server: Serving) -> Iterator[Any]:
+def client(server: GrpcServerThread) -> Iterator[Any]:
     with triton.InferenceServerClient(server.address) as connected:
         yield connected
 
@@ -56,14 +60,16 @@ def numbers(count: int) -> tuple[Any, Any]:
 # -------------------------------------------------------------- what clients do
 
 
-def test_the_sync_client_can_do_everything_that_is_offered(server: Serving, client: Any) -> None:
+def test_the_sync_client_can_do_everything_that_is_offered(
+    server: GrpcServerThread, client: Any
+) -> None:
     def prepare() -> None:
         gateway = server.gateway
-        gateway.answers = {"index": [{"name": "m", "version": "1", "state": "READY"}]}
-        gateway.answers |= {"load": None, "unload": None}
+        gateway.control_results = {"index": [{"name": "m", "version": "1", "state": "READY"}]}
+        gateway.control_results |= {"load": None, "unload": None}
         gateway.counters = {"model_stats": [{"name": "m", "version": "1", "inference_count": 3}]}
 
-    server.do(prepare)
+    server.run_function(prepare)
 
     assert client.is_server_live()
     assert client.is_server_ready()
@@ -113,7 +119,7 @@ def test_a_compressed_request_is_understood(client: Any) -> None:
     assert np.array_equal(result.as_numpy("OUTPUT0"), values)
 
 
-def test_the_aio_client_gets_a_hundred_answers_at_once(server: Serving) -> None:
+def test_the_aio_client_gets_a_hundred_answers_at_once(server: GrpcServerThread) -> None:
     async def ask(connected: Any, count: int) -> list[float]:
         given, _ = numbers(count)
         result = await connected.infer("m", [given])
@@ -130,7 +136,7 @@ def test_the_aio_client_gets_a_hundred_answers_at_once(server: Serving) -> None:
     assert answers == [[float(i) for i in range(n)] for n in range(1, 101)]
 
 
-def test_the_smoke_test_passes(server: Serving) -> None:
+def test_the_smoke_test_passes(server: GrpcServerThread) -> None:
     assert smoke.check(server.address, "m") == []
 
 
@@ -152,14 +158,17 @@ def test_the_smoke_test_passes(server: Serving) -> None:
     ],
 )
 def test_every_error_has_its_status_and_keeps_its_text(
-    server: Serving, client: Any, error: type[errors.ZmqTritonError], status: grpc.StatusCode
+    server: GrpcServerThread,
+    client: Any,
+    error: type[errors.ZmqTritonError],
+    status: grpc.StatusCode,
 ) -> None:
     text = '100% "why"\nünï'
 
     def fail(request: CheckedRequest) -> ResponseBody:
         raise error(text)
 
-    server.do(lambda: setattr(server.gateway, "answer", fail))
+    server.run_function(lambda: setattr(server.gateway, "respond", fail))
 
     with pytest.raises(InferenceServerException) as caught:
         client.infer("m", [numbers(1)[0]])
@@ -168,12 +177,12 @@ def test_every_error_has_its_status_and_keeps_its_text(
 
 
 def test_a_mistake_in_the_server_is_an_answer_without_its_details(
-    server: Serving, client: Any, caplog: pytest.LogCaptureFixture
+    server: GrpcServerThread, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(request: CheckedRequest) -> ResponseBody:
         raise ZeroDivisionError("a secret")
 
-    server.do(lambda: setattr(server.gateway, "answer", fail))
+    server.run_function(lambda: setattr(server.gateway, "respond", fail))
 
     with pytest.raises(InferenceServerException, match="INTERNAL") as caught:
         client.infer("m", [numbers(1)[0]])
@@ -181,15 +190,15 @@ def test_a_mistake_in_the_server_is_an_answer_without_its_details(
     assert "secret" not in str(caught.value)
     assert "ModelInfer failed" in caplog.text
     assert "a secret" in caplog.text
-    server.do(lambda: setattr(server.gateway, "answer", echo))
+    server.run_function(lambda: setattr(server.gateway, "respond", echo))
     client.infer("m", [numbers(1)[0]])
 
 
-def test_a_long_error_is_cut_rather_than_lost(server: Serving, client: Any) -> None:
+def test_a_long_error_is_cut_rather_than_lost(server: GrpcServerThread, client: Any) -> None:
     def fail(request: CheckedRequest) -> ResponseBody:
         raise errors.InternalError("é\n" * 60_000)
 
-    server.do(lambda: setattr(server.gateway, "answer", fail))
+    server.run_function(lambda: setattr(server.gateway, "respond", fail))
 
     with pytest.raises(InferenceServerException, match="INTERNAL") as caught:
         client.infer("m", [numbers(1)[0]])
@@ -238,7 +247,7 @@ def test_details_are_cut_by_what_they_take_on_the_wire(text: str, expected: str)
 )
 def test_bytes_that_no_client_library_sends_get_a_status(
     *,
-    server: Serving,
+    server: GrpcServerThread,
     path: str,
     data: bytes,
     status: grpc.StatusCode,
@@ -255,21 +264,21 @@ def test_bytes_that_no_client_library_sends_get_a_status(
 # ----------------------------------------------------------- deadlines and cancelling
 
 
-def hold(server: Serving) -> None:
+def hold(server: GrpcServerThread) -> None:
     """Lets inferences wait until release()."""
-    server.do(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+    server.run_function(lambda: setattr(server.gateway, "gate", asyncio.Event()))
 
 
-def release(server: Serving) -> None:
+def release(server: GrpcServerThread) -> None:
     def open_gate() -> None:
         assert server.gateway.gate is not None
         server.gateway.gate.set()
 
-    server.do(open_gate)
+    server.run_function(open_gate)
 
 
 def test_the_time_that_a_client_waits_is_the_requests_deadline(
-    server: Serving, client: Any
+    server: GrpcServerThread, client: Any
 ) -> None:
     before = time.monotonic_ns()
     client.infer("m", [numbers(1)[0]], client_timeout=100)
@@ -291,7 +300,7 @@ def test_a_deadline_in_thousands_of_years_is_none(left_s: float | None) -> None:
 
 
 def test_a_client_that_stops_waiting_has_its_request_cancelled(
-    server: Serving, client: Any
+    server: GrpcServerThread, client: Any
 ) -> None:
     hold(server)
 
@@ -305,7 +314,9 @@ def test_a_client_that_stops_waiting_has_its_request_cancelled(
 
 
 @pytest.mark.row("D36")
-def test_a_client_that_cancels_has_its_request_cancelled(server: Serving, client: Any) -> None:
+def test_a_client_that_cancels_has_its_request_cancelled(
+    server: GrpcServerThread, client: Any
+) -> None:
     hold(server)
     call = client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
     eventually(lambda: server.gateway.requests, within_s=30)
@@ -315,7 +326,7 @@ def test_a_client_that_cancels_has_its_request_cancelled(server: Serving, client
     eventually(lambda: server.gateway.cancelled == 1, within_s=30)
 
 
-def test_a_client_that_vanishes_has_its_requests_cancelled(server: Serving) -> None:
+def test_a_client_that_vanishes_has_its_requests_cancelled(server: GrpcServerThread) -> None:
     hold(server)
     client = triton.InferenceServerClient(server.address)
     client.async_infer("m", [numbers(1)[0]], callback=lambda result, error: None)
@@ -331,7 +342,7 @@ def test_a_client_that_vanishes_has_its_requests_cancelled(server: Serving) -> N
 
 @pytest.mark.row("D46")
 def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
-    server: Serving, client: Any
+    server: GrpcServerThread, client: Any
 ) -> None:
     hold(server)
     answers: list[Any] = []
@@ -340,7 +351,7 @@ def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
     )
     eventually(lambda: server.gateway.requests, within_s=30)
 
-    stopped = server.stop(within_s=600)
+    stopped = server.begin_stop(within_s=600)
     refusals = []
     for ask in (client.is_server_live, lambda: client.infer("m", [numbers(1)[0]])):
         with pytest.raises(InferenceServerException, match="UNAVAILABLE") as caught:
@@ -357,7 +368,7 @@ def test_stopping_finishes_what_is_under_way_and_refuses_the_rest(
 
 
 @pytest.mark.row("D46")
-def test_stopping_breaks_off_what_takes_too_long(server: Serving, client: Any) -> None:
+def test_stopping_breaks_off_what_takes_too_long(server: GrpcServerThread, client: Any) -> None:
     hold(server)
     answers: list[Any] = []
     client.async_infer(
@@ -365,17 +376,17 @@ def test_stopping_breaks_off_what_takes_too_long(server: Serving, client: Any) -
     )
     eventually(lambda: server.gateway.requests, within_s=30)
 
-    server.stop(within_s=0.05)()
+    server.begin_stop(within_s=0.05)()
 
     eventually(lambda: answers, within_s=30)
     eventually(lambda: server.gateway.cancelled == 1, within_s=30)
 
 
-def test_an_idle_server_stops_at_once(server: Serving, client: Any) -> None:
+def test_an_idle_server_stops_at_once(server: GrpcServerThread, client: Any) -> None:
     assert client.is_server_live()
     began = time.monotonic()
 
-    server.stop(within_s=60)()
+    server.begin_stop(within_s=60)()
 
     assert time.monotonic() - began < 30
 
@@ -383,7 +394,7 @@ def test_an_idle_server_stops_at_once(server: Serving, client: Any) -> None:
 # ------------------------------------------------------------------------ health
 
 
-def test_a_watch_pushes_changes_and_ends_with_the_server(server: Serving) -> None:
+def test_a_watch_pushes_changes_and_ends_with_the_server(server: GrpcServerThread) -> None:
     kind = message("grpc.health.v1.HealthCheckResponse")
     with grpc.insecure_channel(server.address) as channel:
         watch = channel.unary_stream(
@@ -392,17 +403,19 @@ def test_a_watch_pushes_changes_and_ends_with_the_server(server: Serving) -> Non
         told = watch(b"", timeout=20)
         assert next(told).status == 1
 
-        server.do(lambda: server.gateway.catalogue.update(news("m", ready_instances=0)))
+        server.run_function(
+            lambda: server.gateway.catalogue.update(version_info("m", ready_instances=0))
+        )
         assert next(told).status == 2
-        server.do(lambda: server.gateway.catalogue.update(news("m")))
+        server.run_function(lambda: server.gateway.catalogue.update(version_info("m")))
         assert next(told).status == 1
 
-        server.stop(within_s=10)()
+        server.begin_stop(within_s=10)()
         assert [response.status for response in told] == [2]
         assert told.code() is grpc.StatusCode.OK
 
 
-def test_a_watch_for_no_message_gets_a_status(server: Serving) -> None:
+def test_a_watch_for_no_message_gets_a_status(server: GrpcServerThread) -> None:
     with grpc.insecure_channel(server.address) as channel:
         watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
         with pytest.raises(grpc.RpcError) as caught:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
-from tests.frontends.grpc_api.serving import Serving, serving
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_floor.wire import Reference, ResponseBody, Tensor
@@ -25,7 +25,7 @@ from zmqtriton_protos import message
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 DATA = os.urandom(6_000_000)
 #: Any frame up to 64 KiB, and more data than any answer has.
-WIDE = h2.PREFACE + h2.settings({4: 2**31 - 1, 5: 65_536})
+WIDE = h2.PREFACE + h2.settings_frame({4: 2**31 - 1, 5: 65_536})
 WIDE += h2.frame(h2.WINDOW, 0, 0, (1 << 30).to_bytes(4, "big"))
 
 
@@ -50,10 +50,10 @@ class Mapped:
 
 
 @pytest.fixture
-def server() -> Iterator[Serving]:
-    gateway = FakeGateway(news("m"))
+def server() -> Iterator[GrpcServerThread]:
+    gateway = FakeGateway(version_info("m"))
     lies = Tensor("OUTPUT0", 11, [len(DATA) // 4], Reference(1, 1, 1, 0, len(DATA)))
-    gateway.answer = lambda request: ResponseBody({}, [lies])
+    gateway.respond = lambda request: ResponseBody({}, [lies])
     gateway.payload = Mapped()
     with serving(gateway) as running:
         yield running
@@ -64,11 +64,11 @@ def ask(connection: h2.Connection) -> None:
     asked: Any = message("inference.ModelInferRequest")(
         model_name="m", inputs=[tensor], raw_input_contents=[bytes(4)]
     )
-    data = h2.data(1, asked.SerializeToString(), flags=h2.END_STREAM)
-    connection.send(h2.headers(1, INFER), data)
+    data = h2.data_frame(1, asked.SerializeToString(), flags=h2.END_STREAM)
+    connection.send(h2.headers_frame(1, INFER), data)
 
 
-def connect(server: Serving, first: bytes = WIDE) -> h2.Connection:
+def connect(server: GrpcServerThread, first: bytes = WIDE) -> h2.Connection:
     return h2.Connection(int(server.address.rpartition(":")[2]), first)
 
 
@@ -83,7 +83,7 @@ def answer(received: bytes) -> bytes:
     return b"".join(found)
 
 
-def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: Serving) -> None:
+def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: GrpcServerThread) -> None:
     with connect(server) as connection:
         ask(connection)
 
@@ -95,16 +95,21 @@ def test_a_large_answer_arrives_whole_and_its_memory_is_let_go(server: Serving) 
         eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
 
 
-@pytest.mark.parametrize("first", [WIDE, h2.PREFACE + h2.settings({})], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    "first", [WIDE, h2.PREFACE + h2.settings_frame({})], ids=["wide", "narrow"]
+)
 def test_who_does_not_read_a_large_answer_does_not_keep_its_memory(
-    server: Serving, first: bytes
+    server: GrpcServerThread, first: bytes
 ) -> None:
     gc.disable()
     try:
         with connect(server, first) as connection:
             ask(connection)
 
-            eventually(lambda: server.gateway.begun and server.gateway.begun[0].done(), within_s=20)
+            eventually(
+                lambda: server.gateway.pending_tasks and server.gateway.pending_tasks[0].done(),
+                within_s=20,
+            )
             eventually(lambda: server.gateway.payload.watched() is None, within_s=20)
 
             if first == WIDE:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.grpc_api.fake_gateway import FakeGateway, news
-from tests.frontends.grpc_api.serving import Serving, serving
+from tests.frontends.grpc_api.fake_gateway import FakeGateway, version_info
+from tests.frontends.grpc_api.serving import GrpcServerThread, serving
 from tests.support import raw_http2 as h2
 from tests.support.waiting import eventually
 from zmqtriton_frontends.grpc_api.transport import connection as native_connection
@@ -27,12 +27,14 @@ _INTERNAL, _UNAVAILABLE = 13, 14
 
 
 @pytest.fixture
-def server() -> Iterator[Serving]:
-    with serving(FakeGateway(news("m"))) as running:
+def server() -> Iterator[GrpcServerThread]:
+    with serving(FakeGateway(version_info("m"))) as running:
         yield running
 
 
-def connect(server: Serving, first: bytes = h2.PREFACE + h2.settings({})) -> h2.Connection:
+def connect(
+    server: GrpcServerThread, first: bytes = h2.PREFACE + h2.settings_frame({})
+) -> h2.Connection:
     return h2.Connection(int(server.address.rpartition(":")[2]), first)
 
 
@@ -54,31 +56,31 @@ def request(count: int = 1) -> bytes:
     [
         (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1)]),
         (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\0\0\0")]),
-        (INFER, [h2.data(1, b"cut", length=10, flags=h2.END_STREAM)]),
-        (STREAM, [h2.data(1, b"cut", length=10, flags=h2.END_STREAM)]),
+        (INFER, [h2.data_frame(1, b"cut", length=10, flags=h2.END_STREAM)]),
+        (STREAM, [h2.data_frame(1, b"cut", length=10, flags=h2.END_STREAM)]),
         (INFER, [h2.frame(h2.DATA, 0, 1, b"\x07" + bytes(4))]),
         (INFER, [h2.frame(h2.DATA, h2.END_STREAM, 1, b"\x01\0\0\0\x03abc")]),
     ],
 )
 def test_a_request_that_is_none_gets_a_status(
-    server: Serving, path: str, sent: list[bytes]
+    server: GrpcServerThread, path: str, sent: list[bytes]
 ) -> None:
     with connect(server) as connection:
-        connection.send(h2.headers(1, path), *sent)
+        connection.send(h2.headers_frame(1, path), *sent)
         assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
 
         # And the next one is answered.
-        connection.send(h2.headers(3, LIVE), h2.data(3, b"", flags=h2.END_STREAM))
+        connection.send(h2.headers_frame(3, LIVE), h2.data_frame(3, b"", flags=h2.END_STREAM))
         assert status(0) in connection.read_until(status(0))
 
 
-def test_a_second_request_where_there_may_be_one_ends_both(server: Serving) -> None:
-    server.do(lambda: setattr(server.gateway, "gate", asyncio.Event()))
+def test_a_second_request_where_there_may_be_one_ends_both(server: GrpcServerThread) -> None:
+    server.run_function(lambda: setattr(server.gateway, "gate", asyncio.Event()))
     with connect(server) as connection:
-        connection.send(h2.headers(1, INFER), h2.data(1, request()))
+        connection.send(h2.headers_frame(1, INFER), h2.data_frame(1, request()))
         eventually(lambda: server.gateway.requests, within_s=20)
 
-        connection.send(h2.data(1, request()))
+        connection.send(h2.data_frame(1, request()))
 
         assert status(_INTERNAL) in connection.read_until(status(_INTERNAL))
         eventually(lambda: server.gateway.cancelled == 1, within_s=20)
@@ -89,7 +91,7 @@ def test_who_does_not_introduce_itself_is_left(
     monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
     monkeypatch.setattr(native_connection, "_INTRODUCTION_S", 0.1)
-    with serving(FakeGateway(news("m"))) as server, connect(server, first) as connection:
+    with serving(FakeGateway(version_info("m"))) as server, connect(server, first) as connection:
         began = time.monotonic()
 
         connection.read_until(b"never", within_s=60)
@@ -97,7 +99,7 @@ def test_who_does_not_introduce_itself_is_left(
         assert time.monotonic() - began < 30, "the server has not closed the connection"
 
 
-def test_headers_that_are_no_request_reset_their_stream(server: Serving) -> None:
+def test_headers_that_are_no_request_reset_their_stream(server: GrpcServerThread) -> None:
     block = h2.header_block(LIVE).replace(b"\x83", b"")  # :method
     with connect(server) as connection:
         connection.send(h2.frame(h2.HEADERS, h2.END_HEADERS, 1, block))
@@ -105,27 +107,31 @@ def test_headers_that_are_no_request_reset_their_stream(server: Serving) -> None
         assert protocol_error in connection.read_until(protocol_error)
 
 
-def test_a_large_answer_waits_for_its_reader_and_is_whole(server: Serving) -> None:
+def test_a_large_answer_waits_for_its_reader_and_is_whole(server: GrpcServerThread) -> None:
     count = 3000
     with connect(server, h2.PREFACE + h2.NO_WINDOW) as connection:
-        connection.send(h2.headers(1, INFER), h2.data(1, request(count), flags=h2.END_STREAM))
+        connection.send(
+            h2.headers_frame(1, INFER), h2.data_frame(1, request(count), flags=h2.END_STREAM)
+        )
         connection.send(h2.frame(h2.PING, 0, 0, b"any body"))
         connection.read_until(b"any body")
         assert status(0) not in connection.received
 
-        connection.send(h2.settings({4: 4 * count + 1000}))
+        connection.send(h2.settings_frame({4: 4 * count + 1000}))
 
         assert bytes(4 * count) in connection.read_until(status(0))
 
 
-def test_a_connection_that_says_nothing_more_leaves_nothing_behind(server: Serving) -> None:
+def test_a_connection_that_says_nothing_more_leaves_nothing_behind(
+    server: GrpcServerThread,
+) -> None:
     def hold() -> None:
         server.gateway.gate = asyncio.Event()
 
-    server.do(hold)
+    server.run_function(hold)
     with connect(server) as connection:
         for number in range(1, 41, 2):
-            connection.send(h2.headers(number, INFER), h2.data(number, request()))
+            connection.send(h2.headers_frame(number, INFER), h2.data_frame(number, request()))
         eventually(lambda: len(server.gateway.requests) == 20, within_s=20)
 
     eventually(lambda: server.gateway.cancelled == 20, within_s=20)
@@ -154,7 +160,7 @@ class OnePlace:
 
 
 def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_collector(
-    server: Serving,
+    server: GrpcServerThread,
 ) -> None:
     count, data = 100_000, request(100_000)
     place = OnePlace(len(data))
@@ -162,30 +168,32 @@ def test_nothing_of_a_large_request_that_is_cancelled_waits_for_the_garbage_coll
     def prepare() -> None:
         server.gateway.gate, server.gateway.payload = asyncio.Event(), place
 
-    server.do(prepare)
+    server.run_function(prepare)
     gc.disable()
     try:
         with connect(server) as connection:
             prefix = b"\0" + len(data).to_bytes(4, "big")
             parts = [(prefix + data)[at : at + 16_000] for at in range(0, 4 * count + 200, 16_000)]
-            connection.send(h2.headers(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p))
+            connection.send(
+                h2.headers_frame(1, INFER), *(h2.frame(h2.DATA, 0, 1, p) for p in parts if p)
+            )
             eventually(lambda: server.gateway.requests, within_s=20)
-            server.do(server.gateway.requests.clear)
+            server.run_function(server.gateway.requests.clear)
             assert place.watched() is not None
 
-            connection.send(h2.reset(1))
+            connection.send(h2.reset_frame(1))
 
             eventually(lambda: place.freed == [7], within_s=20)
-            server.do(server.gateway.begun.clear)
+            server.run_function(server.gateway.pending_tasks.clear)
             eventually(lambda: place.watched() is None, within_s=20)
     finally:
         gc.enable()
 
 
-def test_who_does_not_read_is_not_read_from(server: Serving) -> None:
+def test_who_does_not_read_is_not_read_from(server: GrpcServerThread) -> None:
     # Each of these is answered, with a hundred bytes and more.
     calls = (
-        h2.headers(n, "/unknown") + h2.data(n, b"", flags=h2.END_STREAM)
+        h2.headers_frame(n, "/unknown") + h2.data_frame(n, b"", flags=h2.END_STREAM)
         for n in range(1, 1_000_000, 2)
     )
     with connect(server) as connection:
@@ -193,9 +201,9 @@ def test_who_does_not_read_is_not_read_from(server: Serving) -> None:
             assert next(calls, b""), "the server answers without end"
 
 
-def keepalive(**more: Any) -> Iterator[Serving]:
+def keepalive(**more: Any) -> Iterator[GrpcServerThread]:
     settings = {"grpc_keepalive_time": 50, "grpc_keepalive_timeout": 100, **more}
-    with serving(FakeGateway(news("m"), settings=settings)) as running:
+    with serving(FakeGateway(version_info("m"), settings=settings)) as running:
         yield running
 
 
@@ -203,12 +211,12 @@ def keepalive(**more: Any) -> Iterator[Serving]:
 def test_a_client_that_is_not_there_is_asked_and_then_left() -> None:
     for server in keepalive(grpc_keepalive_permit_without_calls=True):
         with connect(server) as connection:
-            connection.send(h2.headers(1, STREAM))
+            connection.send(h2.headers_frame(1, STREAM))
 
             connection.read_until(b"keepalive_timeout")
 
-            assert h2.PING in connection.kinds()
-            assert h2.GOAWAY in connection.kinds()
+            assert h2.PING in connection.frame_types()
+            assert h2.GOAWAY in connection.frame_types()
 
 
 @pytest.mark.row("--grpc-keepalive-permit-without-calls")
@@ -217,6 +225,6 @@ def test_a_client_that_asks_nothing_is_not_asked_either() -> None:
         with connect(server) as connection:
             connection.read_for(0.5)
 
-            assert h2.PING not in connection.kinds()
-            connection.send(h2.headers(1, LIVE), h2.data(1, b"", flags=h2.END_STREAM))
+            assert h2.PING not in connection.frame_types()
+            connection.send(h2.headers_frame(1, LIVE), h2.data_frame(1, b"", flags=h2.END_STREAM))
             assert status(0) in connection.read_until(status(0))

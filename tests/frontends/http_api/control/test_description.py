@@ -6,7 +6,7 @@ from typing import Any
 
 import falcon.inspect
 
-from tests.frontends.http_api.fakes import Client, FakeGateway, news, tensor_config
+from tests.frontends.http_api.fakes import Client, FakeGateway, tensor_config, version_info
 from zmqtriton_floor.signature import Signature
 from zmqtriton_frontends.http_api import app
 from zmqtriton_frontends.http_api.control.openapi_text import OPERATIONS
@@ -16,7 +16,7 @@ METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 
 
 def described(gateway: FakeGateway | None = None) -> dict[str, Any]:
-    result = Client(gateway or FakeGateway()).ask("GET", "/openapi.json")
+    result = Client(gateway or FakeGateway()).request("GET", "/openapi.json")
     assert (200, "application/json") == (result.status_code, result.headers["content-type"])
     document: dict[str, Any] = result.json
     return document
@@ -148,7 +148,7 @@ def test_each_model_that_json_can_carry_has_an_example() -> None:
 
 def test_an_example_is_what_its_model_accepts() -> None:
     gateway = FakeGateway()
-    gateway.catalogue.update(news("optional", input=OPTIONAL, max_batch_size=4))
+    gateway.catalogue.update(version_info("optional", input=OPTIONAL, max_batch_size=4))
     document = described(gateway)
     schemas = document["components"]["schemas"]
 
@@ -177,13 +177,15 @@ def test_a_schema_refuses_what_does_not_fit() -> None:
 
 def test_nobody_reads_long_examples() -> None:
     gateway = FakeGateway()
-    gateway.catalogue.update(news("image", input=[tensor_config("PIXELS", "UINT8", [3, 224, 224])]))
+    gateway.catalogue.update(
+        version_info("image", input=[tensor_config("PIXELS", "UINT8", [3, 224, 224])])
+    )
 
     assert "image" not in examples(described(gateway), "infer")
 
 
 def test_a_model_that_is_not_loaded_has_no_example() -> None:
     gateway = FakeGateway()
-    gateway.catalogue.update(news()._replace(state="UNAVAILABLE"))
+    gateway.catalogue.update(version_info()._replace(state="UNAVAILABLE"))
 
     assert "identity" not in examples(described(gateway), "infer")

@@ -20,7 +20,7 @@ FRONT = [name for name in FILES if not name.startswith("docs")]
 
 def get(path: str, gateway: FakeGateway | None = None, **headers: str) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Client(gateway or FakeGateway()).ask("GET", path, headers=named)
+    return Client(gateway or FakeGateway()).request("GET", path, headers=named)
 
 
 def read(name: str) -> str:
@@ -67,7 +67,7 @@ def test_all_others_find_an_unknown_path(accept: str) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "OPTIONS", "DELETE"])
 def test_it_is_there_for_get_alone(method: str) -> None:
-    result = Client(FakeGateway()).ask(method, "/", headers={"accept": BROWSER})
+    result = Client(FakeGateway()).request(method, "/", headers={"accept": BROWSER})
 
     assert (404, None) == (result.status_code, result.headers.get("allow"))
 

@@ -21,7 +21,7 @@ def gateway() -> FakeGateway:
 
 def register(gateway: FakeGateway, body: Any) -> Any:
     data = json.dumps(body).encode()
-    return Client(gateway).ask("POST", f"{SYSTEM}/region/r/register", data)
+    return Client(gateway).request("POST", f"{SYSTEM}/region/r/register", data)
 
 
 def test_a_region_is_registered_by_the_supervisor(gateway: FakeGateway) -> None:
@@ -59,11 +59,11 @@ def test_what_is_missing_or_no_number_is_said(gateway: FakeGateway, body: Any, t
 
 
 def test_the_status_is_the_supervisors(gateway: FakeGateway) -> None:
-    gateway.answer = [{"name": "r", "key": "/k", "offset": 0, "byte_size": 64}]
+    gateway.control_result = [{"name": "r", "key": "/k", "offset": 0, "byte_size": 64}]
     client = Client(gateway)
 
-    assert gateway.answer == client.ask("GET", f"{SYSTEM}/status").json
-    assert gateway.answer == client.ask("GET", f"{SYSTEM}/region/r/status").json
+    assert gateway.control_result == client.request("GET", f"{SYSTEM}/status").json
+    assert gateway.control_result == client.request("GET", f"{SYSTEM}/region/r/status").json
     assert [
         ("regions.status", {"kind": "system", "name": ""}),
         ("regions.status", {"kind": "system", "name": "r"}),
@@ -73,8 +73,8 @@ def test_the_status_is_the_supervisors(gateway: FakeGateway) -> None:
 def test_regions_are_unregistered_one_by_one_or_all(gateway: FakeGateway) -> None:
     client = Client(gateway)
 
-    client.ask("POST", f"{SYSTEM}/region/r/unregister")
-    client.ask("POST", f"{SYSTEM}/unregister")
+    client.request("POST", f"{SYSTEM}/region/r/unregister")
+    client.request("POST", f"{SYSTEM}/unregister")
 
     assert [
         ("regions.unregister", {"kind": "system", "name": "r"}),
@@ -83,11 +83,11 @@ def test_regions_are_unregistered_one_by_one_or_all(gateway: FakeGateway) -> Non
 
 
 def test_cuda_regions_are_the_supervisors_to_refuse(gateway: FakeGateway) -> None:
-    gateway.answer = NotFound("Unable to find cuda shared memory region: 'r'")
+    gateway.control_result = NotFound("Unable to find cuda shared memory region: 'r'")
 
-    result = Client(gateway).ask("GET", "/v2/cudasharedmemory/region/r/status")
+    result = Client(gateway).request("GET", "/v2/cudasharedmemory/region/r/status")
 
-    assert (404, gateway.answer.text) == (result.status_code, result.json["error"])
+    assert (404, gateway.control_result.text) == (result.status_code, result.json["error"])
     assert [("regions.status", {"kind": "cuda", "name": "r"})] == gateway.calls
 
 
@@ -104,7 +104,9 @@ def memory(gateway: FakeGateway) -> Iterator[int]:
 def infer(gateway: FakeGateway, parameters: Any, outputs: Any = None) -> Any:
     tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [2], "parameters": parameters}
     document = {"inputs": [tensor], **({} if outputs is None else {"outputs": outputs})}
-    return Client(gateway).ask("POST", "/v2/models/identity/infer", json.dumps(document).encode())
+    return Client(gateway).request(
+        "POST", "/v2/models/identity/infer", json.dumps(document).encode()
+    )
 
 
 def test_tensors_travel_through_shared_memory(gateway: FakeGateway, memory: int) -> None:

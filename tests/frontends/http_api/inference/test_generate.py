@@ -32,9 +32,9 @@ def ask(
 ) -> tuple[Result, FakeGateway]:
     gateway = FakeGateway()
     request_id = document.get("id", "") if isinstance(document, dict) else ""
-    gateway.feeds.put(request_id, *items)
+    gateway.fake_streams.put(request_id, *items)
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
-    return Client(gateway).ask("POST", f"/v2/models/{model}/{verb}", data, headers), gateway
+    return Client(gateway).request("POST", f"/v2/models/{model}/{verb}", data, headers), gateway
 
 
 def tensors(*outputs: tuple[str, str, list[int], bytes], **parameters: Any) -> StreamItem:
@@ -54,7 +54,7 @@ def test_one_response_is_a_flat_object(model: str) -> None:
     assert result.headers["content-type"] == "application/json"
     name = model.partition("/")[0]
     assert result.content.decode() == (f'{{"TEXT":"hi","model_name":"{name}","model_version":"1"}}')
-    assert gateway.feeds.cancelled == []
+    assert gateway.fake_streams.cancelled == []
 
 
 def test_keys_stand_in_alphabetical_order_and_triton_s_own_win() -> None:
@@ -144,7 +144,7 @@ def test_another_number_of_responses_than_one_is_an_error(
     result, gateway = ask("generate", *items)
 
     assert (result.status_code, result.json) == (status, {"error": NOT_ONE})
-    assert gateway.feeds.cancelled == [""] * (len(items) > 1)
+    assert gateway.fake_streams.cancelled == [""] * (len(items) > 1)
 
 
 def test_an_error_alone_has_its_status() -> None:
@@ -181,7 +181,7 @@ def test_each_response_is_an_event() -> None:
         'data: {"TEXT":"x","model_name":"decoupled","model_version":"1"}\n\n'
         'data: {"TEXT":"y","model_name":"decoupled","model_version":"1","n":1}\n\n'
     )
-    assert gateway.feeds.cancelled == []
+    assert gateway.fake_streams.cancelled == []
 
 
 def test_a_model_that_answers_once_sends_one_event() -> None:

@@ -34,7 +34,7 @@ def infer(
     headers: dict[str, str] | None = None,
 ) -> Result:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return Client(gateway).ask("POST", f"/v2/models/{model}/infer", data, headers)
+    return Client(gateway).request("POST", f"/v2/models/{model}/infer", data, headers)
 
 
 def infer_binary(
@@ -64,7 +64,7 @@ def test_json_becomes_a_request_and_the_response_becomes_json() -> None:
 @pytest.mark.row("C25")
 def test_parameters_of_the_response_stand_before_its_outputs() -> None:
     gateway = FakeGateway()
-    gateway.reply = lambda request: ResponseBody({"n": 1}, [])
+    gateway.respond = lambda request: ResponseBody({"n": 1}, [])
 
     result = infer(gateway, document())
 
@@ -332,7 +332,7 @@ def test_an_error_of_the_server_keeps_its_code_and_text(error: Any, status: int)
     def fail(request: CheckedRequest) -> ResponseBody:
         raise error
 
-    gateway.reply = fail
+    gateway.respond = fail
 
     result = infer(gateway, document())
 
@@ -343,7 +343,7 @@ def test_an_error_of_the_server_keeps_its_code_and_text(error: Any, status: int)
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_an_output_whose_bytes_are_not_its_shapes_is_not_sent(data: bytes, is_binary: bool) -> None:
     gateway = FakeGateway()
-    gateway.reply = lambda request: ResponseBody({}, [Tensor("OUTPUT0", FP32, [2], data)])
+    gateway.respond = lambda request: ResponseBody({}, [Tensor("OUTPUT0", FP32, [2], data)])
 
     result = infer(gateway, document(parameters={"binary_data_output": is_binary}))
 
@@ -357,7 +357,7 @@ def test_a_fault_of_ours_says_nothing_of_our_insides() -> None:
     def fail(request: CheckedRequest) -> ResponseBody:
         raise ZeroDivisionError("/secret/path")
 
-    gateway.reply = fail
+    gateway.respond = fail
 
     result = infer(gateway, document())
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.frontends.http_api.connection_harness import Party
+from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.frontends.http_api.server.test_connections import POST
 from zmqtriton_frontends.http_api.inference.large_answer import (
     MAX_COPIED_BYTES,
@@ -106,7 +106,7 @@ def test_gunicorn_passes_a_view_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(Connection, "_send_body", record)
 
-    class Sender(Party):
+    class Sender(ConnectionHarness):
         async def application(self, scope: Any, receive: Any, send: Any) -> None:
             headers = [(b"content-length", str(SIZE + 4).encode())]
             await send({"type": "http.response.start", "status": 200, "headers": headers})

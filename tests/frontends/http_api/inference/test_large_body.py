@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import uvloop
 
-from tests.frontends.http_api.connection_harness import Party
+from tests.frontends.http_api.connection_harness import ConnectionHarness
 from zmqtriton_frontends.http_api.asgi.request import MAX_BODY_BYTES, Request
 from zmqtriton_frontends.http_api.inference import large_body
 from zmqtriton_frontends.http_api.server.connections import STALL_S, Connection
@@ -29,7 +29,7 @@ BODY += b"x" * (SIZE - len(BODY))
 Scenario = Callable[["Eater"], Awaitable[None]]
 
 
-class Eater(Party):
+class Eater(ConnectionHarness):
     """Takes bodies in as the responder for inferences does."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ def test_a_connection_that_had_one_reads_little_of_the_next(
 
         for _ in range(3):  # headers alone, as some clients send them
             writer.write(HEAD % SIZE)
-            await eater.turn()
+            await eater.run_loop()
             writer.write(BODY)
             assert await _answer(reader) == b"HTTP/1.1 200"
 
@@ -175,7 +175,7 @@ def test_an_announcement_alone_reserves_little(play: Play) -> None:
         size = 16 << 20
         reader, writer = await eater.connect(HEAD % size + b"{}")
         writer.write(bytes((1 << 20) - 100))
-        await eater.turn()
+        await eater.run_loop()
         assert [] == eater.reserved
 
         writer.write(bytes(100 + (15 << 20) - 2))
@@ -227,8 +227,8 @@ def test_a_body_that_stalls_ends_the_connection(play: Play) -> None:
     async def scenario(eater: Eater) -> None:
         reader, writer = await eater.connect(HEAD % SIZE + BODY[:400_000])
         await eater.until(lambda: eater.reserved == [SIZE])
-        eater.later(1)
-        eater.later(STALL_S + 1)
+        eater.advance(1)
+        eater.advance(STALL_S + 1)
 
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         await eater.until(lambda: eater.freed == 1)

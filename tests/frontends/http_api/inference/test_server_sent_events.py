@@ -52,13 +52,13 @@ def test_the_first_event_goes_out_at_once() -> None:
         assert await anext(events) == b"first"
 
     gateway = follow(test)
-    assert gateway.feeds.cancelled == ["a"]
+    assert gateway.fake_streams.cancelled == ["a"]
 
 
 def test_events_that_are_ready_go_out_together() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
         await anext(events)
-        gateway.feeds.put("a", item(b"x"), item(b"y"))
+        gateway.fake_streams.put("a", item(b"x"), item(b"y"))
         await settle()
 
         assert await anext(events) == event('"TEXT":"x"') + event('"TEXT":"y"')
@@ -74,7 +74,7 @@ def test_a_slow_stream_is_sent_event_by_event() -> None:
             await settle()
             assert not waiting.done()
 
-            gateway.feeds.put("a", item(text.encode()))
+            gateway.fake_streams.put("a", item(text.encode()))
 
             assert await waiting == event(f'"TEXT":"{text}"')
 
@@ -83,17 +83,17 @@ def test_a_slow_stream_is_sent_event_by_event() -> None:
 
 def test_an_end_without_a_response_is_no_event() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", final())
+        gateway.fake_streams.put("a", final())
 
         assert [chunk async for chunk in events] == [b"first"]
 
     gateway = follow(test)
-    assert gateway.feeds.cancelled == []
+    assert gateway.fake_streams.cancelled == []
 
 
 def test_an_error_is_an_event_and_ends_nothing_unless_it_is_final() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", failure(NotFound("lost")), item(b"x", is_final=True))
+        gateway.fake_streams.put("a", failure(NotFound("lost")), item(b"x", is_final=True))
 
         body = b"".join([chunk async for chunk in events])
 
@@ -104,10 +104,10 @@ def test_an_error_is_an_event_and_ends_nothing_unless_it_is_final() -> None:
 
 def test_no_more_is_taken_while_the_connection_does_not_take_chunks() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", *(item(b"%d" % n) for n in range(1000)), final())
+        gateway.fake_streams.put("a", *(item(b"%d" % n) for n in range(1000)), final())
         await settle()
 
-        assert gateway.feeds.taken["a"] < 300
+        assert gateway.fake_streams.consumed["a"] < 300
         body = b"".join([chunk async for chunk in events])
         assert body == b"first" + b"".join(event(f'"TEXT":"{n}"') for n in range(1000))
 
@@ -116,17 +116,17 @@ def test_no_more_is_taken_while_the_connection_does_not_take_chunks() -> None:
 
 def test_large_events_are_taken_in_smaller_numbers() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", *(item(b"x" * 300_000) for _ in range(20)))
+        gateway.fake_streams.put("a", *(item(b"x" * 300_000) for _ in range(20)))
         await settle()
 
-        assert gateway.feeds.taken["a"] < 6
+        assert gateway.fake_streams.consumed["a"] < 6
 
     follow(test)
 
 
 def test_an_event_that_takes_long_keeps_its_place() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", item(b"x" * (2 << 20)), item(b"y", is_final=True))
+        gateway.fake_streams.put("a", item(b"x" * (2 << 20)), item(b"y", is_final=True))
 
         body = b"".join([chunk async for chunk in events])
 
@@ -137,25 +137,25 @@ def test_an_event_that_takes_long_keeps_its_place() -> None:
 
 def test_who_leaves_while_an_event_is_written_cancels_the_request() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", item(b"x" * (2 << 20)))
-        while not gateway.feeds.taken.get("a"):
+        gateway.fake_streams.put("a", item(b"x" * (2 << 20)))
+        while not gateway.fake_streams.consumed.get("a"):
             await asyncio.sleep(0)
 
         await events.close()
 
-        assert gateway.feeds.cancelled == ["a"]
+        assert gateway.fake_streams.cancelled == ["a"]
 
     follow(test)
 
 
 def test_closing_cancels_the_request() -> None:
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", item(b"x"))
+        gateway.fake_streams.put("a", item(b"x"))
         await settle()
 
         await events.close()
 
-        assert gateway.feeds.cancelled == ["a"]
+        assert gateway.fake_streams.cancelled == ["a"]
 
     follow(test)
 
@@ -165,7 +165,7 @@ def test_a_fault_of_ours_is_told_to_the_client(caplog: pytest.LogCaptureFixture)
         raise ZeroDivisionError
 
     async def test(events: Events, gateway: FakeGateway) -> None:
-        gateway.feeds.put("a", item(b"x"))
+        gateway.fake_streams.put("a", item(b"x"))
 
         chunks = [chunk async for chunk in events]
 

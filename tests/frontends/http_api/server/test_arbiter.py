@@ -77,7 +77,7 @@ def read_all(plug: socket.socket) -> bytes:
 
 
 def start_held(server: FakeServer, client: http.client.HTTPConnection) -> None:
-    server.reply = fake_server.hold
+    server.respond = fake_server.hold_request
     before = len(server.requests)
     client.request("POST", INFER, BODY)
     eventually(lambda: len(server.requests) > before, 30.0, "the request")
@@ -174,7 +174,7 @@ def test_what_gunicorn_refuses_has_the_form_of_our_errors(server: FakeServer) ->
 def test_a_client_that_goes_away_has_its_request_cancelled(
     server: FakeServer, is_reset: bool
 ) -> None:
-    server.reply = fake_server.hold
+    server.respond = fake_server.hold_request
 
     def leave() -> float:
         """How long it takes until the broker hears of it."""
@@ -196,10 +196,10 @@ def test_a_client_that_goes_away_has_its_request_cancelled(
 def test_an_executing_request_does_not_keep_others_waiting(server: FakeServer) -> None:
     with connection(server) as slow, connection(server) as quick:
         start_held(server, slow)
-        server.reply = fake_server.echo
+        server.respond = fake_server.echo
 
         assert ask(quick)[0] == 200
-        server.answer(0, ResponseBody({}, []))
+        server.answer_held(0, ResponseBody({}, []))
         assert answer(slow)[0] == 200
 
 
@@ -207,7 +207,7 @@ def test_an_executing_request_does_not_keep_others_waiting(server: FakeServer) -
 
 
 def test_a_crowd_that_comes_at_once_can_connect(server: FakeServer) -> None:
-    [process] = server.branches
+    [process] = server.worker_pids
     os.kill(process, signal.SIGSTOP)
     try:
         with contextlib.ExitStack() as stack:
@@ -241,7 +241,7 @@ def test_what_is_in_flight_is_finished_and_new_requests_are_refused(server: Fake
 
         assert ask(other) == EXITING
         assert server.process.poll() is None
-        server.answer(1, ResponseBody({}, []))
+        server.answer_held(1, ResponseBody({}, []))
         assert answer(busy)[0] == 200
         assert end_of(server, 30.0) == 0
 
@@ -284,7 +284,7 @@ def test_a_request_that_takes_too_long_does_not_keep_the_server(tmp_path: Path) 
 
 
 def test_processes_die_with_the_arbiter(server: FakeServer) -> None:
-    (pid,) = server.branches
+    (pid,) = server.worker_pids
     child = psutil.Process(pid)
 
     server.process.kill()
@@ -295,9 +295,9 @@ def test_processes_die_with_the_arbiter(server: FakeServer) -> None:
 def test_a_process_that_dies_is_replaced_and_has_a_lifeline_of_its_own(
     server: FakeServer,
 ) -> None:
-    os.kill(server.branches[0], signal.SIGKILL)
+    os.kill(server.worker_pids[0], signal.SIGKILL)
 
-    eventually(lambda: len(server.branches) == 2, 30.0, "a second process")
+    eventually(lambda: len(server.worker_pids) == 2, 30.0, "a second process")
 
     eventually(lambda: len(server.listening) == 2, 30.0, "it listening")
     with connection(server) as client:
@@ -306,7 +306,7 @@ def test_a_process_that_dies_is_replaced_and_has_a_lifeline_of_its_own(
 
 def test_nothing_stays_when_the_supervisor_dies_before_the_server_opened(tmp_path: Path) -> None:
     with FakeServer(tmp_path, "zmqtriton_frontends.http_api") as server:
-        server.leave()
+        server.close_lifeline()
 
         assert end_of(server, 30.0) == 0
 
@@ -317,7 +317,7 @@ def test_several_processes_share_the_port(tmp_path: Path) -> None:
 
         eventually(lambda: len(server.listening) == 2, 30.0, "two processes")
 
-        assert len(set(server.branches)) == 2
+        assert len(set(server.worker_pids)) == 2
         with connection(server) as client:
             assert ask(client)[0] == 200
         server.stop()

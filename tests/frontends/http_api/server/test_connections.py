@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.frontends.http_api.connection_harness import Party
+from tests.frontends.http_api.connection_harness import ConnectionHarness
 from tests.support.certificates import Authority
 from zmqtriton_frontends.http_api.server.connections import (
     HEADERS_WITHIN_S,
@@ -21,25 +21,25 @@ from zmqtriton_frontends.http_api.server.connections import (
 )
 from zmqtriton_frontends.http_api.server.tls import Tls
 
-Scenario = Callable[["Party"], Awaitable[None]]
+Scenario = Callable[["ConnectionHarness"], Awaitable[None]]
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
 def play(scenario: Scenario) -> None:
     async def all_of_it() -> None:
-        async with Party().serve() as party:
+        async with ConnectionHarness().serve() as party:
             await asyncio.wait_for(scenario(party), 20)
 
     asyncio.run(all_of_it())
 
 
 def test_headers_that_trickle_end_the_connection() -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(b"GET / HT")
-        party.later(HEADERS_WITHIN_S - 1)
+        party.advance(HEADERS_WITHIN_S - 1)
         writer.write(b"TP/1.1\r\nHo")
-        await party.turn()
-        party.later(2)
+        await party.run_loop()
+        party.advance(2)
 
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         writer.close()
@@ -48,9 +48,9 @@ def test_headers_that_trickle_end_the_connection() -> None:
 
 
 def test_a_connection_on_which_nothing_came_yet_may_wait() -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect()
-        party.later(HEADERS_WITHIN_S + 1)
+        party.advance(HEADERS_WITHIN_S + 1)
         writer.write(POST % 2 + b"ab")
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
@@ -61,12 +61,12 @@ def test_a_connection_on_which_nothing_came_yet_may_wait() -> None:
 
 @pytest.mark.parametrize("trickle", [0, MIN_PROGRESS_BYTES - 2])
 def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int) -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % 100_000 + b"x")
-        party.later(1)
+        party.advance(1)
         writer.write(bytes(trickle))
-        await party.turn()
-        party.later(STALL_S + 1)
+        await party.run_loop()
+        party.advance(STALL_S + 1)
 
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         assert party.bodies == []
@@ -76,12 +76,12 @@ def test_a_body_that_stalls_ends_the_request_and_is_never_executed(trickle: int)
 
 
 def test_a_slow_body_that_moves_is_waited_for() -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % (3 * MIN_PROGRESS_BYTES))
         for _ in range(3):
-            party.later(STALL_S - 1)
+            party.advance(STALL_S - 1)
             writer.write(bytes(MIN_PROGRESS_BYTES))
-            await party.turn()
+            await party.run_loop()
 
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
         assert party.bodies == [bytes(3 * MIN_PROGRESS_BYTES)]
@@ -91,18 +91,18 @@ def test_a_slow_body_that_moves_is_waited_for() -> None:
 
 
 def test_a_client_that_does_not_read_its_answer_is_left() -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20
         loop = asyncio.get_running_loop()
         client = socket.create_connection(party.address)
         client.setblocking(False)
         await loop.sock_sendall(client, POST % 2 + b"ab")
-        await party.turn()
-        party.later(1)
+        await party.run_loop()
+        party.advance(1)
         assert not party.connections.are_idle
 
-        party.later(STALL_S + 1)
-        await party.turn()
+        party.advance(STALL_S + 1)
+        await party.run_loop()
 
         assert party.connections.are_idle
         client.close()
@@ -114,7 +114,7 @@ def test_a_client_that_does_not_read_its_answer_is_left() -> None:
 def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
     bytes_a_time: int, is_waited_for: bool
 ) -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20
         loop = asyncio.get_running_loop()
         client = socket.socket()
@@ -126,9 +126,9 @@ def test_who_reads_slowly_is_waited_for_and_who_hardly_reads_is_left(
             left = bytes_a_time
             while left:
                 left -= len(await loop.sock_recv(client, left))
-            await party.turn()
-            party.later(STALL_S - 1)
-        await party.turn()
+            await party.run_loop()
+            party.advance(STALL_S - 1)
+        await party.run_loop()
 
         assert is_waited_for == (not party.connections.are_idle)
         client.close()
@@ -143,22 +143,22 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
     cert, key = authority.issue("server")
     tls = Tls({"http_server_cert": cert, "http_server_key": key, "http_use_ssl_mutual": False})
 
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         party.answer_bytes = 64 << 20
         context = ssl.create_default_context(cafile=str(authority.cert))
         reader, writer = await asyncio.open_connection(*party.address, ssl=context, limit=1 << 16)
         writer.write(POST % 2 + b"ab")
         while not party.bodies:
-            await party.turn()
+            await party.run_loop()
         for _ in range(5):
-            party.later(STALL_S - 1)
+            party.advance(STALL_S - 1)
             await reader.readexactly(4 << 20)
-            await party.turn()
+            await party.run_loop()
             assert not party.connections.are_idle
 
-        party.later(1)
-        party.later(STALL_S + 1)
-        await party.turn()
+        party.advance(1)
+        party.advance(STALL_S + 1)
+        await party.run_loop()
 
         assert party.connections.are_idle
         with pytest.raises((asyncio.IncompleteReadError, OSError)):
@@ -166,14 +166,14 @@ def test_who_reads_an_encrypted_answer_is_waited_for_and_who_does_not_is_left(
         writer.close()
 
     async def all_of_it() -> None:
-        async with Party().serve(tls) as party:
+        async with ConnectionHarness().serve(tls) as party:
             await asyncio.wait_for(scenario(party), 20)
 
     uvloop.run(all_of_it())
 
 
 def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         release = asyncio.Event()
         answer = party.application
 
@@ -186,11 +186,11 @@ def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() 
             reader, writer = await party.connect(POST % 2 + b"ab")
             assert not party.connections.are_idle
             for _ in range(10):
-                party.later(STALL_S)
+                party.advance(STALL_S)
             release.set()
 
             assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-            await party.turn()
+            await party.run_loop()
             assert party.connections.are_idle
             writer.close()
 
@@ -199,7 +199,7 @@ def test_a_request_that_waits_for_its_model_is_not_idle_and_may_take_its_time() 
 
 @pytest.mark.row("C01")
 def test_new_requests_are_refused_on_connections_that_are_open() -> None:
-    async def scenario(party: Party) -> None:
+    async def scenario(party: ConnectionHarness) -> None:
         reader, writer = await party.connect(POST % 2 + b"ab")
         await reader.readuntil(b"0\r\n\r\n")
         party.connections.refuse_requests()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.frontends.http_api.fakes import FakeGateway
-from tests.frontends.http_api.in_process_server import House, play
-from tests.support.raw_http import request
+from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.support.raw_http import raw_request
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import ResponseBody
 from zmqtriton_frontends.http_api import app
@@ -29,7 +29,7 @@ HEAD = json.dumps(
         "parameters": {"binary_data_output": True},
     }
 ).replace('"data": null, ', "").encode()  # fmt: skip
-BINARY = request(
+BINARY = raw_request(
     *("POST", INFER, HEAD + b"abcdefgh"), Inference_Header_Content_Length=str(len(HEAD))
 )
 
@@ -50,49 +50,49 @@ def long_way(data: bytes) -> bytes:
 
 
 SHORT = {
-    "json": request("POST", INFER, JSON),
+    "json": raw_request("POST", INFER, JSON),
     "binary": BINARY,
-    "a version": request("POST", "/v2/models/identity/versions/1/infer", JSON),
-    "what clients send": request(
+    "a version": raw_request("POST", "/v2/models/identity/versions/1/infer", JSON),
+    "what clients send": raw_request(
         *("POST", INFER, JSON), Connection="keep-alive", Content_Type="application/json"
     ),
-    "compressed": request("POST", INFER, JSON, Accept_Encoding="gzip;q=0.5, deflate"),
-    "raw": request("POST", INFER, b"abcd", Inference_Header_Content_Length="0"),
-    "an unknown model": request("POST", "/v2/models/nobody/infer", JSON),
-    "an unknown version": request("POST", "/v2/models/identity/versions/9/infer", JSON),
-    "a decoupled model": request("POST", "/v2/models/decoupled/infer", JSON),
-    "no json": request("POST", INFER, b"{"),
-    "a wrong type": request("POST", "/v2/models/integers/infer", JSON),
-    "a wrong length": request("POST", INFER, JSON, Inference_Header_Content_Length="x"),
+    "compressed": raw_request("POST", INFER, JSON, Accept_Encoding="gzip;q=0.5, deflate"),
+    "raw": raw_request("POST", INFER, b"abcd", Inference_Header_Content_Length="0"),
+    "an unknown model": raw_request("POST", "/v2/models/nobody/infer", JSON),
+    "an unknown version": raw_request("POST", "/v2/models/identity/versions/9/infer", JSON),
+    "a decoupled model": raw_request("POST", "/v2/models/decoupled/infer", JSON),
+    "no json": raw_request("POST", INFER, b"{"),
+    "a wrong type": raw_request("POST", "/v2/models/integers/infer", JSON),
+    "a wrong length": raw_request("POST", INFER, JSON, Inference_Header_Content_Length="x"),
 }
 LONG = {
-    "another method": request("PUT", INFER, JSON),
-    "another path": request("POST", f"{INFER}?a=b", JSON),
-    "an escaped name": request("POST", "/v2/models/%69dentity/infer", JSON),
-    "a body that is packed": request("POST", INFER, JSON, Content_Encoding="gzip"),
-    "no body": request("POST", INFER, Content_Length="0", Host="y"),
-    "a header twice": request("POST", INFER, JSON, accept="a", Accept="b"),
-    "another version of HTTP": request("POST", INFER, JSON).replace(b"HTTP/1.1", b"HTTP/1.0"),
-    "a name that may be another's": request("POST", INFER, JSON).replace(b"Host", b"Ho_st"),
-    "an odd value": request("POST", INFER, JSON, Accept="\x00"),
-    "a lonely line feed": request("POST", INFER, JSON).replace(b"Host: x\r\n", b"Host: x\n"),
+    "another method": raw_request("PUT", INFER, JSON),
+    "another path": raw_request("POST", f"{INFER}?a=b", JSON),
+    "an escaped name": raw_request("POST", "/v2/models/%69dentity/infer", JSON),
+    "a body that is packed": raw_request("POST", INFER, JSON, Content_Encoding="gzip"),
+    "no body": raw_request("POST", INFER, Content_Length="0", Host="y"),
+    "a header twice": raw_request("POST", INFER, JSON, accept="a", Accept="b"),
+    "another version of HTTP": raw_request("POST", INFER, JSON).replace(b"HTTP/1.1", b"HTTP/1.0"),
+    "a name that may be another's": raw_request("POST", INFER, JSON).replace(b"Host", b"Ho_st"),
+    "an odd value": raw_request("POST", INFER, JSON, Accept="\x00"),
+    "a lonely line feed": raw_request("POST", INFER, JSON).replace(b"Host: x\r\n", b"Host: x\n"),
 }
 
 
 @pytest.mark.parametrize("data", SHORT.values(), ids=SHORT)
 @pytest.mark.row("C08", "C25", "C98")
 def test_the_answer_is_the_same_as_the_long_way(data: bytes) -> None:
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect(data)
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(data)
         short = await read(reader)
-        assert house.long_ways == 0
+        assert house.falcon_requests == 0
 
         writer.write(long_way(data))
         assert await read(reader) == short
-        assert house.long_ways == 1
+        assert house.falcon_requests == 1
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("data", LONG.values(), ids=LONG)
@@ -115,86 +115,88 @@ def test_what_names_of_headers_matter_to_takes_the_long_way() -> None:
 def test_a_restricted_inference_is_short_with_its_key_alone(
     key: str, ways: int, status: bytes
 ) -> None:
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect(request("POST", INFER, JSON, admin=key))
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(
+            raw_request("POST", INFER, JSON, admin=key)
+        )
 
         assert (await read(reader))[9:12] == status
-        assert house.long_ways == ways
+        assert house.falcon_requests == ways
         writer.close()
 
-    play(scenario, http_restricted_api=[[["inference"], "admin", "right"]])
+    run_scenario(scenario, http_restricted_api=[[["inference"], "admin", "right"]])
 
 
 @pytest.mark.row("C34")
 def test_requests_on_one_connection_are_answered_in_their_order() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         bodies = [json.dumps({"id": str(i), "inputs": [VALUES]}).encode() for i in range(60)]
-        asked = [request("POST", INFER, body) for body in bodies]
+        asked = [raw_request("POST", INFER, body) for body in bodies]
         asked[20::7] = map(long_way, asked[20::7])
-        reader, writer = await house.party.connect(b"".join(asked))
+        reader, writer = await house.connections.connect(b"".join(asked))
 
         got = [json.loads((await read(reader)).partition(b"\r\n\r\n")[2]) for _ in asked]
         assert [answer["id"] for answer in got] == [str(i) for i in range(60)]
-        assert len(asked[20::7]) <= house.long_ways < len(asked)
+        assert len(asked[20::7]) <= house.falcon_requests < len(asked)
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize(
     ("cuts", "ways"), [((BINARY.index(HEAD),), 0), ((10, 40, 200), 1), ((len(BINARY) - 3,), 1)]
 )
 def test_a_request_in_pieces_is_answered_too(cuts: tuple[int, ...], ways: int) -> None:
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect()
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect()
         for start, end in zip((0, *cuts), (*cuts, len(BINARY)), strict=True):
             writer.write(BINARY[start:end])
-            await house.party.turn()
+            await house.connections.run_loop()
 
         assert (await read(reader)).endswith(b"abcdefgh")
-        assert house.long_ways == ways
+        assert house.falcon_requests == ways
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_body_that_does_not_follow_its_head_is_gunicorns_to_wait_for() -> None:
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect(BINARY[: BINARY.index(HEAD)])
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(BINARY[: BINARY.index(HEAD)])
         for seconds in (1, 1, 1, 40):
-            house.party.later(seconds)
-            await house.party.turn()
+            house.connections.advance(seconds)
+            await house.connections.run_loop()
 
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         assert house.gateway.requests == []
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.row("C33")
 def test_a_client_that_leaves_has_its_request_cancelled() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         house.gateway.is_holding = True
-        _, writer = await house.party.connect(BINARY)
-        assert list(house.gateway.held) == [1]
-        assert not house.party.connections.are_idle
+        _, writer = await house.connections.connect(BINARY)
+        assert list(house.gateway.held_replies) == [1]
+        assert not house.connections.connections.are_idle
 
         writer.close()
-        await house.party.turn()
+        await house.connections.run_loop()
 
-        assert house.gateway.held == {}
+        assert house.gateway.held_replies == {}
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_who_waits_while_the_server_ends_is_answered_and_closed() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         house.gateway.is_holding = True
-        reader, writer = await house.party.connect(BINARY + BINARY)
-        house.party.connections.refuse_requests()
+        reader, writer = await house.connections.connect(BINARY + BINARY)
+        house.connections.connections.refuse_requests()
 
-        house.gateway.let_go(1)
+        house.gateway.release_held(1)
 
         answer = await reader.read()
         assert b"HTTP/1.1 200 OK\r\n" in answer
@@ -202,37 +204,37 @@ def test_who_waits_while_the_server_ends_is_answered_and_closed() -> None:
         assert len(house.gateway.requests) == 1
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_what_the_model_answers_with_an_error_is_told() -> None:
     def fail(request: CheckedRequest) -> ResponseBody:
         raise Unavailable("not now")
 
-    async def scenario(house: House) -> None:
-        house.gateway.reply = fail
-        reader, writer = await house.party.connect(BINARY)
+    async def scenario(house: HttpHarness) -> None:
+        house.gateway.respond = fail
+        reader, writer = await house.connections.connect(BINARY)
 
         answer = await read(reader)
         assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert answer.endswith(b'{"error":"not now"}')
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_fault_of_ours_is_told_without_words(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         house.gateway.is_holding = True
-        reader, writer = await house.party.connect(BINARY)
-        house.gateway.held.pop(1).set_exception(ValueError("secret"))
+        reader, writer = await house.connections.connect(BINARY)
+        house.gateway.held_replies.pop(1).set_exception(ValueError("secret"))
 
         answer = await read(reader)
         assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
         assert answer.endswith(b'{"error":"internal error"}')
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
     assert f"could not answer POST {INFER}" in caplog.text
 
 
@@ -240,9 +242,9 @@ def test_who_does_not_read_is_not_read_of() -> None:
     count = 4000
     body = json.dumps({"inputs": [{**VALUES, "shape": [2000], "data": [1] * 2000}]}).encode()
 
-    async def scenario(house: House) -> None:
-        _, writer = await house.party.connect()
-        writer.write(request("POST", INFER, body) * count)
+    async def scenario(house: HttpHarness) -> None:
+        _, writer = await house.connections.connect()
+        writer.write(raw_request("POST", INFER, body) * count)
         seen = -1
         while not seen or len(house.gateway.requests) != seen:
             seen = len(house.gateway.requests)
@@ -251,19 +253,19 @@ def test_who_does_not_read_is_not_read_of() -> None:
         assert 0 < seen < count // 2
         writer.transport.abort()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_a_connection_that_only_took_the_shortcut_is_closed_when_it_rests() -> None:
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect(BINARY)
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(BINARY)
         await read(reader)
-        house.party.later(1)
+        house.connections.advance(1)
         assert not reader.at_eof()
 
-        house.party.later(80)
+        house.connections.advance(80)
 
         assert await reader.read() == b""
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.frontends.http_api.in_process_server import House, play
-from tests.support.raw_http import request
+from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
+from tests.support.raw_http import raw_request
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_frontends.http_api.asgi import problems
 from zmqtriton_frontends.inference.catalogue import STOPPING
@@ -21,19 +21,19 @@ from zmqtriton_frontends.inference.catalogue import STOPPING
 INFER = "/v2/models/identity/infer"
 VALUES = {"name": "INPUT0", "shape": [2], "datatype": "FP32", "data": [0.5, 1]}
 JSON = json.dumps({"inputs": [VALUES]}).encode()
-ONE = request("POST", INFER, JSON)
+ONE = raw_request("POST", INFER, JSON)
 #: Whoever is asked this last has read all before it.
-LAST = request("GET", "/v2/health/live", Connection="close")
-SMUGGLED = request("GET", "/v2/smuggled")
+LAST = raw_request("GET", "/v2/health/live", Connection="close")
+SMUGGLED = raw_request("GET", "/v2/smuggled")
 LENGTH = b"Content-Length: %d" % len(JSON)
 
 
-async def ask(house: House, *pieces: bytes) -> list[bytes]:
+async def ask(house: HttpHarness, *pieces: bytes) -> list[bytes]:
     """All that came back until the server closed, without dates and with the headers sorted."""
-    reader, writer = await house.party.connect()
+    reader, writer = await house.connections.connect()
     for piece in pieces:
         writer.write(piece)
-        await house.party.turn()
+        await house.connections.run_loop()
     writer.write_eof()
     data = await asyncio.wait_for(reader.read(), 20)
     writer.close()
@@ -48,7 +48,7 @@ def ask_all(conversations: dict[str, list[bytes]]) -> tuple[Answers, Answers]:
     """The answers to each of them with the shortcut, and without."""
     found: list[tuple[int, Answers]] = []
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         answers: Answers = {}
         left = iter(conversations.items())
 
@@ -57,10 +57,10 @@ def ask_all(conversations: dict[str, list[bytes]]) -> tuple[Answers, Answers]:
                 answers[name] = await ask(house, *pieces)
 
         await asyncio.gather(*(ask_some() for _ in range(_AT_A_TIME)))
-        found.append((house.long_ways, answers))
+        found.append((house.falcon_requests, answers))
 
     for has_shortcut in (True, False):
-        play(scenario, has_shortcut=has_shortcut)
+        run_scenario(scenario, has_shortcut=has_shortcut)
     (fewer, short), (more, long) = found
     assert fewer < more - len(conversations) // 2
     return short, long
@@ -218,11 +218,11 @@ def test_who_is_refused_because_the_server_stops_is_to_connect_anew(has_shortcut
     def refuse(_: Any) -> Any:
         raise Unavailable(STOPPING)
 
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect(ONE)
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(ONE)
         assert b"200 OK" in await reader.readline()
         await reader.readuntil(b"}]}")
-        house.gateway.reply = refuse
+        house.gateway.respond = refuse
 
         writer.write(ONE)
 
@@ -230,20 +230,20 @@ def test_who_is_refused_because_the_server_stops_is_to_connect_anew(has_shortcut
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert 1 == answer.lower().count(b"connection: close\r\n")
         assert answer.endswith(problems.FAREWELL)
-        assert has_shortcut == (house.long_ways == 0)
+        assert has_shortcut == (house.falcon_requests == 0)
         writer.close()
 
-    play(scenario, has_shortcut=has_shortcut)
+    run_scenario(scenario, has_shortcut=has_shortcut)
 
 
 def test_a_head_that_waits_for_its_body_is_told_that_the_server_ends() -> None:
-    async def scenario(house: House) -> None:
-        reader, writer = await house.party.connect(ONE.removesuffix(JSON))
+    async def scenario(house: HttpHarness) -> None:
+        reader, writer = await house.connections.connect(ONE.removesuffix(JSON))
 
-        house.party.connections.refuse_requests()
+        house.connections.connections.refuse_requests()
 
         assert problems.FAREWELL in await reader.readuntil(b"}")
         assert house.gateway.requests == []
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.frontends.http_api.in_process_server import House, play
+from tests.frontends.http_api.in_process_server import HttpHarness, run_scenario
 from tests.frontends.http_api.inference.test_large_body import SIZE
 from tests.frontends.http_api.server.test_fast_path import INFER, long_way, read
-from tests.support.raw_http import request
+from tests.support.raw_http import raw_request
 from zmqtriton_frontends.tensors.arena_body import PATIENCE_S, ArenaBuffer
 
 COUNT = SIZE // 4
@@ -24,7 +24,9 @@ HEADER = json.dumps(
     }
 ).encode()
 VALUES = np.arange(COUNT, dtype=np.float32).tobytes()
-LARGE = request("POST", INFER, HEADER + VALUES, Inference_Header_Content_Length=str(len(HEADER)))
+LARGE = raw_request(
+    "POST", INFER, HEADER + VALUES, Inference_Header_Content_Length=str(len(HEADER))
+)
 BODY_AT = LARGE.index(HEADER)
 BEST = f'"{COUNT - 1:.6f}:{COUNT - 1}"'.encode()
 
@@ -32,7 +34,7 @@ BEST = f'"{COUNT - 1:.6f}:{COUNT - 1}"'.encode()
 class Arena:
     """What of it is given, and how much came back."""
 
-    def __init__(self, house: House, *, has_room: bool = True) -> None:
+    def __init__(self, house: HttpHarness, *, has_room: bool = True) -> None:
         self.has_room = has_room
         self.reserved: list[tuple[int, int]] = []
         self.freed = 0
@@ -61,54 +63,54 @@ class Arena:
 
 @pytest.mark.parametrize("cuts", [(), (BODY_AT,), (BODY_AT + 7,), (BODY_AT, 300_000, SIZE)])
 def test_a_large_body_is_read_into_the_arena_however_it_comes(cuts: tuple[int, ...]) -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        reader, writer = await house.party.connect()
+        reader, writer = await house.connections.connect()
         for _ in range(3):
             for start, end in zip((0, *cuts), (*cuts, len(LARGE)), strict=True):
                 writer.write(LARGE[start:end])
-                await house.party.turn()
+                await house.connections.run_loop()
             assert BEST in await read(reader)
 
         assert [(len(HEADER) + SIZE, len(HEADER))] * 3 == arena.reserved
-        assert (0, 3) == (house.long_ways, arena.freed)
-        assert house.party.connections.are_idle
+        assert (0, 3) == (house.falcon_requests, arena.freed)
+        assert house.connections.connections.are_idle
         house.gateway.requests.clear()
         assert [None] * 3 == [memory() for memory in arena.memory]
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_its_answer_is_the_same_as_the_long_way() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        reader, writer = await house.party.connect(LARGE)
+        reader, writer = await house.connections.connect(LARGE)
         short = await read(reader)
 
         writer.write(long_way(LARGE))
 
         assert short == await read(reader)
-        assert (1, 1) == (house.long_ways, len(arena.reserved))
+        assert (1, 1) == (house.falcon_requests, len(arena.reserved))
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_requests_of_all_sizes_are_answered_in_their_order() -> None:
     small = json.dumps({"inputs": [{**TENSOR, "shape": [1], "data": [7]}]}).encode()
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         Arena(house)
-        asked = [LARGE, request("POST", INFER, small), long_way(LARGE), LARGE, LARGE]
-        reader, writer = await house.party.connect()
+        asked = [LARGE, raw_request("POST", INFER, small), long_way(LARGE), LARGE, LARGE]
+        reader, writer = await house.connections.connect()
         writer.write(b"".join(asked))
 
         got = [await read(reader) for _ in asked]
         assert [True, False, True, True, True] == [BEST in answer for answer in got]
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
@@ -116,17 +118,17 @@ def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
     tensor = {**TENSOR, "shape": [count], "parameters": {"binary_data_size": 4 * count}}
     header = json.dumps({**json.loads(HEADER), "inputs": [tensor]}).encode()
     length = str(len(header))
-    whole = request(
+    whole = raw_request(
         "POST", INFER, header + bytes(4 * count), Inference_Header_Content_Length=length
     )
 
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        slow = [await house.party.connect(whole[: BODY_AT + 5000]) for _ in range(4)]
-        assert (4, 0) == (len(arena.reserved), house.long_ways)
-        reader, writer = await house.party.connect(whole)
+        slow = [await house.connections.connect(whole[: BODY_AT + 5000]) for _ in range(4)]
+        assert (4, 0) == (len(arena.reserved), house.falcon_requests)
+        reader, writer = await house.connections.connect(whole)
         assert b"HTTP/1.1 200 " in await read(reader)
-        assert (4, 1) == (len(arena.reserved), house.long_ways)
+        assert (4, 1) == (len(arena.reserved), house.falcon_requests)
 
         slow[0][1].close()
         slow[1][1].write(whole[BODY_AT + 5000 :])
@@ -135,71 +137,71 @@ def test_more_than_a_megabyte_is_believed_of_some_clients_at_a_time() -> None:
             writer.write(whole)
             assert b"HTTP/1.1 200 " in await read(reader)
 
-        assert (6, 1) == (len(arena.reserved), house.long_ways)
+        assert (6, 1) == (len(arena.reserved), house.falcon_requests)
         for _, other in [*slow[1:], (reader, writer)]:
             other.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_without_room_gunicorn_reads_it() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house, has_room=False)
-        reader, writer = await house.party.connect(LARGE)
+        reader, writer = await house.connections.connect(LARGE)
 
         assert BEST in await read(reader)
-        assert (1, 0) == (house.long_ways, arena.freed)
+        assert (1, 0) == (house.falcon_requests, arena.freed)
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_who_sends_slowly_keeps_no_room_and_is_answered_all_the_same() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        reader, writer = await house.party.connect(LARGE[:400_000])
-        house.party.later(PATIENCE_S - 1)
+        reader, writer = await house.connections.connect(LARGE[:400_000])
+        house.connections.advance(PATIENCE_S - 1)
         assert (1, 0) == (len(arena.reserved), arena.freed)
-        assert not house.party.connections.are_idle
+        assert not house.connections.connections.are_idle
 
-        house.party.later(1)
+        house.connections.advance(1)
         assert 1 == arena.freed
         writer.write(LARGE[400_000:])
 
         assert BEST in await read(reader)
-        assert 1 == house.long_ways
+        assert 1 == house.falcon_requests
         writer.write(LARGE)
         assert BEST in await read(reader)
-        assert (1, 2) == (house.long_ways, arena.freed)
+        assert (1, 2) == (house.falcon_requests, arena.freed)
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("size", [BODY_AT, 400_000, len(LARGE)])
 def test_who_leaves_gives_its_room_back(size: int) -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
         house.gateway.is_holding = True
-        _, writer = await house.party.connect(LARGE[:size])
+        _, writer = await house.connections.connect(LARGE[:size])
         assert (1, 0) == (len(arena.reserved), arena.freed)
 
         writer.close()
-        await house.party.turn()
+        await house.connections.run_loop()
 
-        assert (1, 0) == (arena.freed, house.long_ways)
+        assert (1, 0) == (arena.freed, house.falcon_requests)
 
-    play(scenario)
+    run_scenario(scenario)
 
 
 def test_what_is_refused_gives_its_room_back() -> None:
-    async def scenario(house: House) -> None:
+    async def scenario(house: HttpHarness) -> None:
         arena = Arena(house)
-        reader, writer = await house.party.connect(LARGE.replace(b"FP32", b"FP64", 1))
+        reader, writer = await house.connections.connect(LARGE.replace(b"FP32", b"FP64", 1))
 
         answer = await read(reader)
         assert answer.startswith(b"HTTP/1.1 400 ")
-        assert (1, 0) == (arena.freed, house.long_ways)
+        assert (1, 0) == (arena.freed, house.falcon_requests)
         writer.close()
 
-    play(scenario)
+    run_scenario(scenario)

@@ -60,7 +60,7 @@ class TritonPythonModel:
         from zmqtriton_floor import endpoints, wire
         from zmqtriton_floor.zmtp import Dealer
 
-        birth = stub._birth
+        birth = stub._bootstrap
         socket = Dealer(endpoints.requests_address(birth.directory, birth.epoch))
         hello = wire.encode(wire.Hello(birth.serial, birth.token, birth.epoch))
         socket.put([hello])

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from zmqtriton.environments.demand import SERVERS_OWN, Environment
+from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
 from zmqtriton.supervisor.machine.log_ring import Stub
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
 
@@ -60,7 +60,7 @@ def fork_server(spawner: FakeSpawner) -> ForkServer:
     return ForkServer(spawner, lambda: spawner.now_s)
 
 
-def spec_of(serial: int, environment: Environment = SERVERS_OWN) -> StubSpec:
+def spec_of(serial: int, environment: Environment = SERVER_ENVIRONMENT) -> StubSpec:
     return StubSpec(serial, environment, Stub("m", "m_0_0"), -1)
 
 

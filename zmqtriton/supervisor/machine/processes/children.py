@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zmqtriton.environments.demand import variables
+from zmqtriton.environments.demand import variable_overrides
 from zmqtriton.supervisor.machine.host_policies import pin
 from zmqtriton.supervisor.machine.log_ring import Stub
 from zmqtriton.supervisor.machine.processes import commands
@@ -149,7 +149,7 @@ class Children:
             spec.serial,
             command,
             descriptors=(page,),
-            environment=variables(environment, os.environ),
+            environment=variable_overrides(environment, os.environ),
             stub=spec.stub,
             page=page,
             cores=spec.cores,

@@ -44,8 +44,8 @@ def stub_command(
 ) -> list[str]:
     """Started by path, so that the model's interpreter sees nothing else of ours."""
     arguments = ["--lifeline", str(lifeline), "--progress", str(page)]
-    if environment.support:
-        arguments += ["--support", environment.support]
+    if environment.support_directory:
+        arguments += ["--support", environment.support_directory]
     return [environment.python, str(STUB / "__main__.py"), *arguments, model, instance]
 
 

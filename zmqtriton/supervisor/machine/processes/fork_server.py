@@ -83,7 +83,7 @@ class ForkServer:
         return bool(self._pending)
 
     def start(self, spec: StubSpec) -> None:
-        if not spec.environment.is_servers_own:
+        if not spec.environment.is_server_environment:
             self._spawner.spawn_stub(spec)
         elif self._is_ready:
             self._ask(spec)
