@@ -105,23 +105,25 @@ def test_sequences_are_simulated_with_clients(
 
     assert 0 == row["refused"]
     said = refusal(model, capsys, "--execution=1", "--rate=4")
-    assert "error: sequences are asked by --clients, each of which sends one at a time\n" == said
+    assert (
+        "error: sequence models need --clients (each client sends one request at a time)\n" == said
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--execution=soon", "--rate=1"], "--execution: 'soon' is not as 8 or 8+0.9"),
-        (["--execution=-1", "--rate=1"], "--execution: '-1' ms are not possible"),
+        (["--execution=soon", "--rate=1"], "--execution: 'soon' is not of the form 8 or 8+0.9"),
+        (["--execution=-1", "--rate=1"], "--execution: '-1' ms are out of range"),
         (["--execution=1", "--rate=0"], "--rate must be more than 0"),
         (["--execution=1", "--clients=0"], "--clients must be 1 or more"),
         (["--execution=1", "--rate=1", "--requests=0"], "--requests, --batch and --sequence"),
-        (["--execution=1", "--rate=1", "--pattern=burst"], "'burst' is none of even"),
+        (["--execution=1", "--rate=1", "--pattern=burst"], "'burst' is not even"),
         (["--execution=1", "--rate=1", "--set=nothing"], "'nothing' is not of the form"),
         (["--execution=1", "--rate=1", "--set=a.b=1"], "a: Cannot find field."),
         (["--execution=1", "--rate=1", "--set=max_batch_size=-1"], "must be non-negative"),
-        (["--execution=1", "--rate=1", "--set=name.b=1"], "there is no 'b'"),
-        (["--execution=1", "--rate=1", "--set=instance_group.passive=true"], "no instance"),
+        (["--execution=1", "--rate=1", "--set=name.b=1"], "has no field 'b'"),
+        (["--execution=1", "--rate=1", "--set=instance_group.passive=true"], "no active instance"),
         (["--execution=1", "--arrivals=/nowhere"], "/nowhere"),
         (["--measured=/nowhere", "--rate=1"], "/nowhere"),
     ],

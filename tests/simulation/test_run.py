@@ -135,7 +135,7 @@ def test_one_size_alone_is_all_base() -> None:
 
 
 def test_nothing_can_be_learned_from_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing was executed"):
+    with pytest.raises(ValueError, match="no executions to learn from"):
         fit_cost([])
 
 
@@ -148,8 +148,8 @@ def test_recorded_arrivals_may_name_their_batch_sizes() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("soon", "line 1: 'soon' is no time in seconds"),
-        ("1 many", "line 1: '1 many' is no time"),
+        ("soon", "line 1: 'soon' does not begin with a time in seconds"),
+        ("1 many", "line 1: '1 many' does not begin with a time"),
         ("1 0", "line 1: '1 0' is not possible"),
         ("nan", "line 1: 'nan' is not possible"),
         ("-1", "line 1: '-1' is not possible"),

@@ -123,13 +123,13 @@ class Core:
         """Raises ProtocolError for a stranger."""
         peer = self.peers.get(message.serial)
         if peer is None or not peer.has_token(message.token):
-            raise ProtocolError(f"Hello: {message.serial} is not expected, or not with this token")
+            raise ProtocolError(f"Hello: {message.serial} is unknown, or its token is wrong")
 
     def connected(self, message: wire.Hello, bodies: list[bytes], now_ns: int) -> None:
         """A stub said hello where stubs do, and perhaps what it had from an earlier broker."""
         serial = message.serial
         if len(bodies) != len(message.unconfirmed):
-            raise ProtocolError("Hello: as many bodies as answers are needed")
+            raise ProtocolError("Hello: number of bodies and of unconfirmed outcomes differ")
         self.peers[serial].arrive(message)
         answered = zip(message.unconfirmed, bodies, strict=True)
         self.recovery.take_hello(serial, message.received, answered, now_ns)
@@ -239,7 +239,7 @@ class Core:
         """Admits each request, or refuses it at once."""
         peer = self.peers[serial]
         if len(bodies) != len(rows):
-            raise ProtocolError("Infer: as many bodies as requests are needed")
+            raise ProtocolError("Infer: number of bodies and of requests differ")
         for row, body in zip(rows, bodies, strict=True):
             if row.id in peer.requests:
                 self.traffic.malformed += 1
@@ -282,7 +282,7 @@ class Core:
         if instance is None:
             raise ProtocolError(f"Results: {serial} has no instance")
         if len(bodies) != len(message.outcomes):
-            raise ProtocolError("Results: as many bodies as outcomes are needed")
+            raise ProtocolError("Results: number of bodies and of outcomes differ")
         generation = self.generations[instance.generation]
         # Row by row: what makes no sense must not take along what does.
         for outcome, body in zip(message.outcomes, bodies, strict=True):

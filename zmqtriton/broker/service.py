@@ -141,7 +141,7 @@ class Service:
         elif kind is wire.AskStatistics and router is self._requests:
             self._ask_statistics(serial, message, now_ns)
         else:
-            raise ProtocolError(f"{kind.__name__} is no message for this socket")
+            raise ProtocolError(f"{kind.__name__} is unexpected on this socket")
 
     def _ask_statistics(self, serial: int, message: wire.AskStatistics, *now_ns: int) -> None:
         core, routers = self._core, (self._requests, self._stubs)
@@ -158,7 +158,7 @@ class Service:
         now_ns: int,
     ) -> None:
         if type(message) is not wire.Hello or message.epoch != self._bootstrap.epoch:
-            raise ProtocolError("the first message was no Hello of this epoch")
+            raise ProtocolError("the first message must be a Hello of the current epoch")
         if message.serial not in self._core.peers:
             self._read_lifeline()  # it may have been announced in this very moment
         self._core.authenticate(message)
@@ -177,7 +177,7 @@ class Service:
                 self._take_supervisor_message(message, descriptors)
             except ProtocolError as error:
                 self._core.traffic.malformed += 1
-                _log.warning("dropped a message of the supervisor: %s", error.text)
+                _log.warning("dropped a message from the supervisor: %s", error.text)
             for descriptor in descriptors:
                 os.close(descriptor)
 
@@ -217,7 +217,9 @@ class Service:
         elif type(message) is wire.AskStatistics:
             self._ask_statistics(SUPERVISOR, message)
         else:
-            raise ProtocolError(f"{type(message).__name__} is no message for the broker")
+            raise ProtocolError(
+                f"{type(message).__name__} is unexpected on the lifeline of the broker"
+            )
 
     def _take_bootstrap(self, bootstrap: wire.Bootstrap) -> None:
         self._bootstrap = bootstrap

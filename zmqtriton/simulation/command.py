@@ -102,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _cost(arguments: argparse.Namespace) -> Cost:
     if not 0 <= arguments.spread < 10:
-        raise ValueError("--spread is a share, as 0.1")
+        raise ValueError("--spread must be a fraction from 0 to 10, such as 0.1")
     if arguments.measured:
         batches = []
         for model in json.loads(Path(arguments.measured).read_text())["model_stats"]:
@@ -114,15 +114,17 @@ def _cost(arguments: argparse.Namespace) -> Cost:
     try:
         cost = Cost(float(base), float(each or 0), arguments.spread)
     except ValueError:
-        raise ValueError(f"--execution: '{arguments.execution}' is not as 8 or 8+0.9") from None
+        raise ValueError(
+            f"--execution: '{arguments.execution}' is not of the form 8 or 8+0.9"
+        ) from None
     if not 0 < cost.base_ms + cost.each_ms < 1e6 or min(cost.base_ms, cost.each_ms) < 0:
-        raise ValueError(f"--execution: '{arguments.execution}' ms are not possible")
+        raise ValueError(f"--execution: '{arguments.execution}' ms are out of range")
     return cost
 
 
 def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> SimulationResult:
     if not setting.instances:
-        raise ValueError("there is no instance that executes anything")
+        raise ValueError("the configuration has no active instance")
     if min(arguments.requests, arguments.batch, arguments.sequence) < 1:
         raise ValueError("--requests, --batch and --sequence must be 1 or more")
     run = SimulationRun(setting.config, setting.instances, cost, arguments.seed)
@@ -134,7 +136,7 @@ def _simulate(setting: Setting, cost: Cost, arguments: argparse.Namespace) -> Si
             Clients(arguments.clients, arguments.requests, arguments.batch, length)
         )
     if setting.is_sequential:
-        raise ValueError("sequences are asked by --clients, each of which sends one at a time")
+        raise ValueError("sequence models need --clients (each client sends one request at a time)")
     return run.open(_arrivals(arguments))
 
 
@@ -144,7 +146,7 @@ def _arrivals(arguments: argparse.Namespace) -> list[Arrival]:
             return from_lines(lines)
     kind, _, burst = arguments.pattern.partition(":")
     if kind not in ("even", "poisson", "burst") or bool(burst) != (kind == "burst"):
-        raise ValueError(f"--pattern: '{arguments.pattern}' is none of even, poisson, burst:N")
+        raise ValueError(f"--pattern: '{arguments.pattern}' is not even, poisson or burst:N")
     if arguments.rate <= 0:
         raise ValueError("--rate must be more than 0")
     pattern = Pattern(

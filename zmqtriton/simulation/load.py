@@ -34,7 +34,7 @@ def fit_cost(batches: Sequence[tuple[int, int, int]], spread: float = 0.0) -> Co
     """The line through what was measured: (batch size, how often executed, nanoseconds in all)."""
     weight = sum(count for _, count, _ in batches)
     if not weight:
-        raise ValueError("nothing was executed yet, so there is nothing to learn from")
+        raise ValueError("the statistics contain no executions to learn from")
     sizes = sum(size * count for size, count, _ in batches) / weight
     times = sum(total for _, _, total in batches) / weight
     variance = sum(count * (size - sizes) ** 2 for size, count, _ in batches)
@@ -110,7 +110,9 @@ def from_lines(lines: Iterator[str]) -> list[Arrival]:
             batch = int(words[1]) if len(words) > 1 else 1
             at_s = float(words[0])
         except ValueError:
-            raise ValueError(f"line {number}: '{line.strip()}' is no time in seconds") from None
+            raise ValueError(
+                f"line {number}: '{line.strip()}' does not begin with a time in seconds"
+            ) from None
         if batch < 1 or not 0 <= at_s < 1e9:
             raise ValueError(f"line {number}: '{line.strip()}' is not possible")
         found.append(Arrival(round(at_s * SECOND), batch))

@@ -117,7 +117,9 @@ class SimulationRun:
                 self._now_ns = max(self._now_ns, timer_ns)
                 self._core.tick(self._now_ns)
             else:
-                raise RuntimeError(f"{len(self._asked)} requests wait for nothing")
+                raise RuntimeError(
+                    f"{len(self._asked)} requests unanswered: the simulation has stalled"
+                )
             self._deliver()
         self._outcome.end_ns = self._now_ns
         return self._outcome

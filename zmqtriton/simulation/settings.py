@@ -71,7 +71,7 @@ def _put(document: Any, path: Sequence[str], value: Any) -> None:
     first, *rest = path
     for one in document if isinstance(document, list) else [document]:
         if not isinstance(one, dict):
-            raise ConfigError(f"there is no '{first}' in the configuration")
+            raise ConfigError(f"the configuration has no field '{first}'")
         if not rest:
             one[first] = value
         else:

@@ -215,13 +215,13 @@ class Gateway:
                 self._take(message, bodies)
             except ProtocolError as error:
                 self.malformed += 1
-                _log.warning("dropped a message of the broker: %s", error.text)
+                _log.warning("dropped a message from the broker: %s", error.text)
 
     def _take(self, message: Any, bodies: list[bytes]) -> None:
         kind = type(message)
         if kind is wire.Replies:
             if len(bodies) != len(message.replies):
-                raise ProtocolError("Replies: as many bodies as replies are needed")
+                raise ProtocolError("Replies: number of bodies and of replies differ")
             for row, body in zip(message.replies, bodies, strict=True):
                 self._take_reply(row, PlacedBody(body) if row.flags & wire.HAS_REFERENCES else body)
         elif kind is wire.Statistics:
@@ -231,7 +231,7 @@ class Gateway:
             if not self._welcomed.done():
                 self._welcomed.set_result(None)
         elif not self.payload.hear_of_blocks(message):
-            raise ProtocolError(f"{kind.__name__} is no message for a frontend")
+            raise ProtocolError(f"{kind.__name__} is unexpected in a frontend")
 
     def _take_reply(self, row: wire.Reply, body: bytes) -> None:
         if row.id not in self._replies:

@@ -96,7 +96,7 @@ def test_a_response_that_refers_to_what_was_not_given_is_an_error(
     reply = _answer(world, _answered(forged), _block(forged))
 
     assert (InternalError.number, wire.FINAL) == (reply.code, reply.flags)
-    assert "the model refers to memory that it was not given" == reply.text
+    assert "the model referenced shared memory that it has no access to" == reply.text
     assert [b""] == world.reply_bodies[F, 1]
     assert ({}, 0) == (world.leased_blocks, world.core.blocks.leases.count)
     assert 1 == world.core.blocks.forged
@@ -159,7 +159,9 @@ def test_a_question_that_refers_to_what_was_not_given_is_refused(
 ) -> None:
     assert not _ask(world, FORGED[field])
 
-    assert "the model refers to memory that it was not given" == world.finals(S, 5)[0].text
+    assert (
+        "the model referenced shared memory that it has no access to" == world.finals(S, 5)[0].text
+    )
 
 
 def test_a_question_that_names_no_memory_is_passed_on_as_such(world: BrokerHarness) -> None:

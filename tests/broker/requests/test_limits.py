@@ -128,7 +128,8 @@ def _sequences(most: str) -> BrokerHarness:
 
 BEFORE = (
     "inference request for sequence 7 to model 'm' must specify the START flag on the first "
-    "request of the sequence, because an earlier one was lost: a request of it was not executed: "
+    "request of the sequence, because an earlier one was lost: "
+    "one of its requests was not executed: "
 )
 
 

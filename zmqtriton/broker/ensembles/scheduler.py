@@ -216,7 +216,7 @@ class EnsembleScheduler:
         try:
             response = wire.decode_response(body)
             if not outcome.flags & wire.HAS_REFERENCES and _refers(response.outputs):
-                raise ProtocolError("a response that refers to memory that it may not")
+                raise ProtocolError("the response references shared memory that it must not")
         except ProtocolError as error:
             self._release(outcome.blocks)
             self._fail(run, error, now_ns)

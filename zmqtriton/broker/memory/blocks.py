@@ -22,7 +22,7 @@ from zmqtriton_floor.wire import (
     decode_request,
 )
 
-_FORGED = InternalError("the model refers to memory that it was not given")
+_FORGED = InternalError("the model referenced shared memory that it has no access to")
 
 
 class Blocks:

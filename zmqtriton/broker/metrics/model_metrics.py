@@ -88,7 +88,7 @@ class ModelMetrics:
         try:
             arguments = json.loads(call.arguments)
         except (ValueError, RecursionError):
-            raise ProtocolError("Call: the arguments are no JSON") from None
+            raise ProtocolError("Call: the arguments are not valid JSON") from None
         error: ZmqTritonError | None = None
         result = 0.0
         try:
@@ -99,9 +99,9 @@ class ModelMetrics:
             elif call.verb == "family":
                 self._require_family(serial, arguments)
             else:
-                raise ProtocolError(f"Call: '{call.verb}' is nothing that a stub may ask")
+                raise ProtocolError(f"Call: '{call.verb}' cannot be called by a stub")
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
-            raise ProtocolError(f"Call: the arguments of '{call.verb}' make no sense") from None
+            raise ProtocolError(f"Call: invalid arguments for '{call.verb}'") from None
         except NotFound as refusal:
             error = refusal
         if call.id or error:
@@ -237,7 +237,7 @@ class ModelMetrics:
     def _value(self, serial: int, number: int) -> float:
         holder = self._process(serial).metrics.get(number)
         if holder is None:
-            raise NotFound("the metric is unknown, since its family was refused")
+            raise NotFound("unknown metric: its family was rejected")
         return holder.series.value + holder.series.more
 
     def _require_family(self, serial: int, number: int) -> None:

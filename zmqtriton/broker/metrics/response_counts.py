@@ -35,7 +35,7 @@ class ResponseCounts:
                     counts if known is None else [a + b for a, b in zip(known, counts, strict=True)]
                 )
         except (ValueError, TypeError, RecursionError):
-            raise ProtocolError("Results: responses are no counts by index") from None
+            raise ProtocolError("Results: malformed response counts") from None
 
     def as_dict(self) -> dict[str, dict[str, dict[str, int]]]:
         """By index, as the protocol has it."""

@@ -25,7 +25,7 @@ from zmqtriton_floor.wire import BatchedRequest, Correlation, Request
 
 #: The requests that fill empty slots have ids from here on, beyond those of an ensemble's.
 FIRST_PADDING_ID = 1 << 62
-_NOT_EXECUTED = "a request of it was not executed: "
+_NOT_EXECUTED = "one of its requests was not executed: "
 
 
 class SequenceBatcher:
@@ -389,6 +389,6 @@ class SequenceBatcher:
             if self._may_expire(expiry):
                 _, _, sequence = expiry
                 refused += sequence.waiting
-                self._abort(sequence, InvalidArgument("it has waited for too long"))
+                self._abort(sequence, InvalidArgument("it waited too long for a sequence slot"))
                 self._lost.drop(sequence.correlation)
         return refused
