@@ -328,3 +328,15 @@ def test_a_load_may_be_bounded(tmp_path: Path) -> None:
     assert (2.5, 0.0) == tuple(read(tmp_path, n).load_within_s for n in ("m", "plain"))
     reason = "max_load_seconds is 'soon', which is no number of seconds"
     assert reason == refused(tmp_path, "wrong").reason
+
+
+def test_a_model_has_changed_when_the_file_of_its_environment_has(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("numpy\n")
+    value = f'value {{ string_value: "{requirements}" }}'
+    add(tmp_path, "m", f'parameters {{ key: "PYTHON_REQUIREMENTS" {value} }}')
+    before = read(tmp_path, "m").fingerprint
+
+    requirements.write_text("numpy\npandas\n")
+
+    assert before != read(tmp_path, "m").fingerprint

@@ -231,10 +231,11 @@ class Repository:
             for n, v in versions.items()
         }
         expected = _expected(config, self._host)
+        of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         return Blueprint(
             name=scanned.name,
             directory=str(scanned.path.absolute()),
-            fingerprint=scanned.fingerprint + getattr(environment, "stamp", ""),
+            fingerprint=scanned.fingerprint + of_environment,
             environment=environment,
             config=to_json(config),
             first=expected[0],
