@@ -1,19 +1,25 @@
-"""`make bench`: small requests, and what each role of the server spends on one.
+"""`make bench`: requests of several sizes, and the CPU that each role of the server spends on one.
 
 Measures and prints; asserts nothing. CPU seconds are steadier than rates on a busy machine.
+`make bench ARGS=--save` keeps the figures in tests/bench/results, with machine and commit, so that
+they can be found again; each run prints the ratio to the last figures that were saved.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
+import platform
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -83,17 +89,64 @@ def _print_echo_server(name: str, connections: int, seconds: float) -> None:
     )
 
 
+RESULTS = Path(__file__).parent / "results"
+
+
+def _machine() -> dict[str, Any]:
+    """What the figures depend on besides the code."""
+    cpuinfo = Path("/proc/cpuinfo").read_text("utf-8")
+    models = [line.partition(":")[2] for line in cpuinfo.splitlines() if "model name" in line]
+    return {
+        "cpu": models[0].strip() if models else platform.machine(),
+        "cores": psutil.cpu_count(),
+        "kernel": platform.release(),
+        "python": sys.version.split()[0],
+    }
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return made.stdout.strip()
+
+
+def _last_saved() -> dict[str, dict[str, float]]:
+    """The rows of the newest saved results, by workload and number of connections."""
+    files = sorted(RESULTS.glob("*.json"))
+    if not files:
+        return {}
+    print(f"last: {files[-1].stem}")
+    rows: list[dict[str, Any]] = json.loads(files[-1].read_text("utf-8"))["rows"]
+    return {f"{row['workload']} {row['connections']}": row for row in rows}
+
+
+def _ratio(last: dict[str, float] | None, cpu_us: float) -> str:
+    return f"  {cpu_us / last['cpu_us']:8.2f}" if last and last["cpu_us"] else ""
+
+
+def _save(rows: list[dict[str, Any]]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    name = f"{time.strftime('%Y-%m-%d-%H%M')}-{_commit()}.json"
+    document = {"commit": _commit(), "machine": _machine(), "rows": rows}
+    (RESULTS / name).write_text(json.dumps(document, indent=1) + "\n", "utf-8")
+    print(f"saved as {RESULTS / name}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--only", default="", help="workloads whose name holds this")
     parser.add_argument("--server", default=[], nargs="*", help="options of the server, without --")
+    parser.add_argument("--save", action="store_true", help="keep the figures with the commit")
     options = parser.parse_args()
     given = [f"--{option}" for option in options.server]
     leaks.mark_session()
     roles = ("http", "grpc", "broker", "stub", "supervisor")
     print(f"{'workload':24} {'c':>3} {'req/s':>8} {'p50 ms':>7} {'p99 ms':>7}", end="")
-    print("   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all")
+    print(
+        "   CPU us per request: " + "  ".join(f"{role:>6}" for role in roles) + "     all  CPU/last"
+    )
+    last, rows = _last_saved(), list[dict[str, Any]]()
     folder = tempfile.TemporaryDirectory()
     with folder, Server(Path(folder.name) / "s", models=["identity_fp32"], options=given) as server:
         for name, (connect, protocol, counts) in WORKLOADS.items():
@@ -109,11 +162,22 @@ def main() -> int:
                     f"{name:24} {connections:3} {rate:8.0f} {got.p50_ms:7.3f} {got.p99_ms:7.3f}"
                     + " " * 23
                     + "  ".join(f"{spent.get(role, 0):6.1f}" for role in roles)
-                    + f"  {sum(spent.values()):6.1f}",
+                    + f"  {sum(spent.values()):6.1f}"
+                    + _ratio(last.get(f"{name} {connections}"), sum(spent.values())),
                     flush=True,
+                )
+                rows.append(
+                    {
+                        **{"workload": name, "connections": connections},
+                        **{"per_s": round(rate, 1), "p50_ms": round(got.p50_ms, 3)},
+                        **{"p99_ms": round(got.p99_ms, 3), "cpu_us": round(sum(spent.values()), 1)},
+                        "cpu_us_by_role": {role: round(us, 1) for role, us in spent.items()},
+                    }
                 )
                 if protocol == "grpc":
                     _print_echo_server(name, connections, options.seconds)
+    if options.save:
+        _save(rows)
     return 0
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -168,17 +169,21 @@ def test_brokers_that_die_at_once_end_the_server(tmp_path: Path) -> None:
     assert "no broker lives for long" in server.log_text()
 
 
-@pytest.mark.parametrize("choose", ["http_process", "arbiter"])
-def test_a_killed_http_process_costs_its_connections(tmp_path: Path, choose: str) -> None:
+@pytest.mark.parametrize(
+    "choose", [frontend_death.http_worker_pid, frontend_death.http_arbiter_pid]
+)
+def test_a_killed_http_process_costs_its_connections(
+    tmp_path: Path, choose: Callable[[Server], int]
+) -> None:
     with start(tmp_path) as server:
         clients = 4
         with Load(
             server.http_port, clients=clients, milliseconds=frontend_death.EXECUTION_MS
         ) as load:
             for _ in range(2):
-                frontend_death.kill_http_and_measure(server, load, getattr(frontend_death, choose))
+                frontend_death.kill_http_and_measure(server, load, choose)
         # While nobody listens each new connection is refused, too.
-        most = 2 * clients if choose == "http_process" else len(load.outcomes)
+        most = 2 * clients if choose is frontend_death.http_worker_pid else len(load.outcomes)
         frontend_death.check(server, load.outcomes, most)
 
 
