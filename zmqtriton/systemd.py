@@ -25,7 +25,7 @@ class Notifier:
         #: Those that begin with @ are abstract, and lie in no directory.
         self._address = "\0" + address[1:] if address.startswith("@") else address
         #: How often to say that the server lives; None: nobody listens.
-        self.beat_s = beat_s
+        self.heartbeat_s = beat_s
 
     def send(self, assignments: str) -> None:
         """Lines such as READY=1. Lost where systemd does not take them; it must not stop us."""
@@ -39,7 +39,7 @@ class Notifier:
                 _log.debug("systemd was not told %s: %s", assignments, error)
 
 
-def notifier(environment: Mapping[str, str], pid: int) -> Notifier:
+def notifier_from_environment(environment: Mapping[str, str], pid: int) -> Notifier:
     """What the environment says; the watchdog counts only if it is meant for this process."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zmqtriton.systemd import Notifier, notifier
+from zmqtriton.systemd import Notifier, notifier_from_environment
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from zmqtriton.systemd import Notifier, notifier
 def test_the_environment_says_who_listens_and_how_often(
     environment: Mapping[str, str], beat_s: float | None
 ) -> None:
-    assert beat_s == notifier(environment, pid=7).beat_s
+    assert beat_s == notifier_from_environment(environment, pid=7).heartbeat_s
 
 
 @pytest.mark.parametrize("is_abstract", [False, True])

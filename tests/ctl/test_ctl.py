@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from zmqtriton.ctl.client import NoServer, connect
+from zmqtriton.ctl.client import NoServerError, connect
 from zmqtriton.ctl.main import cli
 from zmqtriton_floor.errors import InvalidArgument
 from zmqtriton_floor.lifeline import Lifeline
@@ -498,5 +498,5 @@ def test_a_server_is_named_by_option_or_environment(
     assert run("--runtime-directory", "/nowhere", "status").exit_code == 2
 
     monkeypatch.setenv("RUNTIME_DIRECTORY", "/nowhere")
-    with pytest.raises(NoServer, match="/nowhere"):
+    with pytest.raises(NoServerError, match="/nowhere"):
         connect()

@@ -17,7 +17,7 @@ def _lines(
     width: int | None,
 ) -> list[str]:
     monkeypatch.setattr(tables, "terminal_width", lambda: width)
-    tables.show(HEADER, rows)
+    tables.print_table(HEADER, rows)
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 

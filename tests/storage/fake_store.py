@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from zmqtriton.storage.trees import Object
+from zmqtriton.storage.trees import StoredObject
 from zmqtriton_floor.errors import InternalError
 
 #: Long ago, so that nobody waits for more.
@@ -22,19 +22,19 @@ class FakeStore:
         self.meanwhile: Callable[[], None] = lambda: None
         self.is_down = False
 
-    async def objects(self, folder: str = "") -> list[Object]:
+    async def list_objects(self, folder: str = "") -> list[StoredObject]:
         self.listings += 1
         self.meanwhile()
         if self.is_down:
             raise InternalError("it is down")
         start = f"{folder}/" if folder else ""
         return [
-            Object(name[len(start) :], len(data), _tag(data), self.changed)
+            StoredObject(name[len(start) :], len(data), _tag(data), self.changed)
             for name, data in sorted(self.contents.items())
             if name.startswith(start)
         ]
 
-    async def read(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
+    async def read_range(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
         self.reads.append(path)
         self.meanwhile()
         data = self.contents[path]

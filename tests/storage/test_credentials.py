@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.storage.credentials import VARIABLE, options
-from zmqtriton.storage.places import parse
+from zmqtriton.storage.credentials import CREDENTIALS_VARIABLE, store_options
+from zmqtriton.storage.places import parse_url
 from zmqtriton_floor.errors import InvalidArgument
 
 KEYS = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "key"}
@@ -57,18 +57,18 @@ FOUND = {"access_key_id": "id", "secret_access_key": "key"}
 def test_the_usual_variables_say_who_we_are(
     url: str, variables: dict[str, str], expected: dict[str, Any], tmp_path: Path
 ) -> None:
-    assert expected == options(parse(url), {"HOME": str(tmp_path), **variables})
+    assert expected == store_options(parse_url(url), {"HOME": str(tmp_path), **variables})
 
 
 def test_google_s_file_is_named_by_its_variable_and_must_be_there(tmp_path: Path) -> None:
     path = tmp_path / "key.json"
     variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}
     with pytest.raises(InvalidArgument, match="cannot be read"):
-        options(parse("gs://b"), variables)
+        store_options(parse_url("gs://b"), variables)
 
     path.write_text("{}")
 
-    assert {"application_credentials": str(path)} == options(parse("gs://b"), variables)
+    assert {"application_credentials": str(path)} == store_options(parse_url("gs://b"), variables)
 
 
 @pytest.mark.row("F21")
@@ -82,15 +82,19 @@ def test_in_triton_s_file_the_longest_name_that_fits_counts(tmp_path: Path) -> N
         "as": {"as://acc/c": {"account_str": "", "account_key": "k"}},
     }
     (tmp_path / "credentials").write_text(json.dumps(document))
-    variables = {VARIABLE: str(tmp_path / "credentials"), **KEYS, "HOME": str(tmp_path)}
+    variables = {CREDENTIALS_VARIABLE: str(tmp_path / "credentials"), **KEYS, "HOME": str(tmp_path)}
 
-    assert {**FOUND, "session_token": "t"} == options(parse("s3://bucket/path"), variables)
-    assert "any" == options(parse("s3://other"), variables)["access_key_id"]
-    found = options(parse("gs://b"), variables)
+    assert {**FOUND, "session_token": "t"} == store_options(
+        parse_url("s3://bucket/path"), variables
+    )
+    assert "any" == store_options(parse_url("s3://other"), variables)["access_key_id"]
+    found = store_options(parse_url("gs://b"), variables)
     assert {"application_credentials": str(tmp_path / "credentials")} == found
-    assert {"account_name": "acc", "account_key": "k"} == options(parse("as://acc/c/p"), variables)
+    assert {"account_name": "acc", "account_key": "k"} == store_options(
+        parse_url("as://acc/c/p"), variables
+    )
     with pytest.raises(InvalidArgument, match="has no credential for as://other/c"):
-        options(parse("as://other/c"), variables)
+        store_options(parse_url("as://other/c"), variables)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +115,7 @@ def test_a_file_that_is_wrong_is_refused_without_its_content(
         path.write_text(text)
 
     with pytest.raises(InvalidArgument, match=reason) as raised:
-        options(parse("s3://bucket"), {VARIABLE: str(path)})
+        store_options(parse_url("s3://bucket"), {CREDENTIALS_VARIABLE: str(path)})
 
     assert "secret" not in raised.value.text
 
@@ -126,8 +130,8 @@ def test_what_aws_configure_has_written_is_read_by_profile(tmp_path: Path) -> No
     (folder / "config").write_text("[default]\nregion = eu\n[profile work]\nregion = us\n")
     home = {"HOME": str(tmp_path)}
 
-    assert {**FOUND, "region": "eu"} == options(parse("s3://b"), home)
-    found = options(parse("s3://b"), {**home, "AWS_PROFILE": "work"})
+    assert {**FOUND, "region": "eu"} == store_options(parse_url("s3://b"), home)
+    found = store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "work"})
     assert {"access_key_id": "w", "secret_access_key": "s", "region": "us"} == found
     with pytest.raises(InvalidArgument, match="no AWS profile 'nobody'"):
-        options(parse("s3://b"), {**home, "AWS_PROFILE": "nobody"})
+        store_options(parse_url("s3://b"), {**home, "AWS_PROFILE": "nobody"})

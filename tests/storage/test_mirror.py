@@ -10,14 +10,14 @@ import pytest
 from tests.storage.fake_store import FakeStore
 from zmqtriton.storage import mirror as module
 from zmqtriton.storage.mirror import Mirror
-from zmqtriton.storage.trees import tree
+from zmqtriton.storage.trees import build_tree
 from zmqtriton_floor.errors import InternalError
 
 
 def copied(mirror: Mirror, number: int, store: Any) -> str:
     async def run() -> str:
-        wanted = tree(await store.objects("m"))
-        return await mirror.copy(number, "m", "s3://b", wanted, store)
+        wanted = build_tree(await store.list_objects("m"))
+        return await mirror.copy_model(number, "m", "s3://b", wanted, store)
 
     return asyncio.run(run())
 
@@ -30,7 +30,7 @@ def files(directory: str) -> dict[str, bytes]:
 def test_a_copy_has_every_file_and_programs_can_be_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PIECE", 1000)
+    monkeypatch.setattr(module, "_CHUNK_BYTES", 1000)
     large = bytes(range(256)) * 40
     contents = {"1/model.py": b"x", "1/weights": large, "empty": b"", "bin/run": b"#!/bin/sh\n"}
     store = FakeStore({f"m/{name}": data for name, data in contents.items()})
@@ -72,13 +72,13 @@ def test_what_changes_meanwhile_is_no_copy(tmp_path: Path, change: str) -> None:
             name = "m/1/model.py" if change == "another content" else "m/config.pbtxt"
             store.contents[name] = b"new"
 
-    wanted = asyncio.run(store.objects("m"))
+    wanted = asyncio.run(store.list_objects("m"))
     anything: Any = store
     store.meanwhile = meanwhile
 
     async def run() -> str:
         mirror = Mirror(str(tmp_path))
-        return await mirror.copy(1, "m", "s3://b", tree(wanted), anything)
+        return await mirror.copy_model(1, "m", "s3://b", build_tree(wanted), anything)
 
     assert "" == asyncio.run(run())
     assert [] == os.listdir(tmp_path)

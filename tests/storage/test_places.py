@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.storage.places import is_remote, local_folder, parse
+from zmqtriton.storage.places import is_remote, local_directory, parse_url
 from zmqtriton_floor.errors import InvalidArgument
 
 
@@ -21,7 +21,7 @@ from zmqtriton_floor.errors import InvalidArgument
     ],
 )
 def test_a_url_names_a_store_a_bucket_and_a_folder(url: str, place: tuple[str, ...]) -> None:
-    assert (*place, url) == tuple(parse(url))
+    assert (*place, url) == tuple(parse_url(url))
     assert is_remote(url)
 
 
@@ -31,7 +31,7 @@ def test_a_url_names_a_store_a_bucket_and_a_folder(url: str, place: tuple[str, .
 )
 def test_what_names_no_bucket_is_refused_with_the_form(url: str) -> None:
     with pytest.raises(InvalidArgument, match=r"is not of the form (s3|gs|as)://"):
-        parse(url)
+        parse_url(url)
 
 
 @pytest.mark.parametrize("path", ["/models", "models", "s3:/bucket", "file://x", "./s3://bucket"])
@@ -42,5 +42,5 @@ def test_other_paths_are_directories(path: str) -> None:
 def test_copies_go_where_the_variable_of_their_kind_says() -> None:
     variables = {"TRITON_GCS_MOUNT_DIRECTORY": "/g", "TRITON_AZURE_MOUNT_DIRECTORY": "/a"}
 
-    assert "/g" == local_folder(["gs", "as"], variables)
-    assert "" == local_folder(["s3"], variables)
+    assert "/g" == local_directory(["gs", "as"], variables)
+    assert "" == local_directory(["s3"], variables)

@@ -25,14 +25,16 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeStore]:
     def opened(place: BucketPath) -> FakeStore:
         return found[place.bucket]
 
-    monkeypatch.setattr(questions, "Store", opened)
+    monkeypatch.setattr(questions, "ObjectStore", opened)
     monkeypatch.setattr(questions, "_QUIET_S", 0.0)
     return found
 
 
 def copy(tmp_path: Path, *, is_patient: bool = False) -> dict[str, Any]:
     urls = ["s3://one", "s3://two"]
-    return asyncio.run(questions.copy(Mirror(str(tmp_path)), 1, "m", urls, is_patient=is_patient))
+    return asyncio.run(
+        questions.copy_model(Mirror(str(tmp_path)), 1, "m", urls, is_patient=is_patient)
+    )
 
 
 def test_a_store_that_is_down_hides_nothing_of_the_others(
@@ -41,7 +43,7 @@ def test_a_store_that_is_down_hides_nothing_of_the_others(
     stores["one"].is_down = True
     stores["two"].contents["m/1/model.py"] = b"x"
 
-    names = asyncio.run(questions.names(["s3://one", "s3://two"]))
+    names = asyncio.run(questions.list_models(["s3://one", "s3://two"]))
 
     assert ({"error": "it is down"}, ["m"]) == (names[0], list(names[1]["models"]))
     assert ["s3://two"] == copy(tmp_path)["urls"]

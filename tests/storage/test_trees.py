@@ -3,18 +3,18 @@ from __future__ import annotations
 import pytest
 
 from tests.storage.fake_store import OLD
-from zmqtriton.storage.trees import Object, by_model, digest, tree
+from zmqtriton.storage.trees import StoredObject, build_tree, digest, group_by_model
 from zmqtriton_floor.errors import InvalidArgument
 
 
-def entry(path: str, size: int = 1, tag: str = "t") -> Object:
-    return Object(path, size, tag, OLD)
+def entry(path: str, size: int = 1, tag: str = "t") -> StoredObject:
+    return StoredObject(path, size, tag, OLD)
 
 
 def test_the_first_name_is_the_model_s_and_hidden_ones_are_none() -> None:
     names = ["m/1/model.py", "m/config.pbtxt", "n/1/model.py", ".git/x", "__pycache__/x", "README"]
 
-    found = by_model([entry(name) for name in names])
+    found = group_by_model([entry(name) for name in names])
 
     assert {"m": ["1/model.py", "config.pbtxt"], "n": ["1/model.py"]} == {
         model: [one.path for one in objects] for model, objects in found.items()
@@ -28,16 +28,16 @@ def test_the_first_name_is_the_model_s_and_hidden_ones_are_none() -> None:
 )
 def test_a_name_that_cannot_be_a_file_s_is_refused(path: str) -> None:
     with pytest.raises(InvalidArgument, match="has a name that cannot be a file's"):
-        tree([entry("1/model.py"), entry(path)])
+        build_tree([entry("1/model.py"), entry(path)])
 
 
 def test_a_file_that_is_a_folder_too_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="the object '1' is a file and a folder too"):
-        tree([entry("1"), entry("1/model.py")])
+        build_tree([entry("1"), entry("1/model.py")])
 
 
 def test_what_consoles_make_of_folders_are_directories() -> None:
-    found = tree([entry("1", 0), entry("data", 0), entry("data/x"), entry("empty", 0)])
+    found = build_tree([entry("1", 0), entry("data", 0), entry("data/x"), entry("empty", 0)])
 
     assert ("1", "data") == found.directories
     assert ["data/x", "empty"] == sorted(found.files)

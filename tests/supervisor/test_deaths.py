@@ -60,7 +60,7 @@ def crash_loop(world: SupervisorHarness, model: str) -> None:
     for _ in range(20):
         world.kill_process(world.serial(f"{model}_0_0"), "killed by SIGSEGV")
         while not world.instance(model).is_alive:
-            due_s = world.core.plan.next_s()
+            due_s = world.core.plan.next_deadline_s()
             if due_s is None or due_s - world.now_s > 10.0:
                 return
             world.advance(due_s - world.now_s)
@@ -156,7 +156,7 @@ def test_a_dead_frontend_is_replaced_and_opens(world: SupervisorHarness, role: s
 def test_a_frontend_that_dies_at_once_is_not_started_in_a_storm(world: SupervisorHarness) -> None:
     for _ in range(40):
         world.kill_process(world.serial("grpc"))
-        world.advance((world.core.plan.next_s() or world.now_s) - world.now_s)
+        world.advance((world.core.plan.next_deadline_s() or world.now_s) - world.now_s)
         while not world.living("grpc"):
             world.advance(0.5)
 

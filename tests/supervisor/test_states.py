@@ -44,12 +44,12 @@ def test_an_instance_can_be_stopped_in_every_state() -> None:
 def test_a_process_can_die_in_every_state_that_has_one() -> None:
     mortal = {s for s, event in states.INSTANCE_TRANSITIONS if event is states.ProcessExited}
 
-    assert mortal == states.ALIVE
+    assert mortal == states.ALIVE_STATES
 
 
 def test_what_is_not_in_the_table_is_an_error_that_names_it() -> None:
     with pytest.raises(states.TransitionError) as caught:
-        states.advance(
+        states.next_state(
             states.INSTANCE_TRANSITIONS, InstanceState.STOPPED, states.ModelLoaded(), "instance 'x'"
         )
 

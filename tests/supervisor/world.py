@@ -16,8 +16,13 @@ from typing import Any
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT
 from zmqtriton.supervisor import actions
 from zmqtriton.supervisor.core import Core
-from zmqtriton.supervisor.fleet.introductions import Server
-from zmqtriton.supervisor.models.blueprint import Blueprint, Finished, Unreadable, Version
+from zmqtriton.supervisor.fleet.introductions import ServerInfo
+from zmqtriton.supervisor.models.blueprint import (
+    Blueprint,
+    FinalConfig,
+    ReadFailure,
+    VersionBlueprint,
+)
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.policy import Policy
@@ -35,20 +40,22 @@ def make_blueprint(
     versions: tuple[int, ...] = (1,),
     instances: int = 1,
     problem: str = "",
-    finish: Callable[[str], Finished] | None = None,
+    finish: Callable[[str], FinalConfig] | None = None,
 ) -> Blueprint:
     places = tuple(InstanceSlot(f"{name}_0_{i}", "CPU", 0) for i in range(instances))
-    finished = Finished(json.dumps({"name": name}), b"proto", places)
+    finished = FinalConfig(json.dumps({"name": name}), b"proto", places)
     return Blueprint(
         name=name,
         directory=f"/models/{name}",
         fingerprint=fingerprint,
         environment=SERVER_ENVIRONMENT,
         config=json.dumps({"name": name}),
-        first=places[0],
-        versions={n: Version(f"/models/{name}/{n}/model.py", problem, 2) for n in versions},
-        finished=None,
-        finish=finish or (lambda reply: finished),
+        first_slot=places[0],
+        versions={
+            n: VersionBlueprint(f"/models/{name}/{n}/model.py", problem, 2) for n in versions
+        },
+        final_config=None,
+        finalize_config=finish or (lambda reply: finished),
     )
 
 
@@ -57,10 +64,12 @@ class SupervisorHarness:
 
     def __init__(self, *models: Blueprint, **policy: Any) -> None:
         """Beside `settings` and `used_share` it is how the supervisor is told to work."""
-        policy.setdefault("roles", ROLES)
+        policy.setdefault("frontend_roles", ROLES)
         settings = policy.pop("settings", "{}")
         used_share = policy.pop("used_share", lambda gpu: None)
-        server = Server("/run/x", settings, lambda: b"0123456789abcdef", used_share=used_share)
+        server = ServerInfo(
+            "/run/x", settings, lambda: b"0123456789abcdef", used_gpu_share=used_share
+        )
         self.core = Core(Policy(**policy), server, pid=1)
         self.models = {model.name: model for model in models}
         self.stub_behaviours: dict[str, str] = {}
@@ -117,7 +126,7 @@ class SupervisorHarness:
     def run_until_idle(self) -> SupervisorHarness:
         """Until nothing happens any more."""
         while True:
-            todo = self.core.actions()
+            todo = self.core.take_actions()
             for action in todo:
                 self._perform(action)
             if self._events:
@@ -128,7 +137,7 @@ class SupervisorHarness:
     def advance(self, seconds: float) -> SupervisorHarness:
         """Every timer in its turn, and what follows from it."""
         end_s = self.now_s + seconds
-        while (due_s := self.core.plan.next_s()) is not None and due_s <= end_s:
+        while (due_s := self.core.plan.next_deadline_s()) is not None and due_s <= end_s:
             self.now_s = max(self.now_s, due_s)
             self.core.tick(self.now_s)
             self.run_until_idle()
@@ -143,7 +152,7 @@ class SupervisorHarness:
     def fork_http_worker(self) -> int:
         """Gunicorn forks; the new process's serial number."""
         self._pids += 1
-        serial = self.core.branched(self._pids, 1000.0)
+        serial = self.core.worker_forked(self._pids, 1000.0)
         self.roles[serial] = "http"
         self.alive.add(serial)
         self.run_until_idle()
@@ -156,7 +165,7 @@ class SupervisorHarness:
         return self.run_until_idle()
 
     def receive(self, serial: int, message: Any) -> SupervisorHarness:
-        self.core.received(serial, message)
+        self.core.message_received(serial, message)
         return self.run_until_idle()
 
     def call(self, verb: str, arguments: dict[str, Any] | None = None) -> Call:
@@ -223,13 +232,13 @@ class SupervisorHarness:
                 self.log.append(f"{level} {text}")
             case actions.ShowTables(rows):
                 self.tables.append(rows)
-            case actions.ChangeLog(wanted):
+            case actions.ConfigureLogging(wanted):
                 self.log_options.append(wanted)
-            case actions.Notify(text):
+            case actions.NotifyServiceManager(text):
                 self.service_manager_texts.append(text)
-            case actions.Complain(text):
+            case actions.PrintError(text):
                 self.complaints.append(text)
-            case actions.RemoveFiles(path):
+            case actions.RemoveDirectory(path):
                 self.removed.append(path)
             case actions.Exit(status):
                 self.status = status
@@ -258,17 +267,19 @@ class SupervisorHarness:
                 if self.region_error is None:
                     self.open_regions.add(number)
                 error = self.region_error
-                self._schedule(lambda: self.core.regions.opened(number, error))
+                self._schedule(lambda: self.core.regions.region_opened(number, error))
             case actions.CloseRegion(number):
                 self.open_regions.discard(number)
             case actions.MeasureMemory(processes):
                 sizes = {m: self.memory_by_model.get(m, 0) for m in processes.values()}
-                self._schedule(lambda: self.core.demand.measured(sizes))
+                self._schedule(lambda: self.core.on_demand_loader.on_memory_measured(sizes))
             case actions.ReadModel(ticket, model, override):
                 self._schedule(lambda: self.core.model_read(ticket, self._read(model, override)))
             case actions.ChangeRepositories(ticket, path, _):
                 error, paths = self.repository_error, (path,)
-                self._schedule(lambda: self.core.repositories.changed(ticket, paths, error))
+                self._schedule(
+                    lambda: self.core.repositories.repositories_changed(ticket, paths, error)
+                )
             case actions.ListRepository(ticket):
                 names = dict.fromkeys(sorted(self.models), "")
                 self._schedule(lambda: self.core.repository_listed(ticket, names))
@@ -288,11 +299,11 @@ class SupervisorHarness:
             self.alive.discard(serial)
             self.core.process_ended(serial, reason, words)
 
-    def _read(self, model: str, override: actions.Override | None) -> Blueprint | Unreadable:
+    def _read(self, model: str, override: actions.LoadOverride | None) -> Blueprint | ReadFailure:
         found = self.models.get(model)
         if found is None:
             text = f"failed to poll model '{model}': model not found in any model repository."
-            return Unreadable(text, NotFound.number)
+            return ReadFailure(text, NotFound.number)
         if override is not None and override.directory:
             return replace(found, directory=override.directory)
         return found
@@ -340,7 +351,7 @@ class SupervisorHarness:
 
     def _reply(self, serial: int, message: Any) -> None:
         self._schedule(
-            lambda: self.core.received(serial, message) if serial in self.alive else None
+            lambda: self.core.message_received(serial, message) if serial in self.alive else None
         )
 
 

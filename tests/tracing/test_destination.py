@@ -17,7 +17,7 @@ def test_where_nothing_is_said_it_is_as_in_triton() -> None:
     assert ("http://localhost:4318/v1/traces", {}) == (found.url, found.headers)
     assert {"service.name": "triton-inference-server"} == found.resource
     assert (2048, 512, 5.0, None) == (
-        *(found.most_waiting, found.most_sent, found.delay_s, found.tls),
+        *(found.max_queue_size, found.max_batch_size, found.export_delay_s, found.tls),
     )
 
 
@@ -75,7 +75,7 @@ def test_headers_are_variables_and_never_shown() -> None:
 
 
 def test_the_log_shows_no_password_and_no_query() -> None:
-    assert "https://c:1/x" == read([("url", "https://user:word@c:1/x?key=1")], {}).shown
+    assert "https://c:1/x" == read([("url", "https://user:word@c:1/x?key=1")], {}).public_url
 
 
 def test_a_message_has_no_more_spans_than_may_wait() -> None:
@@ -83,7 +83,7 @@ def test_a_message_has_no_more_spans_than_may_wait() -> None:
 
     found = read(pairs, {})
 
-    assert (10, 10, 0.0) == (found.most_waiting, found.most_sent, found.delay_s)
+    assert (10, 10, 0.0) == (found.max_queue_size, found.max_batch_size, found.export_delay_s)
 
 
 def test_authorities_are_those_of_the_variable(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tests.support.collector import Collector
 from tests.support.waiting import eventually
 from zmqtriton.tracing import open_telemetry
 from zmqtriton.tracing.destination import Destination, read
-from zmqtriton.tracing.gathering import Span
-from zmqtriton.tracing.open_telemetry import OpenTelemetry
+from zmqtriton.tracing.gathering import RequestSpan
+from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter
 
 
 @pytest.fixture
@@ -31,12 +31,12 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixt
 
 def to(url: str, *, most_waiting: int = 10, most_sent: int = 1, delay_s: float = 0) -> Destination:
     return read([("url", url)], {"OTEL_EXPORTER_OTLP_HEADERS": "api-key=k"})._replace(
-        most_waiting=most_waiting, most_sent=most_sent, delay_s=delay_s
+        max_queue_size=most_waiting, max_batch_size=most_sent, export_delay_s=delay_s
     )
 
 
-def trace(number: int) -> Span:
-    return Span(f"00-{number:032x}-{1:016x}-01", marks={"HTTP_RECV_START": 1})
+def trace(number: int) -> RequestSpan:
+    return RequestSpan(f"00-{number:032x}-{1:016x}-01", marks={"HTTP_RECV_START": 1})
 
 
 def numbers(collector: Collector) -> list[int]:
@@ -44,9 +44,9 @@ def numbers(collector: Collector) -> list[int]:
 
 
 def test_spans_are_sent_in_messages_of_the_wanted_size(collector: Collector) -> None:
-    exporter = OpenTelemetry(to(collector.url, most_sent=2, delay_s=3600))
+    exporter = OpenTelemetryExporter(to(collector.url, most_sent=2, delay_s=3600))
     for number in (1, 2, 3):
-        exporter.keep(trace(number))
+        exporter.store(trace(number))
     exporter.close(30)
 
     assert [1, 2, 3] == numbers(collector)
@@ -58,11 +58,11 @@ def test_an_outage_is_told_once_with_its_end_and_what_was_lost(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.status = 503
-    exporter = OpenTelemetry(to(collector.url, most_waiting=2))
-    exporter.keep(trace(1))
+    exporter = OpenTelemetryExporter(to(collector.url, most_waiting=2))
+    exporter.store(trace(1))
     eventually(lambda: collector.messages > 2, 30)
     for number in (2, 3, 4):
-        exporter.keep(trace(number))
+        exporter.store(trace(number))
 
     collector.status = 200
     eventually(lambda: numbers(collector)[-1:] == [4] or None, 30)
@@ -80,12 +80,12 @@ def test_what_a_collector_will_never_take_is_lost_and_counted(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.status = 400
-    exporter = OpenTelemetry(to(collector.url))
-    exporter.keep(trace(1))
+    exporter = OpenTelemetryExporter(to(collector.url))
+    exporter.store(trace(1))
     eventually(lambda: collector.messages or None, 30)
     eventually(lambda: caplog.records or None, 30)
     collector.status = 200
-    exporter.keep(trace(2))
+    exporter.store(trace(2))
     exporter.close(30)
 
     assert [2] == numbers(collector)
@@ -96,8 +96,8 @@ def test_what_is_refused_of_a_message_is_told(
     collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     collector.rejected = 1
-    exporter = OpenTelemetry(to(collector.url))
-    exporter.keep(trace(1))
+    exporter = OpenTelemetryExporter(to(collector.url))
+    exporter.store(trace(1))
     exporter.close(30)
 
     assert f"{collector.url} did not take 1 spans of traces: no more room" in caplog.messages
@@ -107,9 +107,11 @@ def test_the_end_waits_no_longer_than_it_may_for_who_does_not_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        exporter = OpenTelemetry(to(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces"))
-        exporter.keep(trace(1))
-        exporter.keep(trace(2))
+        exporter = OpenTelemetryExporter(
+            to(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/traces")
+        )
+        exporter.store(trace(1))
+        exporter.store(trace(2))
 
         exporter.close(0.3)
 
@@ -118,8 +120,8 @@ def test_the_end_waits_no_longer_than_it_may_for_who_does_not_answer(
 
 
 def test_nobody_is_there_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    exporter = OpenTelemetry(to("http://127.0.0.1:1/v1/traces", delay_s=3600, most_sent=10))
-    exporter.keep(trace(1))
+    exporter = OpenTelemetryExporter(to("http://127.0.0.1:1/v1/traces", delay_s=3600, most_sent=10))
+    exporter.store(trace(1))
     exporter.close(30)
 
     assert [

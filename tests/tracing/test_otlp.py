@@ -10,17 +10,17 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 import zmqtriton_protos
 from zmqtriton.tracing import otlp
-from zmqtriton.tracing.gathering import Span
+from zmqtriton.tracing.gathering import RequestSpan
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _COMPUTE = {"COMPUTE_START": 30, "COMPUTE_END": 40}
 
 
-def span(number: int, state: str = "", **said: Any) -> Span:
-    return Span(f"00-{_TRACE}-{number:016x}-01{state}", **said)
+def span(number: int, state: str = "", **said: Any) -> RequestSpan:
+    return RequestSpan(f"00-{_TRACE}-{number:016x}-01{state}", **said)
 
 
-def trace() -> Span:
+def trace() -> RequestSpan:
     """A model that asks another one."""
     asked = span(3, model="b", version=4, marks={"REQUEST_START": 32, "REQUEST_END": 36})
     asked.marks |= {"COMPUTE_START": 33, "COMPUTE_END": 35}
@@ -44,10 +44,10 @@ def attributes(made: trace_pb2.Span) -> dict[str, Any]:
 
 @pytest.mark.row("I21")
 def test_a_trace_is_nested_and_numbered_as_in_triton() -> None:
-    spans = otlp.Spans()
-    spans.of(trace(), 0)
+    spans = otlp.SpanConverter()
+    spans.convert(trace(), 0)
 
-    found = received(spans.of(trace(), 1000))
+    found = received(spans.convert(trace(), 1000))
 
     names = ["compute", "b", "compute", "a", "InferRequest"]
     assert names == [made.name for made in found]
@@ -83,9 +83,9 @@ def test_a_clients_span_is_above_and_its_state_on_all_of_the_trace() -> None:
     root = trace()
     root.parent = "b7ad6b7169203331"
     for each in (root, *root.children):
-        each.trace += " congo=t61"
+        each.trace_context += " congo=t61"
 
-    found = received(otlp.Spans().of(root, 0))
+    found = received(otlp.SpanConverter().convert(root, 0))
 
     by_name = {made.name: made for made in found}
     assert "b7ad6b7169203331" == by_name["InferRequest"].parent_span_id.hex()
@@ -97,7 +97,7 @@ def test_an_error_is_the_status_of_whatever_has_failed() -> None:
     (model,) = root.children
     model.error, model.children[0].error = "below", "no" * 9000
 
-    found = received(otlp.Spans().of(root, 0))
+    found = received(otlp.SpanConverter().convert(root, 0))
 
     failed = {made.name: made.status for made in found if made.HasField("status")}
     assert {"a": "below", "b": "no" * 2048} == {n: status.message for n, status in failed.items()}
@@ -110,7 +110,7 @@ def test_an_ensemble_has_no_compute_and_the_id_of_its_request() -> None:
     ensemble.request_id = ""
     ensemble.marks = {"REQUEST_START": 20, "REQUEST_END": 50}
 
-    found = received(otlp.Spans().of(root, 0))
+    found = received(otlp.SpanConverter().convert(root, 0))
 
     assert ["compute", "b", "a", "InferRequest"] == [made.name for made in found]
     assert "r" == attributes(found[2])["triton.request_id"]
@@ -120,7 +120,9 @@ def test_a_request_that_reached_no_model_is_one_span() -> None:
     root = trace()
     root.children = []
 
-    assert ["InferRequest"] == [made.name for made in received(otlp.Spans().of(root, 0))]
+    assert ["InferRequest"] == [
+        made.name for made in received(otlp.SpanConverter().convert(root, 0))
+    ]
 
 
 @pytest.mark.parametrize("marks", [{"COMPUTE_START": "x"}, {"COMPUTE_START": -5000}, {}])
@@ -130,18 +132,18 @@ def test_what_is_no_time_cannot_be_sent(marks: dict[str, Any]) -> None:
     root.marks = marks or root.marks
 
     with pytest.raises((TypeError, ValueError)):
-        otlp.Spans().of(root, 0)
+        otlp.SpanConverter().convert(root, 0)
 
 
 def test_a_collector_may_refuse_a_part() -> None:
     answer = service.ExportTraceServiceResponse()
-    assert (0, "") == otlp.refused(answer.SerializeToString())
+    assert (0, "") == otlp.parse_rejected(answer.SerializeToString())
     answer.partial_success.rejected_spans = 3
     answer.partial_success.error_message = "full"
 
-    assert (3, "full") == otlp.refused(answer.SerializeToString())
+    assert (3, "full") == otlp.parse_rejected(answer.SerializeToString())
     with pytest.raises(ValueError, match=r"."):
-        otlp.refused(b"<html>")
+        otlp.parse_rejected(b"<html>")
 
 
 _THEIRS: dict[str, Any] = {

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.tracing.gathering import Span
+from zmqtriton.tracing.gathering import RequestSpan
 from zmqtriton.tracing.trace_file import TraceFile
 
 _TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def span(**fields: Any) -> Span:
-    return Span(_TRACE, model="m", version=1, **fields)
+def span(**fields: Any) -> RequestSpan:
+    return RequestSpan(_TRACE, model="m", version=1, **fields)
 
 
 @pytest.mark.row("I20")

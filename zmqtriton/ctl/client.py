@@ -31,12 +31,12 @@ _REASONS = {
     errno.EACCES: "it is another user's; ask as that user or as root",
 }
 #: A server answers most things from memory; a load may take as long as the model does.
-QUICK_S = 10.0
+QUICK_TIMEOUT_S = 10.0
 #: Which server it is, is answered from memory; one that is stopped never does.
-_IDENTIFIED_S = 2.0
+_IDENTITY_TIMEOUT_S = 2.0
 
 
-class NoServer(Exception):
+class NoServerError(Exception):
     """Raised where no server answers; says where it was looked for, and what was found there."""
 
 
@@ -45,13 +45,13 @@ class ServerSelector(NamedTuple):
 
     directory: str = ""
     #: Its id, pid, or one of its ports.
-    server: str = ""
+    name: str = ""
 
 
-ANY = ServerSelector()
+ANY_SERVER = ServerSelector()
 
 
-class Identity(NamedTuple):
+class ServerIdentity(NamedTuple):
     """A server as it is told from others."""
 
     id: str
@@ -64,7 +64,7 @@ class Identity(NamedTuple):
     ready: str
 
     @classmethod
-    def of(cls, status: Mapping[str, Any]) -> Identity:
+    def from_status(cls, status: Mapping[str, Any]) -> ServerIdentity:
         supervisor, server = status["processes"][0], status.get("server", {})
         return cls(
             id=server.get("id", ""),
@@ -75,7 +75,7 @@ class Identity(NamedTuple):
             ready=server.get("ready", ""),
         )
 
-    def is_called(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         ports = {address.rpartition(":")[2] for address in self.addresses.values()}
         return name in {self.id, str(self.pid)} | ports | {f":{port}" for port in ports}
 
@@ -94,7 +94,7 @@ def find_directories(given: str = "") -> Iterator[Path]:
     found: list[tuple[bool, float, Path]] = []
     for path, owner in _candidates():
         if owner == os.geteuid() or not os.geteuid():
-            found.append((owner == os.geteuid(), _begun_s(path), path))
+            found.append((owner == os.geteuid(), _started_s(path), path))
     for _, _, path in sorted(found, reverse=True):
         yield path
     # Not exists(), which says no where looking is forbidden.
@@ -111,7 +111,7 @@ def _candidates() -> Iterator[tuple[Path, int]]:
             continue  # it ends in this moment
 
 
-def _begun_s(directory: Path) -> float:
+def _started_s(directory: Path) -> float:
     """When its server began to listen; the directory itself changes with each stub."""
     try:
         return (directory / _SOCKET).lstat().st_mtime
@@ -119,24 +119,24 @@ def _begun_s(directory: Path) -> float:
         return 0.0
 
 
-def connect(wanted: ServerSelector = ANY, *, to_change: bool = False) -> Client:
+def connect(wanted: ServerSelector = ANY_SERVER, *, to_change: bool = False) -> Client:
     """To the server that is meant, by default the newest. Raises NoServer, also where something
     is to be changed and several could be meant."""
     clients = connect_all(wanted)
-    meant = [c for c in clients if not wanted.server or c.is_called(wanted.server)]
-    if not meant or (len(meant) > 1 and (wanted.server or to_change)):
-        problem = _not_one(clients, len(meant), wanted.server)
+    meant = [c for c in clients if not wanted.name or c.matches(wanted.name)]
+    if not meant or (len(meant) > 1 and (wanted.name or to_change)):
+        problem = _selection_problem(clients, len(meant), wanted.name)
         for client in clients:
             client.close()
-        raise NoServer(problem)
+        raise NoServerError(problem)
     for client in clients:
         if client is not meant[0]:
             client.close()
-    meant[0].others = len(meant) - 1
+    meant[0].other_count = len(meant) - 1
     return meant[0]
 
 
-def _not_one(clients: Sequence[Client], meant: int, name: str) -> str:
+def _selection_problem(clients: Sequence[Client], meant: int, name: str) -> str:
     known = ", ".join(client.describe() for client in clients)
     if not meant:
         return f"no server is called '{name}'; running: {known}"
@@ -145,7 +145,7 @@ def _not_one(clients: Sequence[Client], meant: int, name: str) -> str:
     return f"{meant} servers run, so say which is meant, --server ID, PID or PORT; running: {known}"
 
 
-def connect_all(wanted: ServerSelector = ANY) -> list[Client]:
+def connect_all(wanted: ServerSelector = ANY_SERVER) -> list[Client]:
     """To all that are alive, the newest first, at least one. Raises NoServer."""
     clients, found = [], []
     for directory in find_directories(wanted.directory):
@@ -161,10 +161,10 @@ def connect_all(wanted: ServerSelector = ANY) -> list[Client]:
     if clients:
         return clients
     where = ", ".join(found) or f"{tempfile.gettempdir()}/{_PREFIX}* or {_SERVICE}"
-    raise NoServer(f"no running server found in {where}{_of_others()}")
+    raise NoServerError(f"no running server found in {where}{_other_users_hint()}")
 
 
-def _of_others() -> str:
+def _other_users_hint() -> str:
     """Whose servers might be meant."""
     owners = {owner for _, owner in _candidates()} - {os.geteuid()}
     if not owners:
@@ -183,29 +183,31 @@ class Client:
     def __init__(self, end: socket.socket, directory: Path) -> None:
         self._line = Lifeline(end)
         self._last_id = 0
-        self._identity: Identity | None = None
+        self._identity: ServerIdentity | None = None
         self.directory = directory
         #: How many more there are that might have been meant.
-        self.others = 0
+        self.other_count = 0
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ServerIdentity:
         """Which server it is. Raises NoServer."""
         if self._identity is None:
-            self._identity = Identity.of(self.call("status", timeout_s=_IDENTIFIED_S))
+            self._identity = ServerIdentity.from_status(
+                self.call("status", timeout_s=_IDENTITY_TIMEOUT_S)
+            )
         return self._identity
 
-    def is_called(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         try:
-            return self.identity.is_called(name)
-        except NoServer:
+            return self.identity.matches(name)
+        except NoServerError:
             return False
 
     def describe(self) -> str:
         """For whoever has to choose."""
         try:
             return self.identity.describe()
-        except NoServer:
+        except NoServerError:
             return f"one in {self.directory} that does not answer"
 
     def call(
@@ -218,13 +220,13 @@ class Client:
         while not self._line.ended:
             left_s = None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
             if not self._line.wait(left_s):
-                raise NoServer(f"the server in {self.directory} does not answer")
+                raise NoServerError(f"the server in {self.directory} does not answer")
             for message, _ in self._line.receive():
                 if isinstance(message, CallResult) and message.id == self._last_id:
                     if message.code:
                         raise from_number(message.code, message.text)
                     return json.loads(message.result)
-        raise NoServer(
+        raise NoServerError(
             f"the server in {self.directory} has ended the conversation: it is ending, or does not "
             "take commands from this process"
         )

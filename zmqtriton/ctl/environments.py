@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zmqtriton.ctl.client import QUICK_S, NoServer, connect
-from zmqtriton.ctl.failing import REFUSED, told
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, NoServerError, connect
+from zmqtriton.ctl.failing import EXIT_REFUSED, exit_on_error
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 
 if TYPE_CHECKING:
@@ -58,15 +58,15 @@ def prepare(
     from zmqtriton.environments.cache import EnvironmentCache
 
     failed = 0
-    with told():
+    with exit_on_error():
         cache = EnvironmentCache(context.meta["cache"])
-        for place in list(_places(context, what)):
+        for place in list(_find_directories(context, what)):
             found = ahead.read_environments(
                 place, may_build=build_environments, config_name=model_config_name
             )
             failed += sum(not _prepare(asked, cache) for asked in found)
     if failed:
-        sys.exit(REFUSED)
+        sys.exit(EXIT_REFUSED)
 
 
 def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> bool:
@@ -81,7 +81,7 @@ def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> bool:
             click.echo(f"{asked.model}: the server's own Python")
             return True
         click.echo(f"{asked.model}: preparing {asked.result}")
-        found = prepare_one(asked.result, cache, _show)
+        found = prepare_one(asked.result, cache, _print_progress)
     except ZmqTritonError as error:
         click.echo(f"{asked.model}: {error.text}", err=True)
         return False
@@ -89,11 +89,11 @@ def _prepare(asked: ModelEnvironment, cache: EnvironmentCache) -> bool:
     return True
 
 
-def _show(level: str, text: str) -> None:
+def _print_progress(level: str, text: str) -> None:
     click.echo(f"  {text}")
 
 
-def _places(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
+def _find_directories(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
     """The directories that are meant."""
     names = [name for name in what if not os.path.isdir(name)]
     yield from (Path(name) for name in what if os.path.isdir(name))
@@ -101,8 +101,8 @@ def _places(context: click.Context, what: tuple[str, ...]) -> Iterator[Path]:
         return
     try:
         with connect(context.find_root().obj) as client:
-            found = client.call("status", timeout_s=QUICK_S)
-    except NoServer as error:
+            found = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    except NoServerError as error:
         wanted = ", ".join(names) or "the models"
         raise NotFound(f"{wanted}: no such directory, and {error}") from error
     repositories = [Path(path) for path in found["repositories"]]
@@ -121,7 +121,7 @@ def list_entries(context: click.Context) -> None:
     """Show what has been unpacked and built, and of what."""
     from zmqtriton.environments.cache import EnvironmentCache
 
-    with told():
+    with exit_on_error():
         entries = EnvironmentCache(context.meta["cache"]).entries()
     for entry in entries:
         made = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.created_s))
@@ -134,6 +134,6 @@ def clean(context: click.Context) -> None:
     """Remove them all; models that need them make them anew."""
     from zmqtriton.environments.cache import EnvironmentCache
 
-    with told():
+    with exit_on_error():
         removed = EnvironmentCache(context.meta["cache"]).remove_all()
     click.echo(f"removed {removed}")

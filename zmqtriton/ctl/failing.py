@@ -8,28 +8,28 @@ from contextlib import contextmanager
 
 import click
 
-from zmqtriton.ctl.client import NoServer
+from zmqtriton.ctl.client import NoServerError
 from zmqtriton_floor.errors import ZmqTritonError
 
-REFUSED = 1
+EXIT_REFUSED = 1
 _NO_SERVER = 2
 #: Triton's words, and what they mean.
-_NOT_EXPLICIT = (
+_NOT_EXPLICIT_TEXTS = (
     "explicit model load / unload is not allowed if polling is enabled",
     "repository registration is not allowed if model control mode is not EXPLICIT",
 )
-_NEEDS_EXPLICIT = "; the server must have been started with --model-control-mode=explicit"
+_EXPLICIT_HINT = "; the server must have been started with --model-control-mode=explicit"
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def exit_on_error() -> Iterator[None]:
     """Says what is wrong, and ends the program with the status for that."""
     try:
         yield
-    except NoServer as error:
+    except NoServerError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(_NO_SERVER)
     except ZmqTritonError as error:
-        hint = _NEEDS_EXPLICIT if error.text in _NOT_EXPLICIT else ""
+        hint = _EXPLICIT_HINT if error.text in _NOT_EXPLICIT_TEXTS else ""
         click.echo(f"error: {error.text}{hint}", err=True)
-        sys.exit(REFUSED)
+        sys.exit(EXIT_REFUSED)

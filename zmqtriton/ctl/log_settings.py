@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 #: Asks the server for these changes; all settings then.
-Ask = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
+UpdateSettings = Callable[[click.Context, dict[str, Any]], dict[str, Any]]
 
 
-def command(ask: Ask) -> click.Command:
+def build_command(ask: UpdateSettings) -> click.Command:
     """The command."""
 
     @click.command("log-settings")

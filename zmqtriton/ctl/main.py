@@ -16,12 +16,12 @@ from typing import Any
 import click
 
 from zmqtriton.ctl import log_settings, repositories, stacks
-from zmqtriton.ctl.client import QUICK_S, Client, Identity, ServerSelector, connect
+from zmqtriton.ctl.client import QUICK_TIMEOUT_S, Client, ServerIdentity, ServerSelector, connect
 from zmqtriton.ctl.environments import env
-from zmqtriton.ctl.failing import told
+from zmqtriton.ctl.failing import exit_on_error
 from zmqtriton.ctl.servers import servers
 from zmqtriton.ctl.status import model_row, print_status
-from zmqtriton.ctl.tables import show
+from zmqtriton.ctl.tables import print_table
 from zmqtriton_floor import __version__
 from zmqtriton_floor.errors import NotFound, ZmqTritonError
 from zmqtriton_floor.logs import line as format_line
@@ -51,13 +51,13 @@ def cli(context: click.Context, runtime_directory: str, server: str) -> None:
     context.obj = ServerSelector(runtime_directory, server)
 
 
-def _ask(
+def _run_with_client(
     context: click.Context, question: Callable[[Client], Any], *, to_change: bool = False
 ) -> Any:
     """What the server answers; ends the program where it says no, or nothing."""
-    with told(), connect(context.obj, to_change=to_change) as client:
-        if client.others:
-            which = f"{client.others + 1} servers run; this is {client.describe()}"
+    with exit_on_error(), connect(context.obj, to_change=to_change) as client:
+        if client.other_count:
+            which = f"{client.other_count + 1} servers run; this is {client.describe()}"
             click.echo(f"{which}. Others by --server, see `zmqtriton-ctl servers`.", err=True)
         return question(client)
 
@@ -67,7 +67,7 @@ def _ask(
 @click.pass_context
 def status(context: click.Context, as_json: bool) -> None:
     """Show every process of the server, why those that died did, and what was answered."""
-    server, found, index = _ask(context, lambda client: _read_status(client, as_json))
+    server, found, index = _run_with_client(context, lambda client: _read_status(client, as_json))
     now_s = time.time()
     for process in found["processes"]:
         started_s = process["started_s"]
@@ -78,11 +78,11 @@ def status(context: click.Context, as_json: bool) -> None:
         print_status(server, found, index, now_s)
 
 
-def _read_status(client: Client, as_json: bool) -> tuple[Identity, dict[str, Any], list[Any]]:
+def _read_status(client: Client, as_json: bool) -> tuple[ServerIdentity, dict[str, Any], list[Any]]:
     """The index too, where people read it."""
-    found = client.call("status", timeout_s=QUICK_S)
-    index = [] if as_json else client.call("index", {"ready": False}, timeout_s=QUICK_S)
-    return Identity.of(found), found, index
+    found = client.call("status", timeout_s=QUICK_TIMEOUT_S)
+    index = [] if as_json else client.call("index", {"ready": False}, timeout_s=QUICK_TIMEOUT_S)
+    return ServerIdentity.from_status(found), found, index
 
 
 @cli.command()
@@ -91,13 +91,13 @@ def _read_status(client: Client, as_json: bool) -> tuple[Identity, dict[str, Any
 @click.pass_context
 def models(context: click.Context, as_json: bool, ready: bool) -> None:
     """List the models of the repositories and their states."""
-    entries = _ask(
-        context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_S)
+    entries = _run_with_client(
+        context, lambda client: client.call("index", {"ready": ready}, timeout_s=QUICK_TIMEOUT_S)
     )
     if as_json:
         click.echo(json.dumps(entries, indent=2))
         return
-    show(("Model", "Version", "State", "Reason"), [model_row(entry) for entry in entries])
+    print_table(("Model", "Version", "State", "Reason"), [model_row(entry) for entry in entries])
 
 
 @cli.command()
@@ -105,7 +105,7 @@ def models(context: click.Context, as_json: bool, ready: bool) -> None:
 @click.pass_context
 def load(context: click.Context, model: str) -> None:
     """Load MODEL, or load it again if its files have changed."""
-    _ask(context, lambda client: _load(client, model), to_change=True)
+    _run_with_client(context, lambda client: _load(client, model), to_change=True)
     click.echo(f"loaded {model}")
 
 
@@ -115,7 +115,7 @@ def load(context: click.Context, model: str) -> None:
 @click.pass_context
 def unload(context: click.Context, model: str, dependents: bool) -> None:
     """Unload MODEL; requests that are under way are finished."""
-    _ask(context, lambda client: _unload(client, model, dependents), to_change=True)
+    _run_with_client(context, lambda client: _unload(client, model, dependents), to_change=True)
     click.echo(f"unloaded {model}")
 
 
@@ -129,7 +129,7 @@ def restart(context: click.Context, model: str) -> None:
     model control mode. A model whose files have changed is taken into use by `load`, without a
     failure.
     """
-    ended = _ask(context, lambda client: _restart(client, model), to_change=True)
+    ended = _run_with_client(context, lambda client: _restart(client, model), to_change=True)
     what = f"{ended} process{'es' if ended != 1 else ''} ended" if ended else "loaded"
     click.echo(f"restarted {model}: {what}")
 
@@ -175,7 +175,7 @@ def logs(context: click.Context, model: str, lines: int, follow: bool, as_json: 
     """
     write = _write_json if as_json else _write_line
     try:
-        _ask(context, lambda client: _read_logs(client, model, lines, follow, write))
+        _run_with_client(context, lambda client: _read_logs(client, model, lines, follow, write))
     except KeyboardInterrupt:
         return  # how one ends --follow
     except BrokenPipeError:
@@ -189,7 +189,7 @@ def _read_logs(
     after = 0
     while True:
         asked = {"model": model, "after": after, "lines": lines}
-        found = client.call("logs", asked, timeout_s=QUICK_S)
+        found = client.call("logs", asked, timeout_s=QUICK_TIMEOUT_S)
         if found["lost"]:
             click.echo(f"... {found['lost']} lines were lost", err=True)
         for line in found["lines"]:
@@ -211,10 +211,10 @@ def _write_json(line: dict[str, Any]) -> None:
     click.echo(json.dumps(line))
 
 
-def _change_log(context: click.Context, changes: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = _ask(
+def _update_log_settings(context: click.Context, changes: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = _run_with_client(
         context,
-        lambda client: client.call("log.settings", {"changes": changes}, QUICK_S),
+        lambda client: client.call("log.settings", {"changes": changes}, QUICK_TIMEOUT_S),
         to_change=bool(changes),
     )
     return found
@@ -222,17 +222,17 @@ def _change_log(context: click.Context, changes: dict[str, Any]) -> dict[str, An
 
 def _change_repositories(context: click.Context, what: str, path: str) -> list[str]:
     verb = f"repository.{what}"
-    paths: list[str] = _ask(
-        context, lambda client: client.call(verb, {"path": path}, QUICK_S), to_change=True
+    paths: list[str] = _run_with_client(
+        context, lambda client: client.call(verb, {"path": path}, QUICK_TIMEOUT_S), to_change=True
     )
     return paths
 
 
 cli.add_command(env)
-cli.add_command(log_settings.command(_change_log))
+cli.add_command(log_settings.build_command(_update_log_settings))
 cli.add_command(servers)
-cli.add_command(stacks.command(_ask))
-cli.add_command(repositories.commands(_change_repositories))
+cli.add_command(stacks.build_command(_run_with_client))
+cli.add_command(repositories.build_group(_change_repositories))
 
 
 def main() -> None:

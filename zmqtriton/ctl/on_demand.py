@@ -8,7 +8,7 @@ from typing import Any
 HEADER = ("On demand", "Memory", "Loads", "Failed", "Idle", "Made room", "Waiting", "Last", "Ago")
 
 
-def rows(found: dict[str, Any]) -> list[Sequence[str]]:
+def table_rows(found: dict[str, Any]) -> list[Sequence[str]]:
     """Of each model; the last line is their sum, and what it may be."""
     waiting = found["waiting"]
     shown: list[Sequence[str]] = [

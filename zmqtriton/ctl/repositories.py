@@ -8,10 +8,10 @@ from collections.abc import Callable
 import click
 
 #: Asks the server: verb and path; all repositories then.
-Ask = Callable[[click.Context, str, str], list[str]]
+ChangeRepository = Callable[[click.Context, str, str], list[str]]
 
 
-def commands(ask: Ask) -> click.Group:
+def build_group(ask: ChangeRepository) -> click.Group:
     """The group of commands."""
 
     @click.group()

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from zmqtriton.ctl.client import Client, NoServer, ServerSelector, connect_all
-from zmqtriton.ctl.failing import told
-from zmqtriton.ctl.tables import duration, show
+from zmqtriton.ctl.client import Client, NoServerError, ServerSelector, connect_all
+from zmqtriton.ctl.failing import exit_on_error
+from zmqtriton.ctl.tables import format_duration, print_table
 
 _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 
@@ -21,20 +21,20 @@ _HEADER = ("Id", "Pid", "Up", "HTTP", "gRPC", "Metrics", "Directory", "Models")
 @click.pass_context
 def servers(context: click.Context, as_json: bool) -> None:
     """List the servers that run here, the newest first."""
-    with told():
+    with exit_on_error():
         clients = connect_all(ServerSelector(context.obj.directory))
     if as_json:
-        click.echo(json.dumps([_document(client) for client in clients], indent=2))
+        click.echo(json.dumps([_json_entry(client) for client in clients], indent=2))
     else:
-        show(_HEADER, [_row(client) for client in clients])
+        print_table(_HEADER, [_row(client) for client in clients])
     for client in clients:
         client.close()
 
 
-def _document(client: Client) -> dict[str, Any]:
+def _json_entry(client: Client) -> dict[str, Any]:
     try:
         identity = client.identity._asdict()
-    except NoServer as error:
+    except NoServerError as error:
         identity = {"error": str(error)}
     return {"directory": str(client.directory), **identity}
 
@@ -43,8 +43,8 @@ def _row(client: Client) -> Sequence[str]:
     directory = str(client.directory)
     try:
         server = client.identity
-    except NoServer:
+    except NoServerError:
         return ("-", "-", "-", "-", "-", "-", directory, "it does not answer")
     places = [server.addresses.get(door, "-") for door in ("http", "grpc", "metrics")]
-    up = duration(time.time() - server.started_s)
+    up = format_duration(time.time() - server.started_s)
     return (server.id, str(server.pid), up, *places, directory, server.ready)

@@ -13,7 +13,9 @@ from zmqtriton.ctl.client import Client
 from zmqtriton_floor.errors import NotFound
 
 #: How Python writes them.
-_LINE = re.compile(r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)")
+_STACK_LINE = re.compile(
+    r"(Current thread|Thread|Stack) .*most recent call first|  (File |\.\.\.|<)"
+)
 _WITHIN_S = 3.0
 _LOOK_EVERY_S = 0.1
 #: Who has written nothing more for so long has written all.
@@ -22,10 +24,10 @@ _QUICK_S = 10.0
 _ALL_LINES = 1 << 30
 
 #: Runs a question to the server, and ends the program where it says no.
-Ask = Callable[[click.Context, Callable[[Client], Any]], Any]
+RunWithClient = Callable[[click.Context, Callable[[Client], Any]], Any]
 
 
-def command(ask: Ask) -> click.Command:
+def build_command(ask: RunWithClient) -> click.Command:
     """The command."""
 
     @click.command()
@@ -36,17 +38,17 @@ def command(ask: Ask) -> click.Command:
 
         Nothing is interrupted, and a process that hangs shows where.
         """
-        ask(context, lambda client: _show(client, model))
+        ask(context, lambda client: _print_stacks(client, model))
 
     return stacks
 
 
-def _show(client: Client, model: str) -> None:
+def _print_stacks(client: Client, model: str) -> None:
     after = client.call("logs", {"model": "", "lines": 1}, _QUICK_S)["last"]
     asked = client.call("stacks", {"model": model}, _QUICK_S)
     if not asked:
         raise NotFound(f"no process of model '{model}' runs")
-    written = _wait(client, model, after, {stub["pid"] for stub in asked})
+    written = _collect_stacks(client, model, after, {stub["pid"] for stub in asked})
     for number, stub in enumerate(asked):
         click.echo(f"{'' if not number else chr(10)}{stub['instance']}, pid {stub['pid']}:")
         lines = [line["text"] for line in written if line["pid"] == stub["pid"]]
@@ -54,7 +56,7 @@ def _show(client: Client, model: str) -> None:
             click.echo(f"  {text}")
 
 
-def _wait(client: Client, model: str, after: int, pids: set[int]) -> list[dict[str, Any]]:
+def _collect_stacks(client: Client, model: str, after: int, pids: set[int]) -> list[dict[str, Any]]:
     """The lines of stacks that these processes have written."""
     deadline_s = time.monotonic() + _WITHIN_S
     found: list[dict[str, Any]] = []
@@ -63,7 +65,9 @@ def _wait(client: Client, model: str, after: int, pids: set[int]) -> list[dict[s
         asked = {"model": model, "after": after, "lines": _ALL_LINES}
         answer = client.call("logs", asked, _QUICK_S)
         lines = [
-            line for line in answer["lines"] if line["pid"] in pids and _LINE.match(line["text"])
+            line
+            for line in answer["lines"]
+            if line["pid"] in pids and _STACK_LINE.match(line["text"])
         ]
         if len(lines) != len(found):
             changed_s, found = time.monotonic(), lines

@@ -9,59 +9,59 @@ from typing import Any
 import click
 
 from zmqtriton.ctl import on_demand
-from zmqtriton.ctl.client import Identity
-from zmqtriton.ctl.tables import duration, show, terminal_width
+from zmqtriton.ctl.client import ServerIdentity
+from zmqtriton.ctl.tables import format_duration, print_table, terminal_width
 
 #: States of models that nobody needs to look at.
-_WELL = frozenset({"READY", ""})
+_HEALTHY_STATES = frozenset({"READY", ""})
 #: What an operator, or the room that another model needed, has asked for is no news either.
-_WANTED = "unloaded"
+_UNLOADED_PREFIX = "unloaded"
 
 
 _PROCESS = ("Process", "Model", "Pid", "Started", "Up", "State", "Restarts", "Last reason")
-_STARTED = _PROCESS.index("Started")
+_STARTED_COLUMN = _PROCESS.index("Started")
 #: Columns of a terminal that has room for all of them.
-_WIDE = 120
+_WIDE_COLUMNS = 120
 
 
 def print_status(
-    server: Identity, found: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
+    server: ServerIdentity, found: dict[str, Any], index: Iterable[dict[str, Any]], now_s: float
 ) -> None:
     places = "".join(f", {door} {place}" for door, place in server.addresses.items())
-    up = duration(now_s - server.started_s) if server.started_s else "-"
+    up = format_duration(now_s - server.started_s) if server.started_s else "-"
     click.echo(f"'{server.id}', zmqtriton {server.version}, up {up}{places}: {server.ready}\n")
     table: list[Sequence[str]] = [_PROCESS, *map(_process_row, found["processes"])]
-    if (terminal_width() or _WIDE) < _WIDE:
+    if (terminal_width() or _WIDE_COLUMNS) < _WIDE_COLUMNS:
         # How long it has been up tells the same.
-        table = [(*row[:_STARTED], *row[_STARTED + 1 :]) for row in table]
-    show(table[0], table[1:])
-    troubled = [entry for entry in index if _is_troubled(entry)]
+        table = [(*row[:_STARTED_COLUMN], *row[_STARTED_COLUMN + 1 :]) for row in table]
+    print_table(table[0], table[1:])
+    troubled = [entry for entry in index if _needs_attention(entry)]
     if troubled:
         click.echo()
-        show(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
-    _print_counts(found)
+        print_table(("Not ready", "Version", "State", "Reason"), [model_row(e) for e in troubled])
+    _print_tables(found)
 
 
-def _print_counts(found: dict[str, Any]) -> None:
+def _print_tables(found: dict[str, Any]) -> None:
     counts = found.get("counts")
     if counts is None:
         click.echo("\nthe broker does not answer, so requests are not shown", err=True)
     elif counts:
         click.echo()
         header = ("Model", "Answered", "Failed", "Pending", "Executions")
-        show(header, [_count_row(entry) for entry in counts])
+        print_table(header, [_count_row(entry) for entry in counts])
     if found.get("resources"):
         click.echo()
         header = ("Resource", "Device", "In use", "Held by", "Awaited by")
-        show(header, [_resource_row(entry) for entry in found["resources"]])
+        print_table(header, [_resource_row(entry) for entry in found["resources"]])
     if found.get("on_demand"):
         click.echo()
-        show(on_demand.HEADER, on_demand.rows(found["on_demand"]))
+        print_table(on_demand.HEADER, on_demand.table_rows(found["on_demand"]))
 
 
-def _is_troubled(entry: dict[str, Any]) -> bool:
-    is_well = entry.get("state", "") in _WELL
-    return not is_well and not entry.get("reason", "").startswith(_WANTED)
+def _needs_attention(entry: dict[str, Any]) -> bool:
+    is_well = entry.get("state", "") in _HEALTHY_STATES
+    return not is_well and not entry.get("reason", "").startswith(_UNLOADED_PREFIX)
 
 
 def model_row(entry: dict[str, Any]) -> Sequence[str]:
@@ -79,7 +79,7 @@ def _process_row(process: dict[str, Any]) -> Sequence[str]:
         f"{process['model']}:{process['version']}" if is_stub else "",
         str(process["pid"] or "-"),
         started,
-        "-" if process["uptime_s"] is None else duration(process["uptime_s"]),
+        "-" if process["uptime_s"] is None else format_duration(process["uptime_s"]),
         process.get("state", ""),
         str(process.get("restarts", "")),
         process.get("last_reason", ""),

@@ -22,19 +22,19 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Where a terminal is too narrow, or a last cell has several lines, the last cells stand below
     their rows."""
     width = terminal_width()
     if width is not None and not _fits(header, rows, width):
-        _show_last_below(header, rows)
+        _print_with_last_below(header, rows)
         return
     table = Table(box=None, pad_edge=False)
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
         # As text, so that a model's reason cannot be markup.
-        cells = [on_one_line(cell) for cell in row]
+        cells = [escape_newlines(cell) for cell in row]
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     Console(width=width or _NO_TERMINAL_WIDTH).print(table)
 
@@ -49,17 +49,17 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
 
-def _show_last_below(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_with_last_below(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = _widths(header[:-1], [row[:-1] for row in rows])
     click.echo(_line(header[:-1], widths, is_head=True))
     for row in rows:
         click.echo(_line(row[:-1], widths))
         for line in row[-1].rstrip().splitlines():
-            click.echo(f"{_INDENT}{_plain(line)}".rstrip())
+            click.echo(f"{_INDENT}{_printable(line)}".rstrip())
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False) -> str:
-    padded = [_plain(c).ljust(width) for c, width in zip(cells, widths, strict=True)]
+    padded = [_printable(c).ljust(width) for c, width in zip(cells, widths, strict=True)]
     styled = [
         click.style(text, fg=_STYLES.get(cell), bold=is_head or None)
         for cell, text in zip(cells, padded, strict=True)
@@ -67,17 +67,17 @@ def _line(cells: Sequence[str], widths: Sequence[int], *, is_head: bool = False)
     return (" " * _GAP).join(styled).rstrip()
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     """Without what would move a terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def on_one_line(text: str) -> str:
+def escape_newlines(text: str) -> str:
     """As the log has it."""
     return text.rstrip().replace("\n", "\\n")
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """The two largest units that count."""
     whole = max(0, int(seconds))
     if whole < 60:

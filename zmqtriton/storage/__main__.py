@@ -21,24 +21,24 @@ from zmqtriton_floor.lifeline import Lifeline
 _MOST_CHARACTERS = 4096
 
 
-class Process:
+class StorageProcess:
     def __init__(self, line: Lifeline, loop: asyncio.AbstractEventLoop) -> None:
         self._line = line
         self._loop = loop
         self._work: dict[int, asyncio.Task[None]] = {}
         self._mirrors: dict[str, Mirror] = {}
         self.ended = loop.create_future()
-        loop.add_reader(line.fileno(), self._read)
+        loop.add_reader(line.fileno(), self._receive)
 
-    def _read(self) -> None:
+    def _receive(self) -> None:
         for message, _ in self._line.receive():
             if isinstance(message, wire.Call):
-                self._take(message)
+                self._handle_call(message)
         if self._line.ended and not self.ended.done():
             self._loop.remove_reader(self._line.fileno())
             self.ended.set_result(None)
 
-    def _take(self, call: wire.Call) -> None:
+    def _handle_call(self, call: wire.Call) -> None:
         given = json.loads(call.arguments)
         if call.verb == "abandon":
             task = self._work.get(given["id"])
@@ -47,11 +47,11 @@ class Process:
         elif call.verb == "remove":
             self._mirror(given).remove(given["path"])
         else:
-            self._work[call.id] = self._loop.create_task(self._answer(call, given))
+            self._work[call.id] = self._loop.create_task(self._run_call(call, given))
 
-    async def _answer(self, call: wire.Call, given: dict[str, Any]) -> None:
+    async def _run_call(self, call: wire.Call, given: dict[str, Any]) -> None:
         try:
-            result = json.dumps(await self._find(call, given))
+            result = json.dumps(await self._execute(call, given))
             answer = wire.CallResult(call.id, 0, "", result)
         except ZmqTritonError as error:
             answer = wire.CallResult(call.id, error.number, _plain(error.text), "null")
@@ -65,14 +65,14 @@ class Process:
             await asyncio.sleep(0.01)
             self._line.flush()
 
-    async def _find(self, call: wire.Call, given: dict[str, Any]) -> Any:
+    async def _execute(self, call: wire.Call, given: dict[str, Any]) -> Any:
         urls = given["urls"]
         if call.verb == "names":
-            return await questions.names(urls)
+            return await questions.list_models(urls)
         if call.verb == "copy":
             model, is_patient = given["model"], given["is_patient"]
             mirror = self._mirror(given)
-            return await questions.copy(mirror, call.id, model, urls, is_patient=is_patient)
+            return await questions.copy_model(mirror, call.id, model, urls, is_patient=is_patient)
         raise InvalidArgument(f"unknown call '{call.verb}'")
 
     def _mirror(self, given: dict[str, Any]) -> Mirror:
@@ -89,7 +89,7 @@ def _plain(text: str) -> str:
 
 async def _run(descriptor: int) -> None:
     line = Lifeline.inherited(descriptor)
-    await Process(line, asyncio.get_running_loop()).ended
+    await StorageProcess(line, asyncio.get_running_loop()).ended
 
 
 def main(arguments: list[str]) -> int:

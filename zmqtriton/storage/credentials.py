@@ -15,16 +15,20 @@ from zmqtriton.storage.places import AZURE, GS, S3, BucketPath
 from zmqtriton_floor.errors import InvalidArgument
 
 #: Triton's file, with credentials by kind and beginning of the URL.
-VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
+CREDENTIALS_VARIABLE = "TRITON_CLOUD_CREDENTIAL_PATH"
 
-Variables = Mapping[str, str]
+EnvironmentVariables = Mapping[str, str]
 
 
-def options(place: BucketPath, variables: Variables = os.environ) -> dict[str, Any]:
+def store_options(
+    place: BucketPath, variables: EnvironmentVariables = os.environ
+) -> dict[str, Any]:
     """What the store is opened with. Raises InvalidArgument."""
-    path = variables.get(VARIABLE, "")
+    path = variables.get(CREDENTIALS_VARIABLE, "")
     entry = _entry(path, place) if path else None
-    return {S3: _s3, GS: _gs, AZURE: _azure}[place.kind](place, entry, variables)
+    return {S3: _s3_options, GS: _gs_options, AZURE: _azure_options}[place.kind](
+        place, entry, variables
+    )
 
 
 def _entry(path: str, place: BucketPath) -> Any:
@@ -33,48 +37,52 @@ def _entry(path: str, place: BucketPath) -> Any:
         with open(path, encoding="utf-8") as file:
             document = json.load(file)
     except OSError as error:
-        raise InvalidArgument(f"{VARIABLE}: {path} cannot be read: {error.strerror}") from error
+        raise InvalidArgument(
+            f"{CREDENTIALS_VARIABLE}: {path} cannot be read: {error.strerror}"
+        ) from error
     except ValueError:
-        raise InvalidArgument(f"{VARIABLE}: {path} is not JSON") from None
+        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} is not JSON") from None
     found = document.get(place.kind, {}) if isinstance(document, dict) else {}
     names = [n for n in found if place.url.startswith(n)] if isinstance(found, dict) else []
     if not names:
-        raise InvalidArgument(f"{VARIABLE}: {path} has no credential for {place.url}")
+        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: {path} has no credential for {place.url}")
     return found[max(names, key=len)]
 
 
-def _texts(entry: Any, place: BucketPath) -> dict[str, str]:
+def _require_texts(entry: Any, place: BucketPath) -> dict[str, str]:
     if not isinstance(entry, dict) or not all(isinstance(v, str) for v in entry.values()):
-        raise InvalidArgument(f"{VARIABLE}: the credential for {place.url} is no object of texts")
+        raise InvalidArgument(
+            f"{CREDENTIALS_VARIABLE}: the credential for {place.url} is no object of texts"
+        )
     return entry
 
 
 # ---------------------------------------------------------------------- S3
 
 
-def _s3(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
-    found = _s3_keys(_texts(entry, place), variables) if entry is not None else {}
+def _s3_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) -> dict[str, Any]:
+    found = _s3_keys(_require_texts(entry, place), variables) if entry is not None else {}
     if entry is None:
         found = _s3_variables(variables) or _s3_profile(variables.get("AWS_PROFILE", ""), variables)
         region = variables.get("AWS_DEFAULT_REGION") or variables.get("AWS_REGION")
         found["region"] = region or found.get("region", "")
-    server = place.server or _given_server(variables)
+    server = place.endpoint or _s3_endpoint(variables)
     if server:
         found["endpoint"] = server
         if not found.get("region"):
             # Servers of one's own have none, and a signature needs one.
             found["region"] = "us-east-1"
-        if not _is_somebody(found, variables):
+        if not _has_identity(found, variables):
             found["skip_signature"] = True
     return {name: value for name, value in found.items() if value}
 
 
-def _given_server(variables: Variables) -> str:
+def _s3_endpoint(variables: EnvironmentVariables) -> str:
     named = variables.get("AWS_ENDPOINT_URL_S3") or variables.get("AWS_ENDPOINT_URL", "")
     return "" if variables.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") == "true" else named
 
 
-def _is_somebody(found: Mapping[str, Any], variables: Variables) -> bool:
+def _has_identity(found: Mapping[str, Any], variables: EnvironmentVariables) -> bool:
     """Or a machine's or container's role can be asked who we are."""
     roles = (
         "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -84,7 +92,7 @@ def _is_somebody(found: Mapping[str, Any], variables: Variables) -> bool:
     return bool(found.get("access_key_id")) or any(variables.get(name) for name in roles)
 
 
-def _s3_variables(variables: Variables) -> dict[str, Any]:
+def _s3_variables(variables: EnvironmentVariables) -> dict[str, Any]:
     if not variables.get("AWS_ACCESS_KEY_ID"):
         return {}
     return {
@@ -94,7 +102,7 @@ def _s3_variables(variables: Variables) -> dict[str, Any]:
     }
 
 
-def _s3_keys(entry: Mapping[str, str], variables: Variables) -> dict[str, Any]:
+def _s3_keys(entry: Mapping[str, str], variables: EnvironmentVariables) -> dict[str, Any]:
     """Of Triton's file, whose fields are empty where they are not used."""
     if entry.get("key_id"):
         found: dict[str, Any] = {
@@ -108,7 +116,7 @@ def _s3_keys(entry: Mapping[str, str], variables: Variables) -> dict[str, Any]:
     return found
 
 
-def _s3_profile(name: str, variables: Variables) -> dict[str, Any]:
+def _s3_profile(name: str, variables: EnvironmentVariables) -> dict[str, Any]:
     """What `aws configure` has written, of this profile or the default one."""
     home = os.path.join(variables.get("HOME", "/"), ".aws")
     keys = _section(variables.get("AWS_SHARED_CREDENTIALS_FILE", f"{home}/credentials"), name)
@@ -139,9 +147,9 @@ def _section(path: str, name: str) -> dict[str, str]:
 # ------------------------------------------------------------- the others
 
 
-def _gs(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
+def _gs_options(place: BucketPath, entry: Any, variables: EnvironmentVariables) -> dict[str, Any]:
     if entry is not None and not isinstance(entry, str):
-        raise InvalidArgument(f"{VARIABLE}: the credential for {place.url} is no path")
+        raise InvalidArgument(f"{CREDENTIALS_VARIABLE}: the credential for {place.url} is no path")
     found: dict[str, Any] = {}
     server = variables.get("STORAGE_EMULATOR_HOST", "")
     if server:
@@ -157,7 +165,7 @@ def _gs(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
 
 
 #: Other ways to say who one is, which the store's client reads by itself.
-_AZURE_OTHERS = (
+_AZURE_IDENTITY_VARIABLES = (
     "AZURE_CLIENT_ID",
     "AZURE_STORAGE_SAS_KEY",
     "AZURE_STORAGE_SAS_TOKEN",
@@ -167,9 +175,11 @@ _AZURE_OTHERS = (
 )
 
 
-def _azure(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any]:
+def _azure_options(
+    place: BucketPath, entry: Any, variables: EnvironmentVariables
+) -> dict[str, Any]:
     if entry is not None:
-        texts = _texts(entry, place)
+        texts = _require_texts(entry, place)
         named, key = texts.get("account_str", ""), texts.get("account_key", "")
     else:
         named = variables.get("AZURE_STORAGE_ACCOUNT", "")
@@ -181,6 +191,6 @@ def _azure(place: BucketPath, entry: Any, variables: Variables) -> dict[str, Any
         found["endpoint"] = f"https://{place.account}"
     if key:
         found["account_key"] = key
-    elif not any(variables.get(name) for name in _AZURE_OTHERS):
+    elif not any(variables.get(name) for name in _AZURE_IDENTITY_VARIABLES):
         found["skip_signature"] = True
     return found

@@ -16,17 +16,17 @@ from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from zmqtriton.storage.trees import Object, Tree, differing, digest
+from zmqtriton.storage.trees import ModelTree, StoredObject, digest, missing_paths
 from zmqtriton_floor.errors import InternalError
 
 if TYPE_CHECKING:
-    from zmqtriton.storage.stores import Store
+    from zmqtriton.storage.stores import ObjectStore
 
 _LIST = "list.json"
-_PIECE = 8 << 20
-_AT_ONCE = 16
+_CHUNK_BYTES = 8 << 20
+_MAX_OPEN_FILES = 16
 #: They are in memory, with what the library has read ahead of them.
-_PIECES_AT_ONCE = 8
+_MAX_CHUNKS_IN_FLIGHT = 8
 _PROGRAMS = (b"\x7fELF", b"#!")
 #: Left free on the disk.
 _ROOM = 64 << 20
@@ -34,15 +34,15 @@ _ROOM = 64 << 20
 T = TypeVar("T")
 
 
-class _Changed(Exception):
+class _ObjectsChanged(Exception):
     """Raised when an object is another one than was listed."""
 
 
-class _Known(NamedTuple):
+class _StoredFile(NamedTuple):
     """A file of an earlier copy."""
 
     size: int
-    tag: str
+    etag: str
     #: As it was written; a model may have changed it since.
     modified_ns: int
 
@@ -54,10 +54,10 @@ class Mirror:
         self._root = Path(root)
         for left in (*self._root.glob("*.new"), *self._root.glob("*.gone")):
             shutil.rmtree(left, ignore_errors=True)
-        self._files = asyncio.Semaphore(_AT_ONCE)
-        self._pieces = asyncio.Semaphore(_PIECES_AT_ONCE)
+        self._file_semaphore = asyncio.Semaphore(_MAX_OPEN_FILES)
+        self._chunk_semaphore = asyncio.Semaphore(_MAX_CHUNKS_IN_FLIGHT)
 
-    def find(self, model: str, url: str, digest: str) -> str:
+    def find_copy(self, model: str, url: str, digest: str) -> str:
         """The directory of a model as it is already here, or ""."""
         for copy in self._copies(model):
             document = _document(copy)
@@ -79,17 +79,19 @@ class Mirror:
             copy.rename(gone)
             threading.Thread(target=shutil.rmtree, args=(gone, True), daemon=True).start()
 
-    async def copy(self, number: int, model: str, url: str, wanted: Tree, store: Store) -> str:
+    async def copy_model(
+        self, number: int, model: str, url: str, wanted: ModelTree, store: ObjectStore
+    ) -> str:
         """The directory of a new copy; "" if the objects have changed meanwhile."""
         draft = self._root / f"{number}.new"
         try:
             (draft / model).mkdir(parents=True, mode=0o700)
-            await self._fill(draft / model, model, url, wanted, store)
-            if digest(await store.objects(model)) != wanted.digest:
-                raise _Changed
+            await self._fetch_tree(draft / model, model, url, wanted, store)
+            if digest(await store.list_objects(model)) != wanted.digest:
+                raise _ObjectsChanged
             _write_list(draft, model, url, wanted)
             draft.rename(self._root / str(number))
-        except _Changed:
+        except _ObjectsChanged:
             shutil.rmtree(draft, ignore_errors=True)
             return ""
         except OSError as error:
@@ -101,7 +103,9 @@ class Mirror:
             raise
         return str(self._root / str(number) / model)
 
-    async def _fill(self, place: Path, model: str, url: str, wanted: Tree, store: Store) -> None:
+    async def _fetch_tree(
+        self, place: Path, model: str, url: str, wanted: ModelTree, store: ObjectStore
+    ) -> None:
         for folder in {str(Path(path).parent) for path in wanted.files} | set(wanted.directories):
             (place / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
         left = self._link(place, model, url, wanted)
@@ -110,17 +114,21 @@ class Mirror:
         if needed > free:
             text = f"{url}/{model} needs {needed} bytes here, {max(free, 0)} are free in {place}"
             raise InternalError(text)
-        await together(
+        await gather_or_cancel(
             self._fetch(store, f"{model}/{path}", wanted.files[path], place / path) for path in left
         )
 
-    async def _fetch(self, store: Store, name: str, entry: Object, target: Path) -> None:
+    async def _fetch(
+        self, store: ObjectStore, name: str, entry: StoredObject, target: Path
+    ) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        async with self._files:
+        async with self._file_semaphore:
             file = os.open(target, flags, 0o600)
             try:
-                starts = range(0, entry.size, _PIECE)
-                await together(self._fetch_piece(store, name, entry, file, at) for at in starts)
+                starts = range(0, entry.size, _CHUNK_BYTES)
+                await gather_or_cancel(
+                    self._fetch_piece(store, name, entry, file, at) for at in starts
+                )
                 if _is_program(file):
                     # Stores know no modes; an environment is of no use without.
                     os.fchmod(file, 0o700)
@@ -128,32 +136,32 @@ class Mirror:
                 os.close(file)
 
     async def _fetch_piece(
-        self, store: Store, name: str, entry: Object, file: int, start: int
+        self, store: ObjectStore, name: str, entry: StoredObject, file: int, start: int
     ) -> None:
-        async with self._pieces:
-            end = min(start + _PIECE, entry.size)
-            data, tag = await store.read(name, start, end)
-            if len(data) != end - start or (tag and entry.tag and tag != entry.tag):
-                raise _Changed
+        async with self._chunk_semaphore:
+            end = min(start + _CHUNK_BYTES, entry.size)
+            data, tag = await store.read_range(name, start, end)
+            if len(data) != end - start or (tag and entry.etag and tag != entry.etag):
+                raise _ObjectsChanged
             written = 0
             while written < len(data):
                 written += os.pwrite(file, data[written:], start + written)
 
-    def _link(self, place: Path, model: str, url: str, wanted: Tree) -> list[str]:
+    def _link(self, place: Path, model: str, url: str, wanted: ModelTree) -> list[str]:
         """Takes over what is here; returns the paths that are not."""
         left = list(wanted.files)
         for copy in self._copies(model):
             document = _document(copy)
             if document.get("url") != url:
                 continue
-            known = {path: _Known(*entry) for path, entry in document["files"].items()}
-            same = set(left) - set(differing(wanted, {p: k[:2] for p, k in known.items()}))
-            taken = {p for p in same if _take_over(copy / model / p, place / p, known[p])}
+            known = {path: _StoredFile(*entry) for path, entry in document["files"].items()}
+            same = set(left) - set(missing_paths(wanted, {p: k[:2] for p, k in known.items()}))
+            taken = {p for p in same if _link_unchanged(copy / model / p, place / p, known[p])}
             left = [path for path in left if path not in taken]
         return left
 
 
-async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """All results. When one fails the others end first: what they write into goes away."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
@@ -168,7 +176,7 @@ def _is_program(descriptor: int) -> bool:
     return os.pread(descriptor, 4, 0).startswith(_PROGRAMS)
 
 
-def _take_over(source: Path, target: Path, known: _Known) -> bool:
+def _link_unchanged(source: Path, target: Path, known: _StoredFile) -> bool:
     try:
         found = source.lstat()
         if (found.st_size, found.st_mtime_ns) != (known.size, known.modified_ns):
@@ -179,9 +187,9 @@ def _take_over(source: Path, target: Path, known: _Known) -> bool:
     return True
 
 
-def _write_list(draft: Path, model: str, url: str, wanted: Tree) -> None:
-    files: Mapping[str, _Known] = {
-        path: _Known(entry.size, entry.tag, (draft / model / path).lstat().st_mtime_ns)
+def _write_list(draft: Path, model: str, url: str, wanted: ModelTree) -> None:
+    files: Mapping[str, _StoredFile] = {
+        path: _StoredFile(entry.size, entry.etag, (draft / model / path).lstat().st_mtime_ns)
         for path, entry in wanted.files.items()
     }
     document = {"url": url, "digest": wanted.digest, "files": files}

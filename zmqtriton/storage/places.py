@@ -19,9 +19,11 @@ _FORMS = {
     GS: "gs://bucket/path",
     AZURE: "as://account/container/path",
 }
-_REMOTE = re.compile(r"(s3|gs|as)://(.*)", re.DOTALL)
-_WITH_SERVER = re.compile(r"(?:(https?)://)?([0-9A-Za-z.\-]+|\[[0-9A-Fa-f:]+\]):([0-9]+)/(.+)")
-_SECURE_NAME = re.compile(r"(https?)://([0-9A-Za-z.\-]+)/(.+)")
+_REMOTE_URL = re.compile(r"(s3|gs|as)://(.*)", re.DOTALL)
+_ENDPOINT_WITH_PORT = re.compile(
+    r"(?:(https?)://)?([0-9A-Za-z.\-]+|\[[0-9A-Fa-f:]+\]):([0-9]+)/(.+)"
+)
+_ENDPOINT_WITH_SCHEME = re.compile(r"(https?)://([0-9A-Za-z.\-]+)/(.+)")
 #: Where Triton's users have its copies put.
 _FOLDERS = (
     "TRITON_AWS_MOUNT_DIRECTORY",
@@ -39,7 +41,7 @@ class BucketPath(NamedTuple):
     #: Within it, without slashes around it; "": all of it.
     prefix: str
     #: As a URL; "": the provider's own.
-    server: str = ""
+    endpoint: str = ""
     #: Azure's.
     account: str = ""
     #: As it was given.
@@ -48,16 +50,16 @@ class BucketPath(NamedTuple):
 
 def is_remote(path: str) -> bool:
     """Whether a repository is in an object store, and not a directory."""
-    return _REMOTE.match(path) is not None
+    return _REMOTE_URL.match(path) is not None
 
 
-def parse(url: str) -> BucketPath:
+def parse_url(url: str) -> BucketPath:
     """Raises InvalidArgument where nothing is named in this form."""
-    match = _REMOTE.match(url)
+    match = _REMOTE_URL.match(url)
     kind, rest = match.groups() if match else ("", "")
     server = account = ""
     if kind == S3:
-        server, rest = _server(rest)
+        server, rest = _split_endpoint(rest)
     elif kind == AZURE:
         account, _, rest = rest.partition("/")
     bucket, _, prefix = rest.partition("/")
@@ -69,20 +71,20 @@ def parse(url: str) -> BucketPath:
     return BucketPath(kind, bucket, prefix, server, account, url)
 
 
-def _server(rest: str) -> tuple[str, str]:
+def _split_endpoint(rest: str) -> tuple[str, str]:
     """A server of one's own is spoken to without TLS unless the URL says so, as in Triton."""
-    match = _WITH_SERVER.fullmatch(rest)
+    match = _ENDPOINT_WITH_PORT.fullmatch(rest)
     if match:
         scheme, host, port, rest = match.groups()
         return f"{scheme or 'http'}://{host}:{port}", rest
-    match = _SECURE_NAME.fullmatch(rest)
+    match = _ENDPOINT_WITH_SCHEME.fullmatch(rest)
     if match:
         scheme, host, rest = match.groups()
         return f"{scheme}://{host}", rest
     return "", rest
 
 
-def local_folder(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
+def local_directory(kinds: Iterable[str], variables: Mapping[str, str] = os.environ) -> str:
     """Where the user wants copies of these kinds to be, or "": no matter where."""
     wanted = dict(zip((S3, GS, AZURE), _FOLDERS, strict=True))
     found = (variables.get(name, "") for kind, name in wanted.items() if kind in set(kinds))

@@ -15,9 +15,9 @@ import obstore
 from obstore.exceptions import BaseError, InvalidPathError
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from zmqtriton.storage.credentials import options
+from zmqtriton.storage.credentials import store_options
 from zmqtriton.storage.places import AZURE, GS, BucketPath
-from zmqtriton.storage.trees import Object
+from zmqtriton.storage.trees import StoredObject
 from zmqtriton_floor.errors import InternalError, InvalidArgument
 
 #: One answer with all of its body; pieces are small enough for a slow line.
@@ -30,21 +30,21 @@ _MOST_OBJECTS = 1_000_000
 _PAGE = 1000
 
 
-class OddName(InvalidArgument):
+class InvalidObjectName(InvalidArgument):
     """Raised for an object whose name cannot be a path, which hides all others of its folder."""
 
 
-class Store:
+class ObjectStore:
     """One repository. Every method raises InternalError that names it and what happened."""
 
     def __init__(self, place: BucketPath) -> None:
         """Raises InvalidArgument where the credentials are of no use. Asks nobody yet."""
-        self._place = place
+        self._bucket_path = place
         self._prefix = f"{place.prefix}/" if place.prefix else ""
-        self._store = self._opened(options(place))
+        self._client = self._open(store_options(place))
 
-    def _opened(self, found: dict[str, Any]) -> Any:
-        place = self._place
+    def _open(self, found: dict[str, Any]) -> Any:
+        place = self._bucket_path
         how = {
             "client_options": {
                 "timeout": _ANSWER_WITHIN,
@@ -60,47 +60,53 @@ class Store:
                 return GCSStore(place.bucket, **found, **how)
             return S3Store(place.bucket, **found, **how)
         except (BaseError, ValueError) as error:
-            raise InvalidArgument(f"{place.url} cannot be opened: {_words(error)}") from None
+            raise InvalidArgument(f"{place.url} cannot be opened: {_summarize(error)}") from None
 
-    async def objects(self, folder: str = "") -> list[Object]:
+    async def list_objects(self, folder: str = "") -> list[StoredObject]:
         """All in a folder of the repository and below, by path. Raises OddName."""
         start = f"{self._prefix}{folder}/" if folder else self._prefix
-        found: list[Object] = []
-        async for item in self._listed(start):
+        found: list[StoredObject] = []
+        async for item in self._list_pages(start):
             path = str(item["path"])
             if path.startswith(start) and len(path) > len(start):
                 tag = str(item.get("e_tag") or "")
                 changed = item["last_modified"]
-                found.append(Object(path[len(start) :], int(item["size"]), tag, changed))
+                found.append(StoredObject(path[len(start) :], int(item["size"]), tag, changed))
             if len(found) > _MOST_OBJECTS:
-                raise InternalError(f"{self._place.url} has more than {_MOST_OBJECTS} objects")
+                raise InternalError(
+                    f"{self._bucket_path.url} has more than {_MOST_OBJECTS} objects"
+                )
         return sorted(found)
 
-    async def _listed(self, start: str) -> AsyncIterator[Any]:
+    async def _list_pages(self, start: str) -> AsyncIterator[Any]:
         try:
-            async for page in obstore.list(self._store, start or None, chunk_size=_PAGE):
+            async for page in obstore.list(self._client, start or None, chunk_size=_PAGE):
                 for item in page:
                     yield item
         except InvalidPathError as error:
-            raise OddName(f"{self._place.url} has an object with {_odd(error)}") from None
+            raise InvalidObjectName(
+                f"{self._bucket_path.url} has an object with {_describe_invalid_name(error)}"
+            ) from None
         except (BaseError, OSError) as error:
             raise self._failure("listed", error) from None
 
-    async def folders(self) -> list[str]:
+    async def list_folders(self) -> list[str]:
         """The names directly in the repository that have something below them. Raises OddName."""
         try:
-            found = await obstore.list_with_delimiter_async(self._store, self._prefix or None)
+            found = await obstore.list_with_delimiter_async(self._client, self._prefix or None)
         except InvalidPathError as error:
-            raise OddName(f"{self._place.url} has an object with {_odd(error)}") from None
+            raise InvalidObjectName(
+                f"{self._bucket_path.url} has an object with {_describe_invalid_name(error)}"
+            ) from None
         except (BaseError, OSError) as error:
             raise self._failure("listed", error) from None
         return sorted(str(path).rpartition("/")[2] for path in found["common_prefixes"])
 
-    async def read(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
+    async def read_range(self, path: str, start: int, end: int) -> tuple[memoryview, str]:
         """A piece of one object, and the tag of what it is a piece of."""
         try:
             answer = await obstore.get_async(
-                self._store, f"{self._prefix}{path}", options={"range": (start, end)}
+                self._client, f"{self._prefix}{path}", options={"range": (start, end)}
             )
             data = memoryview(await answer.bytes_async())
         except (BaseError, OSError) as error:
@@ -108,10 +114,10 @@ class Store:
         return data, str(answer.meta.get("e_tag") or "")
 
     def _failure(self, what: str, error: Exception) -> InternalError:
-        return InternalError(f"{self._place.url} cannot be {what}: {_words(error)}")
+        return InternalError(f"{self._bucket_path.url} cannot be {what}: {_summarize(error)}")
 
 
-def _odd(error: Exception) -> str:
+def _describe_invalid_name(error: Exception) -> str:
     """Which one it is, as far as the library tells."""
     path = re.search(r'Error parsing Path "(.*?)":', str(error), re.DOTALL)
     if path is None:
@@ -119,7 +125,7 @@ def _odd(error: Exception) -> str:
     return f"the name {path.group(1)[:200]!r}, which cannot be a path here"
 
 
-def _words(error: Exception) -> str:
+def _summarize(error: Exception) -> str:
     """What the store said, in one line and without the library's own state."""
     text = str(error).partition("\n\nDebug source")[0]
     code = re.search(r"<Code>(.*?)</Code>", text)

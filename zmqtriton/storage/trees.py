@@ -18,21 +18,21 @@ _MAX_PATH = 2048
 _MAX_PARTS = 64
 
 
-class Object(NamedTuple):
+class StoredObject(NamedTuple):
     """One object in a folder of a store."""
 
     #: Below the folder.
     path: str
     size: int
     #: Differs when the content does; "": the store tells none.
-    tag: str
-    changed: datetime
+    etag: str
+    modified_at: datetime
 
 
-class Tree(NamedTuple):
+class ModelTree(NamedTuple):
     """What becomes of one model's objects."""
 
-    files: dict[str, Object]
+    files: dict[str, StoredObject]
     #: Empty ones, since stores have none but as objects without content.
     directories: tuple[str, ...]
     digest: str
@@ -42,9 +42,9 @@ class Tree(NamedTuple):
         return sum(entry.size for entry in self.files.values())
 
 
-def by_model(objects: Iterable[Object]) -> dict[str, list[Object]]:
+def group_by_model(objects: Iterable[StoredObject]) -> dict[str, list[StoredObject]]:
     """Those below each first name, which tools' and hidden folders are not."""
-    found: dict[str, list[Object]] = {}
+    found: dict[str, list[StoredObject]] = {}
     for entry in objects:
         name, slash, rest = entry.path.partition("/")
         if slash and is_model_name(name):
@@ -56,7 +56,7 @@ def is_model_name(name: str) -> bool:
     return not name.startswith(".") and name not in ("", "__pycache__") and name.isprintable()
 
 
-def digest(objects: Iterable[Object]) -> str:
+def digest(objects: Iterable[StoredObject]) -> str:
     """Differs when anything of them does."""
     made = hashlib.blake2b(digest_size=16)
     for path, size, tag, changed in sorted(objects):
@@ -65,10 +65,10 @@ def digest(objects: Iterable[Object]) -> str:
     return made.hexdigest()
 
 
-def tree(objects: list[Object]) -> Tree:
+def build_tree(objects: list[StoredObject]) -> ModelTree:
     """Raises InvalidArgument for names that cannot stand beside each other as files."""
     folders = {parent for entry in objects for parent in _parents(entry.path)}
-    files: dict[str, Object] = {}
+    files: dict[str, StoredObject] = {}
     directories = []
     for entry in objects:
         _check(entry.path)
@@ -81,7 +81,7 @@ def tree(objects: list[Object]) -> Tree:
             raise InvalidArgument(f"two objects are the file '{entry.path}'")
         else:
             files[entry.path] = entry
-    return Tree(files, tuple(sorted(directories)), digest(objects))
+    return ModelTree(files, tuple(sorted(directories)), digest(objects))
 
 
 def _parents(path: str) -> list[str]:
@@ -97,10 +97,10 @@ def _check(path: str) -> None:
         raise InvalidArgument(f"the object {path[:200]!r} has a name that cannot be a file's")
 
 
-def differing(wanted: Tree, there: Mapping[str, tuple[int, str]]) -> list[str]:
+def missing_paths(wanted: ModelTree, there: Mapping[str, tuple[int, str]]) -> list[str]:
     """The files that what is here already, by path as (size, tag), does not have."""
     return [
         path
         for path, entry in wanted.files.items()
-        if not entry.tag or there.get(path) != (entry.size, entry.tag)
+        if not entry.etag or there.get(path) != (entry.size, entry.etag)
     ]

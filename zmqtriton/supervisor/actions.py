@@ -12,7 +12,7 @@ from zmqtriton_floor.errors import ZmqTritonError
 from zmqtriton_floor.logs import LogOptions
 
 #: What comes of ListRepository: names, each with the problem that all can see, or "".
-Listing = dict[str, str] | ZmqTritonError
+RepositoryListing = dict[str, str] | ZmqTritonError
 
 
 class Spawn(NamedTuple):
@@ -29,7 +29,7 @@ class SpawnStub(NamedTuple):
     environment: Environment
     model: str
     instance: str
-    policy: str = ""
+    host_policy: str = ""
 
 
 class PrepareEnvironment(NamedTuple):
@@ -40,10 +40,10 @@ class PrepareEnvironment(NamedTuple):
     demand: EnvironmentSpec
 
 
-class ChangeLog(NamedTuple):
+class ConfigureLogging(NamedTuple):
     """Of the supervisor's own records."""
 
-    wanted: LogOptions
+    options: LogOptions
 
 
 class Send(NamedTuple):
@@ -61,7 +61,7 @@ class Signal(NamedTuple):
     group: bool = False
 
 
-class Override(NamedTuple):
+class LoadOverride(NamedTuple):
     """What a load brings along."""
 
     #: JSON of a configuration that stands in for the file.
@@ -70,11 +70,11 @@ class Override(NamedTuple):
     directory: str = ""
 
 
-class Copied(NamedTuple):
+class LocalCopy(NamedTuple):
     """A model of an object store, as it is on this machine."""
 
     #: The repositories that have it; if that is one, there is a copy or a problem.
-    urls: tuple[str, ...] = ()
+    repository_urls: tuple[str, ...] = ()
     directory: str = ""
     #: Differs when what it is a copy of does.
     digest: str = ""
@@ -87,18 +87,18 @@ class ReadModel(NamedTuple):
     ticket: int
     model: str
     #: What stands in for what is there.
-    override: Override | None
+    override: LoadOverride | None
     #: What object stores have; None: they were not asked.
-    copied: Copied | None = None
+    local_copy: LocalCopy | None = None
 
 
 class MeasureMemory(NamedTuple):
     """Of these processes, by what is named here; the answer is `demand.measured`."""
 
-    names: dict[int, str]
+    model_by_pid: dict[int, str]
 
 
-class RemoveFiles(NamedTuple):
+class RemoveDirectory(NamedTuple):
     """A directory that a load has brought along."""
 
     path: str
@@ -109,7 +109,7 @@ class ListRepository(NamedTuple):
 
     ticket: int
     #: Names in object stores, one for each repository that has it, with what is wrong with it.
-    remote: tuple[tuple[str, str], ...] = ()
+    remote_models: tuple[tuple[str, str], ...] = ()
 
 
 class ChangeRepositories(NamedTuple):
@@ -118,7 +118,7 @@ class ChangeRepositories(NamedTuple):
 
     ticket: int
     path: str
-    is_wanted: bool
+    is_registration: bool
 
 
 class OpenRegion(NamedTuple):
@@ -158,7 +158,7 @@ class Log(NamedTuple):
     line: int = 0
 
 
-class Notify(NamedTuple):
+class NotifyServiceManager(NamedTuple):
     """Tell the service manager, in its own form."""
 
     text: str
@@ -170,7 +170,7 @@ class ShowTables(NamedTuple):
     models: list[tuple[str, str, str]]
 
 
-class Complain(NamedTuple):
+class PrintError(NamedTuple):
     """A line on stderr for whoever started the server, log options or not."""
 
     text: str
@@ -190,7 +190,7 @@ Action = (
     | Signal
     | ReadModel
     | MeasureMemory
-    | RemoveFiles
+    | RemoveDirectory
     | ListRepository
     | ChangeRepositories
     | OpenRegion
@@ -198,9 +198,9 @@ Action = (
     | PrepareToListen
     | StopListening
     | Log
-    | Notify
-    | ChangeLog
+    | NotifyServiceManager
+    | ConfigureLogging
     | ShowTables
-    | Complain
+    | PrintError
     | Exit
 )

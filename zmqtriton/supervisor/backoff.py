@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 
-WITHIN_S = 60.0
+WINDOW_S = 60.0
 #: More deaths than this without any good in between are a crash loop.
 MAX_DEATHS = 5
 #: So many restarts of what had worked cost less than a tenth of a core, and are made at once.
 MAX_QUICK_RESTARTS = 30
 #: Who has been there for so long has worked, even if nobody asked for anything.
-PROVEN_S = 1.0
+PROVEN_AFTER_S = 1.0
 #: The pause before the second restart, and the longest one.
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 30.0
@@ -27,17 +27,17 @@ class Backoff:
         self._in_a_row: deque[float] = deque()
         self._all: deque[float] = deque()
 
-    def record(self, now_s: float, *, had_worked: bool = False) -> None:
+    def record_death(self, now_s: float, *, had_worked: bool = False) -> None:
         """Something has died."""
         if had_worked:
             self._in_a_row.clear()
         for deaths in (self._in_a_row, self._all):
             deaths.append(now_s)
-            while deaths[0] <= now_s - WITHIN_S:
+            while deaths[0] <= now_s - WINDOW_S:
                 deaths.popleft()
 
     @property
-    def deaths(self) -> int:
+    def consecutive_deaths(self) -> int:
         """Without any good in between."""
         return len(self._in_a_row)
 

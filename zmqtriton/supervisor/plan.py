@@ -18,13 +18,13 @@ class Timer:
     """One call that is due later."""
 
     def __init__(self, call: Callable[[], None]) -> None:
-        self.call = call
+        self.callback = call
         self.is_cancelled = False
 
     def cancel(self) -> None:
         self.is_cancelled = True
         # What it would call may hold much, and its time may be far off.
-        self.call = _nothing
+        self.callback = _nothing
 
 
 def _nothing() -> None:
@@ -42,32 +42,32 @@ class Plan:
         self._serials = itertools.count(1)
         self._generations = itertools.count(1)
 
-    def do(self, *actions: Action) -> None:
+    def enqueue(self, *actions: Action) -> None:
         self._actions.extend(actions)
 
     def log(self, level: str, text: str) -> None:
         caller = sys._getframe(1)
-        self.do(Log(level, text, caller.f_code.co_filename, caller.f_lineno))
+        self.enqueue(Log(level, text, caller.f_code.co_filename, caller.f_lineno))
 
-    def take(self) -> list[Action]:
+    def take_actions(self) -> list[Action]:
         """The actions since the last time."""
         actions, self._actions = self._actions, []
         return actions
 
-    def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
         timer = Timer(call)
         heapq.heappush(self._timers, (self.now_s + delay_s, next(self._order), timer))
         return timer
 
-    def advance(self, now_s: float) -> None:
+    def advance_to(self, now_s: float) -> None:
         """Lets it be this moment, and calls what is due."""
         self.now_s = max(self.now_s, now_s)
         while self._timers and self._timers[0][0] <= self.now_s:
             timer = heapq.heappop(self._timers)[2]
             if not timer.is_cancelled:
-                timer.call()
+                timer.callback()
 
-    def next_s(self) -> float | None:
+    def next_deadline_s(self) -> float | None:
         """When advance() has something to do again; None: not before something happens."""
         while self._timers and self._timers[0][2].is_cancelled:
             heapq.heappop(self._timers)
@@ -77,5 +77,5 @@ class Plan:
         """For a process or a caller."""
         return next(self._serials)
 
-    def new_generation(self) -> int:
+    def new_generation_number(self) -> int:
         return next(self._generations)

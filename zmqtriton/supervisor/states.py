@@ -83,7 +83,7 @@ class ModelLoaded(Event):
     """`initialize` has returned."""
 
     #: The model has is_ready.
-    is_asked: bool = False
+    has_is_ready: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,19 @@ class LoadFailed(Event):
 
 
 @dataclass(frozen=True)
-class Condemned(Event):
+class KillRequested(Event):
     """The process hangs or is stopped: it will be killed for this reason."""
 
     reason: str
     #: It runs, so Python can write where.
-    can_tell: bool = False
+    can_dump_stack: bool = False
 
 
 @dataclass(frozen=True)
 class ProcessExited(Event):
     reason: str
     #: The last line that it wrote.
-    last_words: str = ""
+    last_output_line: str = ""
     #: What Python wrote about its own crash, and where in the model that was.
     crash: str = ""
 
@@ -142,14 +142,14 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.LOADING, ConfigCompleted): _I.LOADING,
     (_I.LOADING, ModelLoaded): _I.READY,
     (_I.LOADING, LoadFailed): _I.LOADING,
-    (_I.LOADING, Condemned): _I.LOADING,
+    (_I.LOADING, KillRequested): _I.LOADING,
     (_I.LOADING, ProcessExited): _I.BACKOFF,
     (_I.LOADING, StopRequested): _I.STOPPING,
-    (_I.READY, Condemned): _I.READY,
+    (_I.READY, KillRequested): _I.READY,
     (_I.READY, ProcessExited): _I.BACKOFF,
     (_I.READY, DrainRequested): _I.DRAINING,
     (_I.READY, StopRequested): _I.STOPPING,
-    (_I.DRAINING, Condemned): _I.DRAINING,
+    (_I.DRAINING, KillRequested): _I.DRAINING,
     (_I.DRAINING, DrainFinished): _I.STOPPING,
     (_I.DRAINING, ProcessExited): _I.STOPPED,
     (_I.DRAINING, StopRequested): _I.STOPPING,
@@ -160,7 +160,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
     (_I.STOPPING, ConfigCompleted): _I.STOPPING,
     (_I.STOPPING, ModelLoaded): _I.STOPPING,
     (_I.STOPPING, LoadFailed): _I.STOPPING,
-    (_I.STOPPING, Condemned): _I.STOPPING,
+    (_I.STOPPING, KillRequested): _I.STOPPING,
     (_I.BACKOFF, BackoffElapsed): _I.STARTING,
     (_I.BACKOFF, RestartsExhausted): _I.FAILED,
     (_I.BACKOFF, StopRequested): _I.STOPPED,
@@ -168,7 +168,7 @@ INSTANCE_TRANSITIONS: Mapping[tuple[InstanceState, type[Event]], InstanceState] 
 }
 
 #: There is a process, or one was asked for.
-ALIVE = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
+ALIVE_STATES = frozenset({_I.STARTING, _I.LOADING, _I.READY, _I.DRAINING, _I.STOPPING})
 
 
 # -------------------------------------------------------------- generations
@@ -267,7 +267,7 @@ MODEL_TRANSITIONS: Mapping[tuple[ModelState, type[Event]], ModelState] = {
 State = TypeVar("State", InstanceState, GenerationState, ModelState)
 
 
-def advance(
+def next_state(
     table: Mapping[tuple[State, type[Event]], State], state: State, event: Event, whose: str
 ) -> State:
     """The state that follows. Raises TransitionError naming whose, state and event."""

@@ -12,73 +12,73 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class Backlog:
+class SpanBacklog:
     def __init__(self, most_waiting: int, most_sent: int, delay_s: float) -> None:
         self._most_waiting = most_waiting
         self._most_sent = most_sent
         self._delay_s = delay_s
-        self._waiting: deque[Any] = deque()
-        self._changed = threading.Condition()
+        self._spans: deque[Any] = deque()
+        self._condition = threading.Condition()
         #: When the first of those that wait is to be sent, if they are not many before.
         self._due_s = 0.0
         #: Nothing is sent before, however many wait.
-        self._pause_s = 0.0
+        self._paused_until_s = 0.0
         self._is_over = False
-        self._lost = 0
+        self._lost_count = 0
 
-    def put(self, spans: Iterable[Any]) -> None:
-        with self._changed:
-            if not self._waiting:
+    def add(self, spans: Iterable[Any]) -> None:
+        with self._condition:
+            if not self._spans:
                 self._due_s = time.monotonic() + self._delay_s
-            self._waiting.extend(spans)
+            self._spans.extend(spans)
             self._drop()
-            self._changed.notify()
+            self._condition.notify()
 
-    def give_back(self, spans: list[Any], pause_s: float) -> None:
+    def requeue(self, spans: list[Any], pause_s: float) -> None:
         """They could not be sent, and may be later."""
-        with self._changed:
-            self._waiting.extendleft(reversed(spans))
+        with self._condition:
+            self._spans.extendleft(reversed(spans))
             self._drop()
-            self._pause_s = time.monotonic() + pause_s
+            self._paused_until_s = time.monotonic() + pause_s
 
-    def end(self) -> None:
+    def close(self) -> None:
         """What waits may be taken at once, and then there is nothing more."""
-        with self._changed:
+        with self._condition:
             self._is_over = True
-            self._changed.notify()
+            self._condition.notify()
 
-    def take(self) -> list[Any]:
+    def take_batch(self) -> list[Any]:
         """The next that are to be sent, when it is time; none at the end."""
-        with self._changed:
+        with self._condition:
             while not self._is_over and (wait_s := self._wait_s()) != 0:
-                self._changed.wait(wait_s)
-            count = min(len(self._waiting), self._most_sent)
-            taken = [self._waiting.popleft() for _ in range(count)]
+                self._condition.wait(wait_s)
+            count = min(len(self._spans), self._most_sent)
+            taken = [self._spans.popleft() for _ in range(count)]
             self._due_s = time.monotonic() + self._delay_s
             return taken
 
-    def lose(self, number: int) -> None:
-        with self._changed:
-            self._lost += number
+    def count_lost(self, number: int) -> None:
+        with self._condition:
+            self._lost_count += number
 
-    def lost(self) -> int:
+    def pop_lost_count(self) -> int:
         """How many, since this was asked last."""
-        with self._changed:
-            lost, self._lost = self._lost, 0
+        with self._condition:
+            lost, self._lost_count = self._lost_count, 0
             return lost
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._spans)
 
     def _wait_s(self) -> float | None:
         """None: until something changes."""
-        if not self._waiting:
+        if not self._spans:
             return None
-        is_full = len(self._waiting) >= self._most_sent
-        due_s = max(self._pause_s, 0.0 if is_full else self._due_s)
+        is_full = len(self._spans) >= self._most_sent
+        due_s = max(self._paused_until_s, 0.0 if is_full else self._due_s)
         return max(0.0, due_s - time.monotonic())
 
     def _drop(self) -> None:
-        while len(self._waiting) > self._most_waiting:
-            self._waiting.popleft()
-            self._lost += 1
+        while len(self._spans) > self._most_waiting:
+            self._spans.popleft()
+            self._lost_count += 1

@@ -31,14 +31,14 @@ class Destination(NamedTuple):
     #: What is said of this server with all spans.
     resource: dict[str, str]
     #: Spans that wait at most, those of one message, and how long the first of them waits.
-    most_waiting: int
-    most_sent: int
-    delay_s: float
+    max_queue_size: int
+    max_batch_size: int
+    export_delay_s: float
     #: None where it is not secured.
     tls: ssl.SSLContext | None
 
     @property
-    def shown(self) -> str:
+    def public_url(self) -> str:
         """For the log; what may be secret in it is left out."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -51,7 +51,7 @@ def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> De
     said = dict(pairs)
     url = _url(said.get("url", ""), environment)
     resource = {_SERVICE: _DEFAULT_SERVICE}
-    resource.update(_pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
+    resource.update(_parse_baggage(environment.get("OTEL_RESOURCE_ATTRIBUTES", "")))
     if environment.get("OTEL_SERVICE_NAME"):
         resource[_SERVICE] = environment["OTEL_SERVICE_NAME"]
     for text in (value for key, value in pairs if key == "resource"):
@@ -63,9 +63,9 @@ def read(pairs: Iterable[tuple[str, str]], environment: Mapping[str, str]) -> De
         url=url,
         headers=_headers(environment),
         resource=resource,
-        most_waiting=most_waiting,
-        most_sent=min(int(said.get("bsp_max_export_batch_size", 512)), most_waiting),
-        delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
+        max_queue_size=most_waiting,
+        max_batch_size=min(int(said.get("bsp_max_export_batch_size", 512)), most_waiting),
+        export_delay_s=int(said.get("bsp_schedule_delay", 5000)) / 1000,
         tls=_tls(environment) if urlsplit(url).scheme == "https" else None,
     )
 
@@ -93,7 +93,7 @@ def _url(said: str, environment: Mapping[str, str]) -> str:
 
 
 def _headers(environment: Mapping[str, str]) -> dict[str, str]:
-    headers = dict(_pairs(_variable("HEADERS", environment)))
+    headers = dict(_parse_baggage(_variable("HEADERS", environment)))
     for name, value in headers.items():
         if not (_HEADER.fullmatch(name) and value.isprintable() and value.isascii()):
             # Their values are often keys.
@@ -122,7 +122,7 @@ def _variable(name: str, environment: Mapping[str, str]) -> str:
     return environment.get(f"{_OTLP}TRACES_{name}") or environment.get(f"{_OTLP}{name}", "")
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
+def _parse_baggage(text: str) -> Iterator[tuple[str, str]]:
     """Of `a=1,b=2`, as W3C's baggage writes it; what is none is left out, as others do."""
     for member in text.split(","):
         name, sign, value = member.partition("=")

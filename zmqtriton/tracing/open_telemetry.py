@@ -13,10 +13,10 @@ import time
 from typing import Any
 
 from zmqtriton.tracing import otlp
-from zmqtriton.tracing.backlog import Backlog
+from zmqtriton.tracing.backlog import SpanBacklog
 from zmqtriton.tracing.destination import Destination
-from zmqtriton.tracing.gathering import Span
-from zmqtriton.tracing.posting import Post, PostError
+from zmqtriton.tracing.gathering import RequestSpan
+from zmqtriton.tracing.posting import CollectorClient, PostError
 from zmqtriton_floor import wall_clock
 
 _log = logging.getLogger(__name__)
@@ -25,84 +25,86 @@ _ANSWER_WITHIN_S = 10.0
 #: Between two attempts while there is an outage: the first pause, and the longest.
 _PAUSE_S, _MOST_PAUSE_S = 1.0, 30.0
 #: What is lost though there is no outage is told so often.
-_TELL_EVERY_S = 60.0
+_WARN_INTERVAL_S = 60.0
 
 
-class OpenTelemetry:
+class OpenTelemetryExporter:
     def __init__(self, destination: Destination) -> None:
-        self._where = destination.shown
+        self._public_url = destination.public_url
         self._resource = destination.resource
-        self._spans = otlp.Spans()
-        self._backlog = Backlog(
-            destination.most_waiting, destination.most_sent, destination.delay_s
+        self._converter = otlp.SpanConverter()
+        self._backlog = SpanBacklog(
+            destination.max_queue_size, destination.max_batch_size, destination.export_delay_s
         )
-        self._post = Post(destination)
+        self._post = CollectorClient(destination)
         #: How long an outage makes the next attempt wait; 0: there is none.
         self._pause_s = 0.0
         #: Spans that are being sent.
         self._under_way = 0
         #: When the thread must have ended.
         self._end_s = float("inf")
-        self._told_s = -_TELL_EVERY_S
+        self._last_warning_s = -_WARN_INTERVAL_S
         self._thread = threading.Thread(target=self._run, name="exporter", daemon=True)
         self._thread.start()
 
-    def keep(self, trace: Span) -> None:
+    def store(self, trace: RequestSpan) -> None:
         """Raises TypeError or ValueError for what cannot be sent."""
-        self._backlog.put(self._spans.of(trace, wall_clock.offset_ns()))
+        self._backlog.add(self._converter.convert(trace, wall_clock.offset_ns()))
 
     def close(self, within_s: float) -> None:
         """Sends what waits, as far as there is time."""
         self._end_s = time.monotonic() + within_s
-        self._backlog.end()
+        self._backlog.close()
         self._thread.join(within_s)
-        lost = self._backlog.lost() + self._under_way + len(self._backlog)
+        lost = self._backlog.pop_lost_count() + self._under_way + len(self._backlog)
         if lost:
-            _log.warning("%d spans of traces were not exported to %s", lost, self._where)
+            _log.warning("%d spans of traces were not exported to %s", lost, self._public_url)
 
     def _run(self) -> None:
-        while batch := self._backlog.take():
+        while batch := self._backlog.take_batch():
             self._under_way = len(batch)
             left_s = max(0.1, self._end_s - time.monotonic())
             try:
                 data = otlp.encode(batch, self._resource)
-                self._heed(self._post(data, min(_ANSWER_WITHIN_S, left_s)))
+                self._check_partial_success(self._post(data, min(_ANSWER_WITHIN_S, left_s)))
             except PostError as failure:
-                self._have_failed(batch, failure)
+                self._handle_failure(batch, failure)
                 if self._end_s < float("inf"):
                     return
             except Exception:  # noqa: BLE001 - an edge: nobody else exports what comes after
-                self._backlog.lose(len(batch))
+                self._backlog.count_lost(len(batch))
                 _log.exception("%d spans of traces could not be exported", len(batch))
             else:
-                self._have_sent()
+                self._handle_success()
             self._under_way = 0
 
-    def _have_failed(self, batch: list[Any], failure: PostError) -> None:
+    def _handle_failure(self, batch: list[Any], failure: PostError) -> None:
         if not self._pause_s:
-            _log.warning("traces cannot be exported to %s: %s", self._where, failure)
+            _log.warning("traces cannot be exported to %s: %s", self._public_url, failure)
         self._pause_s = min(max(_PAUSE_S, self._pause_s * 2), _MOST_PAUSE_S)
-        if failure.may_pass:
-            self._backlog.give_back(batch, self._pause_s)
+        if failure.is_retryable:
+            self._backlog.requeue(batch, self._pause_s)
         else:
-            self._backlog.lose(len(batch))
+            self._backlog.count_lost(len(batch))
         self._under_way = 0
 
-    def _have_sent(self) -> None:
+    def _handle_success(self) -> None:
         if self._pause_s:
             self._pause_s = 0.0
-            lost = self._backlog.lost()
-            _log.info("traces are exported to %s again; %d spans were lost", self._where, lost)
-        elif time.monotonic() - self._told_s >= _TELL_EVERY_S and (lost := self._backlog.lost()):
-            self._told_s = time.monotonic()
+            lost = self._backlog.pop_lost_count()
+            _log.info("traces are exported to %s again; %d spans were lost", self._public_url, lost)
+        elif time.monotonic() - self._last_warning_s >= _WARN_INTERVAL_S and (
+            lost := self._backlog.pop_lost_count()
+        ):
+            self._last_warning_s = time.monotonic()
             _log.warning("%d spans of traces were lost, there were too many", lost)
 
-    def _heed(self, answer: bytes) -> None:
+    def _check_partial_success(self, answer: bytes) -> None:
         """Collectors may take a part of a message."""
         try:
-            count, reason = otlp.refused(answer)
+            count, reason = otlp.parse_rejected(answer)
         except ValueError:
             return  # some answer in words, whatever they were sent
         if count > 0:
-            self._backlog.lose(count)
-            _log.warning("%s did not take %d spans of traces: %s", self._where, count, reason)
+            self._backlog.count_lost(count)
+            _log.warning("%s did not take %d spans of traces: %s", self._public_url, count, reason)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from zmqtriton.tracing.gathering import Span
+from zmqtriton.tracing.gathering import RequestSpan
 from zmqtriton_floor import __version__, spans
 from zmqtriton_protos import message
 
@@ -26,13 +26,13 @@ _COMPUTE = "COMPUTE_"
 _MOST_CHARACTERS = 4096
 
 
-class Spans:
+class SpanConverter:
     """Numbers the spans of models through all traces, as Triton does."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
-    def of(self, root: Span, offset_ns: int) -> list[Any]:
+    def convert(self, root: RequestSpan, offset_ns: int) -> list[Any]:
         """All of a trace, those below first, as they end first. The offset leads from the clock of
         the marks to that of the world. Raises TypeError or ValueError for what cannot be sent."""
         found = [_span(root, "InferRequest", root.parent, root.marks, offset_ns)]
@@ -42,14 +42,14 @@ class Spans:
         while above:
             span, parent, parents_number = above.pop()
             number = next(self._numbers)
-            found += self._of_model(span, parent, (number, parents_number), offset_ns)
-            below = sorted(span.children, key=lambda child: child.begun_ns, reverse=True)
+            found += self._model_spans(span, parent, (number, parents_number), offset_ns)
+            below = sorted(span.children, key=lambda child: child.start_ns, reverse=True)
             above += [(child, span, number) for child in below]
         found.reverse()
         return sorted(found, key=lambda made: made.end_time_unix_nano)
 
-    def _of_model(
-        self, span: Span, parent: Span, numbers: tuple[int, int], offset_ns: int
+    def _model_spans(
+        self, span: RequestSpan, parent: RequestSpan, numbers: tuple[int, int], offset_ns: int
     ) -> list[Any]:
         computing = {n: ns for n, ns in span.marks.items() if n.startswith(_COMPUTE)}
         if not computing:
@@ -57,15 +57,15 @@ class Spans:
             span.request_id = span.request_id or parent.request_id
         rest = {name: ns for name, ns in span.marks.items() if name not in computing}
         made = _span(span, span.model, parent.id, rest or computing, offset_ns)
-        _describe(made.attributes, "triton.model_name", span.model)
-        _describe(made.attributes, "triton.model_version", span.version)
-        _describe(made.attributes, "triton.trace_id", numbers[0])
-        _describe(made.attributes, "triton.trace_parent_id", numbers[1])
+        _add_attribute(made.attributes, "triton.model_name", span.model)
+        _add_attribute(made.attributes, "triton.model_version", span.version)
+        _add_attribute(made.attributes, "triton.trace_id", numbers[0])
+        _add_attribute(made.attributes, "triton.trace_parent_id", numbers[1])
         if span.request_id:
-            _describe(made.attributes, "triton.request_id", span.request_id)
+            _add_attribute(made.attributes, "triton.request_id", span.request_id)
         if not computing:
             return [made]
-        own = Span(spans.among(span.trace))
+        own = RequestSpan(spans.among(span.trace_context))
         return [made, _span(own, "compute", span.id, computing, offset_ns)]
 
 
@@ -74,7 +74,7 @@ def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
     request = _Request()
     of_resource = request.resource_spans.add()
     for key, value in resource.items():
-        _describe(of_resource.resource.attributes, key, value)
+        _add_attribute(of_resource.resource.attributes, key, value)
     of_scope = of_resource.scope_spans.add()
     of_scope.scope.name = _SCOPE
     of_scope.scope.version = __version__
@@ -83,7 +83,7 @@ def encode(found: Iterable[Any], resource: Mapping[str, str]) -> bytes:
     return data
 
 
-def refused(answer: bytes) -> tuple[int, str]:
+def parse_rejected(answer: bytes) -> tuple[int, str]:
     """How many spans of a message were not taken, and why. Raises ValueError for no answer."""
     try:
         found = _Response.FromString(answer).partial_success
@@ -92,8 +92,10 @@ def refused(answer: bytes) -> tuple[int, str]:
     return found.rejected_spans, found.error_message
 
 
-def _span(span: Span, name: str, parent: str, marks: Mapping[str, int], offset_ns: int) -> Any:
-    traceparent, tracestate = spans.parts(span.trace)
+def _span(
+    span: RequestSpan, name: str, parent: str, marks: Mapping[str, int], offset_ns: int
+) -> Any:
+    traceparent, tracestate = spans.parts(span.trace_context)
     made = _Span(
         trace_id=bytes.fromhex(traceparent[3:35]),
         span_id=bytes.fromhex(span.id),
@@ -111,7 +113,7 @@ def _span(span: Span, name: str, parent: str, marks: Mapping[str, int], offset_n
     return made
 
 
-def _describe(attributes: Any, key: str, value: str | int) -> None:
+def _add_attribute(attributes: Any, key: str, value: str | int) -> None:
     made = attributes.add(key=key)
     if isinstance(value, str):
         made.value.string_value = value

@@ -15,7 +15,7 @@ from zmqtriton.tracing.destination import Destination
 from zmqtriton_floor import __version__
 
 #: What OTLP says may be tried again.
-_PASSING = frozenset({429, 502, 503, 504})
+_RETRYABLE_STATUSES = frozenset({429, 502, 503, 504})
 _MOST_ANSWER = 64 << 10
 
 
@@ -25,7 +25,7 @@ class PostError(Exception):
     def __init__(self, text: str, *, may_pass: bool) -> None:
         super().__init__(text)
         #: It may be taken later.
-        self.may_pass = may_pass
+        self.is_retryable = may_pass
 
 
 class _NoRedirection(urllib.request.HTTPRedirectHandler):
@@ -33,7 +33,7 @@ class _NoRedirection(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Post:
+class CollectorClient:
     def __init__(self, destination: Destination) -> None:
         self._url = destination.url
         self._headers = {
@@ -54,7 +54,7 @@ class Post:
         except urllib.error.HTTPError as error:
             with error:
                 text = f"it answered {error.code}"
-            raise PostError(text, may_pass=error.code in _PASSING) from None
+            raise PostError(text, may_pass=error.code in _RETRYABLE_STATUSES) from None
         except (OSError, http.client.HTTPException) as error:
             raise PostError(_reason(error), may_pass=True) from None
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from zmqtriton.tracing.gathering import Gathering, Span
+from zmqtriton.tracing.gathering import RequestSpan, TraceAssembler
 from zmqtriton.tracing.trace_file import TraceFile
 from zmqtriton_floor import endpoints, logs, spans, wire
 from zmqtriton_floor.errors import ProtocolError
@@ -21,10 +21,10 @@ from zmqtriton_floor.lifeline import Lifeline
 _log = logging.getLogger(__name__)
 
 #: Spans taken before those that are whole get their turn.
-_A_TURN = 1000
+_MAX_SPANS_PER_TURN = 1000
 #: What goes wrong again and again is told so often.
-_TELL_EVERY_S = 60.0
-_TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
+_WARN_INTERVAL_S = 60.0
+_TRACE_CONTEXT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01( [ -~\t]+)?")
 #: What is sent elsewhere at the end has no longer.
 _CLOSE_WITHIN_S = 5.0
 
@@ -32,7 +32,7 @@ _CLOSE_WITHIN_S = 5.0
 class Sink(Protocol):
     """Where traces go."""
 
-    def keep(self, trace: Span) -> None:
+    def store(self, trace: RequestSpan) -> None:
         """Raises OSError where there is no room, TypeError or ValueError for what is no trace."""
 
     def close(self, within_s: float) -> None: ...
@@ -43,23 +43,23 @@ class Service:
 
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
-        self._gathering = Gathering()
+        self._gathering = TraceAssembler()
         self._socket: Any = None
         self._sink: Sink
         self._is_over = False
         self._left_s = _CLOSE_WITHIN_S
-        self._told: dict[str, float] = {}
+        self._warned_at_s: dict[str, float] = {}
         self._failed = 0
 
     def run(self) -> int:
         poller = select.poll()
         poller.register(self._lifeline, select.POLLIN)
         while not self._is_over:
-            due_s = self._gathering.next_s()
+            due_s = self._gathering.next_due_s()
             wait_s = None if due_s is None else max(0.0, due_s - time.monotonic())
             if self._socket is None or not endpoints.has_input(self._socket):
                 poller.poll(None if wait_s is None else wait_s * 1000 + 1)
-            self._hear(poller)
+            self._receive_messages(poller)
             self._read()
             self._write(time.monotonic())
         if self._socket is not None:
@@ -69,7 +69,7 @@ class Service:
             self._sink.close(self._left_s)
         return 0
 
-    def _hear(self, poller: select.poll) -> None:
+    def _receive_messages(self, poller: select.poll) -> None:
         for message, _ in self._lifeline.receive():
             if type(message) is wire.Bootstrap:
                 self._take_bootstrap(message)
@@ -88,40 +88,40 @@ class Service:
 
     def _read(self) -> bool:
         """False when there is nothing more."""
-        for _ in range(_A_TURN if self._socket is not None else 0):
+        for _ in range(_MAX_SPANS_PER_TURN if self._socket is not None else 0):
             if not endpoints.has_input(self._socket):
                 return False
             (frame,) = endpoints.receive(self._socket)[:1]
             try:
                 message = wire.decode(frame)
-                if type(message) is not wire.Span or not _TRACE.fullmatch(message.trace):
+                if type(message) is not wire.Span or not _TRACE_CONTEXT.fullmatch(message.trace):
                     raise ProtocolError("no span")
                 told = json.loads(message.details)
-                self._gathering.take(message.trace, told, len(frame), time.monotonic())
+                self._gathering.add(message.trace, told, len(frame), time.monotonic())
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError) as error:
                 # Models may send here what they like.
-                self._tell("dropped what is no part of a trace: %s", error)
+                self._warn("dropped what is no part of a trace: %s", error)
         return self._socket is not None
 
     def _write(self, now_s: float) -> None:
-        for trace in self._gathering.whole(now_s):
-            self._keep(trace)
-        if self._gathering.lost:
-            lost, self._gathering.lost = self._gathering.lost, 0
-            self._tell("parts of traces were lost, there were too many: %s", lost)
+        for trace in self._gathering.pop_complete(now_s):
+            self._store_trace(trace)
+        if self._gathering.lost_spans:
+            lost, self._gathering.lost_spans = self._gathering.lost_spans, 0
+            self._warn("parts of traces were lost, there were too many: %s", lost)
 
-    def _keep(self, trace: Span) -> None:
+    def _store_trace(self, trace: RequestSpan) -> None:
         try:
-            self._sink.keep(trace)
+            self._sink.store(trace)
         except OSError as error:
-            self._tell("a trace could not be written: %s", error.strerror)
+            self._warn("a trace could not be written: %s", error.strerror)
         except (TypeError, ValueError) as error:
-            self._tell("dropped what is no trace: %s", error)
+            self._warn("dropped what is no trace: %s", error)
 
-    def _tell(self, text: str, what: object) -> None:
+    def _warn(self, text: str, what: object) -> None:
         now_s = time.monotonic()
-        if now_s - self._told.get(text, -_TELL_EVERY_S) >= _TELL_EVERY_S:
-            self._told[text] = now_s
+        if now_s - self._warned_at_s.get(text, -_WARN_INTERVAL_S) >= _WARN_INTERVAL_S:
+            self._warned_at_s[text] = now_s
             _log.warning(text, what)
 
 
@@ -130,6 +130,6 @@ def _sink(settings: dict[str, Any]) -> Sink:
         return TraceFile(settings["file"])
     # Not before, since it costs memory.
     from zmqtriton.tracing import destination
-    from zmqtriton.tracing.open_telemetry import OpenTelemetry
+    from zmqtriton.tracing.open_telemetry import OpenTelemetryExporter
 
-    return OpenTelemetry(destination.read(settings["opentelemetry"], os.environ))
+    return OpenTelemetryExporter(destination.read(settings["opentelemetry"], os.environ))

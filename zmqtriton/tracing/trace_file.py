@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from zmqtriton.tracing.gathering import Span
+from zmqtriton.tracing.gathering import RequestSpan
 
 _END = b"]\n"
 #: What is told of these belongs behind this mark.
-_INPUT = "TENSOR_QUEUE_INPUT"
+_INPUT_ACTIVITY = "TENSOR_QUEUE_INPUT"
 
 
 class TraceFile:
@@ -26,27 +26,29 @@ class TraceFile:
         self._last_id = 0
         self._descriptor = -1
         #: Where the next object goes; 0: nowhere yet.
-        self._at = 0
+        self._end_offset = 0
         #: Traces in this file, and how many files with a number there were.
         self._traces = 0
         self._files = 0
         self._is_numbered = False
 
-    def keep(self, trace: Span) -> None:
-        self.write(_joined(trace))
+    def store(self, trace: RequestSpan) -> None:
+        self.write(_merge_levels(trace))
 
-    def write(self, trace: Span) -> None:
-        self._choose(trace.log_frequency)
+    def write(self, trace: RequestSpan) -> None:
+        self._select_file(trace.log_frequency)
         objects = self._objects(trace, 0)
         text = ",".join(json.dumps(each, separators=(",", ":")) for each in objects)
-        data = (b"," if self._at > 1 else b"") + text.encode() + _END
+        data = (b"," if self._end_offset > 1 else b"") + text.encode() + _END
         try:
-            self._put(data, self._at)
+            self._write_at(data, self._end_offset)
         except OSError:
-            os.ftruncate(self._descriptor, self._at)
-            self._put(_END, self._at)  # where there is room, for so much was there before
+            os.ftruncate(self._descriptor, self._end_offset)
+            self._write_at(
+                _END, self._end_offset
+            )  # where there is room, for so much was there before
             raise
-        self._at += len(data) - len(_END)
+        self._end_offset += len(data) - len(_END)
         self._traces += 1
 
     def close(self, within_s: float = 0.0) -> None:
@@ -54,7 +56,7 @@ class TraceFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _choose(self, frequency: int) -> None:
+    def _select_file(self, frequency: int) -> None:
         is_full = self._is_numbered and self._traces >= frequency
         if self._descriptor >= 0 and bool(frequency) == self._is_numbered and not is_full:
             return
@@ -65,18 +67,18 @@ class TraceFile:
             path = f"{path}.{self._files}"
             self._files += 1
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
-        self._put(b"[" + _END, 0)
-        self._at, self._traces = 1, 0
+        self._write_at(b"[" + _END, 0)
+        self._end_offset, self._traces = 1, 0
 
-    def _put(self, data: bytes, at: int) -> None:
+    def _write_at(self, data: bytes, at: int) -> None:
         while data:
             written = os.pwrite(self._descriptor, data, at)
             data, at = data[written:], at + written
 
-    def _objects(self, span: Span, parent: int) -> Iterator[dict[str, Any]]:
+    def _objects(self, span: RequestSpan, parent: int) -> Iterator[dict[str, Any]]:
         """Those of the spans below first, as those end first."""
         self._last_id = own = self._last_id + 1
-        for child in sorted(span.children, key=lambda child: child.begun_ns):
+        for child in sorted(span.children, key=lambda child: child.start_ns):
             yield from self._objects(child, own)
         header: dict[str, Any] = {
             "id": own,
@@ -91,14 +93,14 @@ class TraceFile:
         tensors = list(span.tensors)
         for name, ns in sorted(span.marks.items(), key=lambda mark: mark[1]):
             if name == "INFER_RESPONSE_COMPLETE":
-                yield from _activities(own, tensors, "")
+                yield from _take_activities(own, tensors, "")
             yield {"id": own, "timestamps": [{"name": name, "ns": ns}]}
             if name == "QUEUE_START":
-                yield from _activities(own, tensors, _INPUT)
-        yield from _activities(own, tensors, "")
+                yield from _take_activities(own, tensors, _INPUT_ACTIVITY)
+        yield from _take_activities(own, tensors, "")
 
 
-def _joined(root: Span) -> Span:
+def _merge_levels(root: RequestSpan) -> RequestSpan:
     """What the frontend knows of a request and what the broker knows is one span for Triton."""
     for child in root.children:
         root.marks.update(child.marks)
@@ -107,7 +109,9 @@ def _joined(root: Span) -> Span:
     return root
 
 
-def _activities(own: int, tensors: list[dict[str, Any]], wanted: str) -> Iterator[dict[str, Any]]:
+def _take_activities(
+    own: int, tensors: list[dict[str, Any]], wanted: str
+) -> Iterator[dict[str, Any]]:
     """Those of one activity, or all; they are taken out."""
     for tensor in [t for t in tensors if wanted in ("", t["activity"])]:
         tensors.remove(tensor)

@@ -200,9 +200,9 @@ def test_logs_are_asked_for_by_model_and_number(world: SupervisorHarness) -> Non
 def test_models_hear_whether_what_they_ask_may_be_looked_up(world: SupervisorHarness) -> None:
     def configure(model: str, **config: Any) -> None:
         generation = world.generation(model)
-        assert generation.finished is not None
+        assert generation.final_config is not None
         text = json.dumps({"name": model, **config})
-        generation.finished = dataclasses.replace(generation.finished, config=text)
+        generation.final_config = dataclasses.replace(generation.final_config, config=text)
 
     world.call("load", {"model": "n"})
     configure("m", ensemble_scheduling={"step": [{"model_name": "n", "model_version": "-1"}]})
@@ -215,12 +215,12 @@ def test_models_hear_whether_what_they_ask_may_be_looked_up(world: SupervisorHar
 
 
 def test_models_hear_whether_another_one_takes_tensors_on_gpus(world: SupervisorHarness) -> None:
-    finished = world.generation("m").finished
+    finished = world.generation("m").final_config
     assert finished is not None
     takes = {"parameters": {"FORCE_CPU_ONLY_INPUT_TENSORS": {"string_value": "no"}}}
 
     before = world.call("takes_gpu", {"model": "m"}).result
-    world.generation("m").finished = dataclasses.replace(finished, config=json.dumps(takes))
+    world.generation("m").final_config = dataclasses.replace(finished, config=json.dumps(takes))
 
     assert [False, True, True, False, False] == [
         before,

@@ -6,7 +6,7 @@ import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.actions import Signal
-from zmqtriton.supervisor.control.operations import SHOW_STACKS, Operations
+from zmqtriton.supervisor.control.operations import DUMP_STACKS_SIGNAL, OperatorCommands
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor.errors import Unavailable
 
@@ -18,13 +18,13 @@ def world() -> SupervisorHarness:
 
 def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarness) -> None:
     stub, plan = world.instance("m"), Plan()
-    operations = Operations(plan, world.core.generations, lambda model, done: None)
+    operations = OperatorCommands(plan, world.core.generations, lambda model, done: None)
 
-    asked = operations.stacks("m")
+    asked = operations.dump_stacks("m")
 
     assert [{"instance": "m_0_0", "pid": stub.pid, "state": "READY"}] == asked
     # Who has not prepared for it does not die of this one.
-    assert [Signal(stub.serial, int(SHOW_STACKS))] == plan.take()
+    assert [Signal(stub.serial, int(DUMP_STACKS_SIGNAL))] == plan.take_actions()
     assert asked == world.call("stacks", {"model": "m"}).result
     assert [] == world.call("stacks", {"model": "nobody"}).result
 
@@ -32,7 +32,7 @@ def test_the_stubs_of_one_model_are_asked_where_they_are(world: SupervisorHarnes
 def test_who_is_dead_is_not_asked_where_he_is(world: SupervisorHarness) -> None:
     world.kill_process(world.serial("m_0_0"))
 
-    assert [] == world.core.operations.stacks("m")
+    assert [] == world.core.operator_commands.dump_stacks("m")
 
 
 def test_a_model_is_restarted_in_every_mode(world: SupervisorHarness) -> None:

@@ -28,23 +28,23 @@ def trace(**options: Any) -> TraceSettings:
 
 def test_a_models_own_setting_stands_until_it_is_undone() -> None:
     settings = trace(file="/t")
-    settings.handle("m", {"trace_rate": "7"})
-    settings.handle("", {"trace_rate": "8", "trace_count": "9"})
+    settings.update("m", {"trace_rate": "7"})
+    settings.update("", {"trace_rate": "8", "trace_count": "9"})
 
-    assert {**_FIRST, "trace_rate": "7", "trace_count": "9"} == settings.handle("m", {})
-    assert {**_FIRST, "trace_rate": "8", "trace_count": "9"} == settings.handle("other", {})
+    assert {**_FIRST, "trace_rate": "7", "trace_count": "9"} == settings.update("m", {})
+    assert {**_FIRST, "trace_rate": "8", "trace_count": "9"} == settings.update("other", {})
 
-    settings.handle("m", {"trace_rate": None})
-    assert "8" == settings.handle("m", {})["trace_rate"]
-    settings.handle("", {"trace_rate": None, "trace_count": None})
-    assert _FIRST == settings.handle("m", {})
+    settings.update("m", {"trace_rate": None})
+    assert "8" == settings.update("m", {})["trace_rate"]
+    settings.update("", {"trace_rate": None, "trace_count": None})
+    assert _FIRST == settings.update("m", {})
 
 
 def test_undoing_goes_back_to_what_the_server_was_started_with() -> None:
     settings = trace(file="/t", level=["TENSORS"], rate=3, count=4, log_frequency=5)
 
-    settings.handle("", {"trace_level": ["OFF"], "trace_rate": "1"})
-    found = settings.handle("", {"trace_level": None, "trace_rate": None})
+    settings.update("", {"trace_level": ["OFF"], "trace_rate": "1"})
+    found = settings.update("", {"trace_level": None, "trace_rate": None})
 
     assert (["TENSORS"], "3", "4", "5") == (
         found["trace_level"],
@@ -58,9 +58,9 @@ def test_there_is_no_tracing_to_a_file_without_a_file() -> None:
     settings = trace()
 
     with pytest.raises(InvalidArgument, match=r"setting :trace file name is not given$"):
-        settings.handle("", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+        settings.update("", {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
 
-    assert {**_FIRST, "trace_file": ""} == settings.handle("", {"trace_count": "-1"})
+    assert {**_FIRST, "trace_file": ""} == settings.update("", {"trace_count": "-1"})
 
 
 def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
@@ -75,7 +75,7 @@ def test_an_exporter_shows_its_own_settings_and_no_file() -> None:
         "bsp_schedule_delay": "5000",
         "bsp_max_queue_size": "2048",
         "url": "http://c",
-    } == settings.handle("", {"trace_level": ["TENSORS"], "log_frequency": "4"})
+    } == settings.update("", {"trace_level": ["TENSORS"], "log_frequency": "4"})
 
 
 def test_frontends_are_told_of_each_change_and_nobody_else_is() -> None:
@@ -91,7 +91,7 @@ def test_a_models_own_levels_are_told_over_those_of_all_and_each_change_counts_a
     told: list[dict[str, Any]] = []
     settings = TraceSettings(json.dumps({"trace": {"file": "/t"}}), told.append)
 
-    settings.handle("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
+    settings.update("m", {"trace_level": ["TENSORS"], "trace_count": "3"})
 
     assert {"": []} == {name: said["levels"] for name, said in told[0]["of"].items()}
     assert ([], ["TENSORS"]) == tuple(told[1]["of"][name]["levels"] for name in ("", "m"))
@@ -110,18 +110,18 @@ def test_without_a_place_for_them_no_traces_are_asked_for() -> None:
 @pytest.mark.parametrize("changes", [{"trace_rate": 5}, {"trace_level": "x"}, {"other": "1"}])
 def test_what_frontends_do_not_send_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
-        trace(file="/t").handle("", changes)
+        trace(file="/t").update("", changes)
 
 
 def test_the_file_stays() -> None:
     with pytest.raises(Unsupported, match=r"^trace file location can not be updated through"):
-        trace(file="/t").handle("", {"trace_file": "/etc/x"})
+        trace(file="/t").update("", {"trace_file": "/etc/x"})
 
 
 def test_a_model_that_is_no_longer_known_leaves_nothing() -> None:
     settings = trace(file="/t")
-    settings.handle("m", {"trace_rate": "7"})
+    settings.update("m", {"trace_rate": "7"})
 
-    settings.forget("m")
+    settings.forget_model("m")
 
-    assert _FIRST == settings.handle("m", {})
+    assert _FIRST == settings.update("m", {})

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from zmqtriton.supervisor.actions import (
-    Copied,
     ListRepository,
+    LoadOverride,
+    LocalCopy,
     Log,
-    Override,
     ReadModel,
     Send,
     Spawn,
 )
 from zmqtriton.supervisor.fleet.object_stores import ObjectStores
-from zmqtriton.supervisor.models.blueprint import Unreadable
+from zmqtriton.supervisor.models.blueprint import ReadFailure
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor import wire
@@ -29,10 +29,10 @@ URL = "s3://bucket"
 class Introductions:
     """Nobody is introduced."""
 
-    def guard(self, serial: int, role: str, label: str, pid: int) -> None:
+    def guard_process_group(self, serial: int, role: str, label: str, pid: int) -> None:
         """The broker hears of it."""
 
-    def forget(self, serial: int, reason: str) -> None:
+    def report_death(self, serial: int, reason: str) -> None:
         """It is dead."""
 
 
@@ -60,7 +60,7 @@ class Watched:
     def act(self) -> list[Any]:
         """What was done since the last time, but for what is between us and the process."""
         found = []
-        for action in self.plan.take():
+        for action in self.plan.take_actions():
             if isinstance(action, Spawn):
                 self.serial = action.serial
             elif isinstance(action, Send):
@@ -71,7 +71,9 @@ class Watched:
         return found
 
     def read(self, model: str, *, is_poll: bool = False) -> int:
-        return self.stores.read(model, None, self.found.append, is_patient=True, is_poll=is_poll)
+        return self.stores.request_read(
+            model, None, self.found.append, is_patient=True, is_poll=is_poll
+        )
 
     def answer(self, result: Any) -> list[Any]:
         """To the question that was asked last."""
@@ -84,14 +86,14 @@ class Watched:
             result.text if error else "",
             "null" if error else json.dumps(result),
         )
-        assert self.stores.answered(self.serial, message)
+        assert self.stores.handle_result(self.serial, message)
         return self.act()
 
     def listing(self, *answers: dict[str, Any]) -> Any:
         """What a listing comes to."""
-        self.plan.advance(self.plan.now_s + 5)
-        self.stores.names(self.listings.append)
-        remote = [a.remote for a in self.answer([*answers]) if isinstance(a, ListRepository)]
+        self.plan.advance_to(self.plan.now_s + 5)
+        self.stores.list_models(self.listings.append)
+        remote = [a.remote_models for a in self.answer([*answers]) if isinstance(a, ListRepository)]
         return remote[0] if remote else self.listings[-1]
 
     @property
@@ -108,14 +110,14 @@ def names(**models: str) -> dict[str, Any]:
     return {"models": models, "odd": {}}
 
 
-COPY = Copied((URL,), "/copies/7/m", "d")
+COPY = LocalCopy((URL,), "/copies/7/m", "d")
 
 
 def test_where_all_are_directories_nobody_is_asked() -> None:
     watched = Watched("/models")
 
     watched.read("m")
-    watched.stores.names(watched.listings.append)
+    watched.stores.list_models(watched.listings.append)
 
     assert [ReadModel(1, "m", None), ListRepository(2)] == watched.act()
     assert [] == watched.asked
@@ -124,8 +126,8 @@ def test_where_all_are_directories_nobody_is_asked() -> None:
 def test_files_that_a_load_brings_along_are_read_at_once() -> None:
     watched = Watched(URL)
 
-    files = Override("{}", "/files")
-    ticket = watched.stores.read("m", files, print, is_patient=False, is_poll=False)
+    files = LoadOverride("{}", "/files")
+    ticket = watched.stores.request_read("m", files, print, is_patient=False, is_poll=False)
 
     assert [ReadModel(ticket, "m", files)] == watched.act()
 
@@ -147,7 +149,7 @@ def test_a_model_that_nobody_wants_any_more_is_not_read() -> None:
     watched = Watched(URL)
     ticket = watched.read("m")
 
-    watched.stores.abandon(ticket)
+    watched.stores.cancel_read(ticket)
 
     assert ["copy", "abandon"] == watched.verbs
     assert [] == watched.act()
@@ -156,15 +158,15 @@ def test_a_model_that_nobody_wants_any_more_is_not_read() -> None:
 def test_what_was_read_is_told_once_to_whom_it_was_read_for_and_still_wants_it() -> None:
     watched = Watched("/models")
     first, second, third = (watched.read("m") for _ in range(3))
-    nothing, something = Unreadable("nothing", 13), Unreadable("something", 13)
+    nothing, something = ReadFailure("nothing", 13), ReadFailure("something", 13)
 
-    watched.stores.abandon(second)
-    watched.stores.have_read(second, nothing)
-    watched.stores.have_read(third, something)
-    watched.stores.have_read(third, nothing)
+    watched.stores.cancel_read(second)
+    watched.stores.on_model_read(second, nothing)
+    watched.stores.on_model_read(third, something)
+    watched.stores.on_model_read(third, nothing)
 
     assert [something] == watched.found
-    watched.stores.have_read(first, nothing)
+    watched.stores.on_model_read(first, nothing)
     assert [something, nothing] == watched.found
 
 
@@ -179,7 +181,7 @@ def test_a_poll_asks_only_for_what_the_listing_shows_to_be_different() -> None:
     ticket = watched.read("m", is_poll=True)
     assert [ReadModel(ticket, "m", None, COPY)] == watched.act()
     ticket = watched.read("of a directory", is_poll=True)
-    assert [ReadModel(ticket, "of a directory", None, Copied())] == watched.act()
+    assert [ReadModel(ticket, "of a directory", None, LocalCopy())] == watched.act()
     watched.listing(names(m="other"))
     asked = len(watched.asked)
     watched.read("m", is_poll=True)
@@ -204,8 +206,8 @@ def test_an_error_is_logged_once_until_it_is_another() -> None:
     watched = Watched(URL, exit_on_error=False)
     logged = []
     for error in ("down", "down", "", "down", "other"):
-        watched.plan.advance(watched.plan.now_s + 5)
-        watched.stores.names(watched.listings.append)
+        watched.plan.advance_to(watched.plan.now_s + 5)
+        watched.stores.list_models(watched.listings.append)
         found = watched.answer([{"error": error} if error else names()])
         logged += [action.text for action in found if isinstance(action, Log)]
 
@@ -229,7 +231,7 @@ def test_a_model_with_odd_objects_has_that_as_its_problem_and_is_not_asked_for()
     )
     ticket = watched.read("o", is_poll=True)
 
-    odd = Copied((URL,), "", "odd: odd name", "odd name")
+    odd = LocalCopy((URL,), "", "odd: odd name", "odd name")
     assert [ReadModel(ticket, "o", None, odd)] == watched.act()
 
 
@@ -239,11 +241,11 @@ def test_when_the_process_dies_its_questions_fail_and_the_next_starts_another() 
     watched.act()
     first = watched.serial
 
-    watched.stores.ended(first, "killed by SIGKILL")
+    watched.stores.process_ended(first, "killed by SIGKILL")
 
     (read,) = watched.act()
     text = "the process that asks object stores has died: killed by SIGKILL"
-    assert Copied((), "", "unreachable", text) == read.copied
+    assert LocalCopy((), "", "unreachable", text) == read.local_copy
     watched.read("m")
     watched.act()
     assert first != watched.serial

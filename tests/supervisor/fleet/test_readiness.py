@@ -8,7 +8,7 @@ import pytest
 
 from tests.supervisor.models.test_loading import LOAD_M
 from tests.supervisor.world import Call, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.fleet.readiness import ANSWER_WITHIN_S
+from zmqtriton.supervisor.fleet.readiness import ANSWER_TIMEOUT_S
 from zmqtriton_floor import wire
 
 
@@ -100,7 +100,7 @@ def test_an_instance_that_does_not_answer_is_not_ready_until_it_has(
     first, second = _asked(world)
     _answer(world, first, "true")
 
-    world.advance(ANSWER_WITHIN_S - 1)
+    world.advance(ANSWER_TIMEOUT_S - 1)
     assert probe.answer is None
     late = _probe(world, "m")
     world.advance(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zmqtriton.supervisor.fleet.replay import SETTLED_S, Replay
+from zmqtriton.supervisor.fleet.replay import PROPAGATION_S, BrokerReplay
 from zmqtriton_floor import wire
 
 S = 5
@@ -16,41 +16,41 @@ REMOVED = wire.RemoveGeneration(1, "unloaded")
 
 
 @pytest.fixture
-def replay() -> Replay:
+def replay() -> BrokerReplay:
     """Generation 1 was reloaded and has ended."""
-    replay = Replay()
+    replay = BrokerReplay()
     for message in (EXPECTED, OLD, ATTACHED, NEW, wire.Retire(1), GONE, REMOVED):
-        replay.note(message)
+        replay.record(message)
     return replay
 
 
 def test_a_generation_that_has_ended_and_its_successor_are_told_in_their_order(
-    replay: Replay,
+    replay: BrokerReplay,
 ) -> None:
-    replay.death_seen(S, 10.0)
-    replay.forget_settled(10.0 + 2 * SETTLED_S)
+    replay.acknowledge_death(S, 10.0)
+    replay.forget_settled_deaths(10.0 + 2 * PROPAGATION_S)
 
-    assert [OLD, NEW, REMOVED] == replay.everything()
-    assert [] == replay.retired()
+    assert [OLD, NEW, REMOVED] == replay.all_messages()
+    assert [] == replay.retirements()
 
 
-def test_of_a_stub_that_has_just_ended_the_next_broker_hears(replay: Replay) -> None:
-    replay.death_seen(S, 10.0)
-    replay.forget_settled(10.0)
+def test_of_a_stub_that_has_just_ended_the_next_broker_hears(replay: BrokerReplay) -> None:
+    replay.acknowledge_death(S, 10.0)
+    replay.forget_settled_deaths(10.0)
 
-    assert [EXPECTED, OLD, NEW, ATTACHED, GONE, REMOVED] == replay.everything()
+    assert [EXPECTED, OLD, NEW, ATTACHED, GONE, REMOVED] == replay.all_messages()
 
 
 def test_only_the_last_generations_that_have_ended_are_kept() -> None:
-    replay = Replay()
+    replay = BrokerReplay()
     for number in range(1, 1001):
-        replay.note(wire.ExpectPeer(number, b"t" * 16, "stub", "m_0", 0))
-        replay.note(wire.AddGeneration(number, "m", 1, "{}"))
-        replay.note(wire.AttachInstance(number, number, "m_0"))
-        replay.note(wire.PeerDied(number, "exited"))
-        replay.note(wire.RemoveGeneration(number, "unloaded"))
+        replay.record(wire.ExpectPeer(number, b"t" * 16, "stub", "m_0", 0))
+        replay.record(wire.AddGeneration(number, "m", 1, "{}"))
+        replay.record(wire.AttachInstance(number, number, "m_0"))
+        replay.record(wire.PeerDied(number, "exited"))
+        replay.record(wire.RemoveGeneration(number, "unloaded"))
 
-    told = replay.everything()
+    told = replay.all_messages()
 
     assert wire.RemoveGeneration(1000, "unloaded") == told[-1]
     assert len(told) < 500

@@ -18,13 +18,13 @@ def listen(world: SupervisorHarness) -> None:
 
 @pytest.fixture
 def world() -> SupervisorHarness:
-    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0).start()
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0).start()
     listen(world)
     return world
 
 
 def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
-    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0).start()
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0).start()
     for role, service in (("grpc", "GRPCInferenceService"), ("metrics", "Metrics Service")):
         world.receive(world.serial(role), wire.Listening(service, "0.0.0.0:1"))
     assert [] == world.service_manager_texts
@@ -37,7 +37,7 @@ def test_ready_is_said_when_models_were_tried_and_all_services_listen() -> None:
 
 
 def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
-    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0)
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0)
     world.stub_behaviours["m"] = HANGS
 
     world.start().advance(5.0)
@@ -48,7 +48,7 @@ def test_a_start_may_take_its_time_while_the_broker_answers() -> None:
 
 
 def test_frontends_that_listen_early_do_not_make_the_server_ready() -> None:
-    world = SupervisorHarness(make_blueprint("m"), beat_s=2.0, early_liveness=True)
+    world = SupervisorHarness(make_blueprint("m"), watchdog_interval_s=2.0, early_liveness=True)
     world.stub_behaviours["m"] = HANGS
     world.start()
 

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from zmqtriton.supervisor.machine import gpus
-from zmqtriton.supervisor.machine.gpus import Gpu, NvmlError, nvml_gpus, used_share, visible_gpus
+from zmqtriton.supervisor.machine.gpus import (
+    Gpu,
+    NvmlError,
+    list_nvml_gpus,
+    used_memory_share,
+    visible_gpus,
+)
 
 THREE = [Gpu("GPU-aa11", 7.0), Gpu("GPU-ab22", 9.0), Gpu("GPU-cc33", 5.2)]
 
@@ -52,7 +58,9 @@ def test_what_is_in_use_is_asked_of_the_gpu_that_cuda_calls_so() -> None:
         asked.append(uuid)
         return 30, 120
 
-    shares = [used_share(n, {"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: THREE, ask) for n in (0, 1, 2)]
+    shares = [
+        used_memory_share(n, {"CUDA_VISIBLE_DEVICES": "2,0"}, lambda: THREE, ask) for n in (0, 1, 2)
+    ]
 
     assert [0.25, 0.25, None] == shares
     assert ["GPU-cc33", "GPU-aa11"] == asked
@@ -62,7 +70,7 @@ def test_what_is_in_use_is_unknown_where_the_library_fails() -> None:
     def fail(uuid: str) -> tuple[int, int]:
         raise NvmlError("nvmlDeviceGetMemoryInfo returned 3")
 
-    assert None is used_share(0, {}, lambda: THREE, fail)
+    assert None is used_memory_share(0, {}, lambda: THREE, fail)
 
 
 @pytest.mark.parametrize("error", [OSError("no library"), NvmlError("nvmlInit_v2 returned 9")])
@@ -77,21 +85,21 @@ def test_a_machine_without_the_library_has_none(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(gpus, "_LIBRARY", "libnothing-of-the-kind.so.1")
 
     with pytest.raises(OSError, match="libnothing"):
-        nvml_gpus()
+        list_nvml_gpus()
     assert () == visible_gpus(environment={})
 
 
 @pytest.mark.gpu
 def test_a_gpu_is_found_by_its_uuid() -> None:
     try:
-        found = nvml_gpus()
+        found = list_nvml_gpus()
     except (OSError, NvmlError) as error:
         pytest.skip(f"no driver: {error}")
     first = found[0]
 
     assert first.uuid.startswith("GPU-")
-    assert first.capability >= 5.0
+    assert first.compute_capability >= 5.0
     assert (0,) == visible_gpus(environment={"CUDA_VISIBLE_DEVICES": first.uuid})
-    share = used_share(0, {"CUDA_VISIBLE_DEVICES": first.uuid})
+    share = used_memory_share(0, {"CUDA_VISIBLE_DEVICES": first.uuid})
     assert share is not None
     assert 0 < share < 1

@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.options import Setting
-from zmqtriton.supervisor.machine.host_policies import cores_of, pin, policy_of
+from zmqtriton.supervisor.machine.host_policies import (
+    cores_of_policy,
+    host_policy_name,
+    pin_to_cores,
+)
 
 
 def test_the_policy_is_the_groups_or_that_of_its_kind() -> None:
     assert ["mine", "gpu_1", "cpu", "model"] == [
-        policy_of(*instance)
+        host_policy_name(*instance)
         for instance in (("mine", "GPU", 1), ("", "GPU", 1), ("", "CPU", 0), ("", "MODEL", 0))
     ]
 
@@ -32,7 +36,9 @@ def test_cores_are_those_of_the_node_and_those_that_are_named(tmp_path: Path) ->
         Setting("lost", "numa-node", "5"),
     ]
 
-    found = {n: cores_of(settings, n, tmp_path) for n in ("both", "node", "cores", "lost", "none")}
+    found = {
+        n: cores_of_policy(settings, n, tmp_path) for n in ("both", "node", "cores", "lost", "none")
+    }
 
     assert {
         "both": (6, 7, 12, 13),
@@ -55,11 +61,11 @@ def test_all_threads_of_a_process_are_pinned(caplog: pytest.LogCaptureFixture) -
         assert process.stdout is not None
         process.stdout.readline()
 
-        pin(process.pid, (core,))
+        pin_to_cores(process.pid, (core,))
 
         threads = [int(name) for name in os.listdir(f"/proc/{process.pid}/task")]
         assert 2 == len(threads)
         assert [{core}] * 2 == [os.sched_getaffinity(thread) for thread in threads]
-        pin(process.pid, (8191,))
+        pin_to_cores(process.pid, (8191,))
         process.stdin.write(b"\n")
     assert f"process {process.pid} cannot be kept on cores [8191]" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 
 from zmqtriton.options import Options
 from zmqtriton.supervisor.machine import listeners
-from zmqtriton.supervisor.machine.listeners import Listener, PortError
+from zmqtriton.supervisor.machine.listeners import BoundSocket, PortError
 
 
 def options(**values: Any) -> Options:
@@ -18,13 +18,13 @@ def options(**values: Any) -> Options:
 
 
 @pytest.fixture
-def held() -> Iterator[dict[str, Listener]]:
+def held() -> Iterator[dict[str, BoundSocket]]:
     bound = listeners.bind_all(options())
     yield bound
     listeners.close_all(bound)
 
 
-def ports(held: dict[str, Listener]) -> dict[str, int]:
+def ports(held: dict[str, BoundSocket]) -> dict[str, int]:
     return {
         "http_port": held["http-arbiter"].port,
         "grpc_port": held["grpc"].port,
@@ -32,7 +32,7 @@ def ports(held: dict[str, Listener]) -> dict[str, int]:
     }
 
 
-def test_nobody_can_connect_before_the_server_opens(held: dict[str, Listener]) -> None:
+def test_nobody_can_connect_before_the_server_opens(held: dict[str, BoundSocket]) -> None:
     for listener in held.values():
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", listener.port))
@@ -44,7 +44,7 @@ def test_nobody_can_connect_before_the_server_opens(held: dict[str, Listener]) -
     [("http_port", "HTTP"), ("grpc_port", "GRPC"), ("metrics_port", "Metrics")],
 )
 def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
-    held: dict[str, Listener], name: str, service: str
+    held: dict[str, BoundSocket], name: str, service: str
 ) -> None:
     port = ports(held)[name]
 
@@ -57,7 +57,7 @@ def test_a_port_in_use_is_an_error_even_if_nobody_listens_yet(
     )
 
 
-def test_processes_of_grpc_can_share_its_port(held: dict[str, Listener]) -> None:
+def test_processes_of_grpc_can_share_its_port(held: dict[str, BoundSocket]) -> None:
     for _ in range(2):
         with socket.socket() as own:
             own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -66,11 +66,11 @@ def test_processes_of_grpc_can_share_its_port(held: dict[str, Listener]) -> None
 
 
 def test_connections_of_an_earlier_server_are_no_reason_to_fail(
-    held: dict[str, Listener],
+    held: dict[str, BoundSocket],
 ) -> None:
     listener = held["http-arbiter"]
     port = listener.port
-    listeners.allow_restart(held)
+    listeners.allow_address_reuse(held)
     listener.socket.listen()
     client = socket.create_connection(("127.0.0.1", port))
     accepted, _ = listener.socket.accept()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from zmqtriton.supervisor.machine.log_ring import LogRing, Stub
+from zmqtriton.supervisor.machine.log_ring import LogRing, StubName
 
 
 def record(text: str, *, level: int = logging.INFO, **extra: Any) -> logging.LogRecord:
@@ -24,10 +24,10 @@ def texts(found: dict[str, Any]) -> list[str]:
 
 
 def test_a_line_knows_where_it_comes_from(ring: LogRing) -> None:
-    ring.emit(record("said", origin=(42, "m_0_0", 5), stub=Stub("m", "m_0_0")))
+    ring.emit(record("said", origin=(42, "m_0_0", 5), stub=StubName("m", "m_0_0")))
     ring.emit(record("done", level=logging.ERROR))
 
-    said, done = ring.read("", 0, 10)["lines"]
+    said, done = ring.read_last("", 0, 10)["lines"]
 
     assert (1, "I", 42, "m_0_0", 5) == tuple(
         said[k] for k in ("number", "level", "pid", "file", "line")
@@ -42,43 +42,45 @@ def test_old_lines_go_when_there_are_too_many(ring: LogRing) -> None:
     for number in range(1, 6):
         ring.emit(record(str(number)))
 
-    assert ["3", "4", "5"] == texts(ring.read("", 0, 10))
-    assert ["4", "5"] == texts(ring.read("", 0, 2))
+    assert ["3", "4", "5"] == texts(ring.read_last("", 0, 10))
+    assert ["4", "5"] == texts(ring.read_last("", 0, 2))
 
 
 def test_old_lines_go_when_they_take_too_much_memory(ring: LogRing) -> None:
     ring.emit(record("a" * 60))
     ring.emit(record("b" * 60))
-    assert ["b" * 60] == texts(ring.read("", 0, 10))
+    assert ["b" * 60] == texts(ring.read_last("", 0, 10))
 
     ring.emit(record("c" * 200))
-    assert ["c" * 200] == texts(ring.read("", 0, 10))
+    assert ["c" * 200] == texts(ring.read_last("", 0, 10))
 
 
 def test_a_reader_goes_on_from_where_it_was_and_hears_what_it_lost(ring: LogRing) -> None:
     ring.emit(record("1"))
-    first = ring.read("", 0, 10)
+    first = ring.read_last("", 0, 10)
     ring.emit(record("2"))
-    second = ring.read("", first["last"], 10)
+    second = ring.read_last("", first["last"], 10)
     for number in range(3, 8):
         ring.emit(record(str(number)))
-    third = ring.read("", second["last"], 10)
+    third = ring.read_last("", second["last"], 10)
 
     assert (["1"], 0) == (texts(first), first["lost"])
     assert (["2"], 0) == (texts(second), second["lost"])
     assert (["5", "6", "7"], 2) == (texts(third), third["lost"])
-    assert ([], 7, 0) == tuple(ring.read("", 7, 10)[key] for key in ("lines", "last", "lost"))
+    assert ([], 7, 0) == tuple(ring.read_last("", 7, 10)[key] for key in ("lines", "last", "lost"))
 
 
 def test_lines_about_a_model_are_its_own_and_the_servers_that_name_it() -> None:
     ring = LogRing()
-    ring.emit(record("of its own", stub=Stub("m", "m_0_0")))
-    ring.emit(record("of another, about m", stub=Stub("n", "n_0_0")))
+    ring.emit(record("of its own", stub=StubName("m", "m_0_0")))
+    ring.emit(record("of another, about m", stub=StubName("n", "n_0_0")))
     ring.emit(record("loading: m:1"))
     ring.emit(record("successfully loaded 'm'"))
     ring.emit(record("loading: mm:1, a.m, m-2, m_2 and xm"))
 
-    assert ["of its own", "loading: m:1", "successfully loaded 'm'"] == texts(ring.read("m", 0, 10))
+    assert ["of its own", "loading: m:1", "successfully loaded 'm'"] == texts(
+        ring.read_last("m", 0, 10)
+    )
 
 
 def test_an_exception_is_part_of_its_line(ring: LogRing) -> None:
@@ -87,4 +89,4 @@ def test_an_exception_is_part_of_its_line(ring: LogRing) -> None:
 
     ring.emit(made)
 
-    assert ["failed\nValueError: why"] == texts(ring.read("", 0, 1))
+    assert ["failed\nValueError: why"] == texts(ring.read_last("", 0, 1))

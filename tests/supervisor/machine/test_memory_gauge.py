@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge, size_of
+from zmqtriton.supervisor.machine.memory_gauge import MemoryGauge, process_memory_bytes
 
 _LARGE = "import sys; kept = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"
 
@@ -21,7 +21,7 @@ def test_what_processes_take_is_summed_up_by_name() -> None:
         with subprocess.Popen([sys.executable, "-c", _LARGE], stdin=pipe, stdout=pipe) as large:
             assert large.stdout is not None
             large.stdout.readline()
-            gauge.ask({large.pid: "m", os.getpid(): "n", 2**22 + 1: "gone"})
+            gauge.measure({large.pid: "m", os.getpid(): "n", 2**22 + 1: "gone"})
             for key, _ in selector.select(30):
                 key.data()
             large.communicate()
@@ -34,7 +34,7 @@ def test_what_processes_take_is_summed_up_by_name() -> None:
 
 
 def test_a_process_that_is_gone_takes_nothing() -> None:
-    assert 0 == size_of(2**22 + 1)
+    assert 0 == process_memory_bytes(2**22 + 1)
 
 
 def test_a_gauge_that_nobody_asked_closes() -> None:

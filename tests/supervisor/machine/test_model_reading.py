@@ -8,9 +8,9 @@ import pytest
 from zmqtriton.config.errors import ConfigError
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, EnvironmentSpec
 from zmqtriton.options import Options
-from zmqtriton.supervisor.actions import Override
-from zmqtriton.supervisor.machine.model_reading import Repository
-from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.machine.model_reading import ModelReader
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton_floor.errors import AlreadyExists, InternalError, InvalidArgument, NotFound
 
 CONFIG = """
@@ -32,15 +32,17 @@ def add(
 
 
 def read(repository: Path, name: str, override: str | None = None, **options: Any) -> Blueprint:
-    brought = None if override is None else Override(override)
-    found = Repository(Options(model_repository=(str(repository),), **options)).read(name, brought)
+    brought = None if override is None else LoadOverride(override)
+    found = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(
+        name, brought
+    )
     assert isinstance(found, Blueprint), found
     return found
 
 
-def refused(repository: Path, name: str, **options: Any) -> Unreadable:
-    found = Repository(Options(model_repository=(str(repository),), **options)).read(name)
-    assert isinstance(found, Unreadable), found
+def refused(repository: Path, name: str, **options: Any) -> ReadFailure:
+    found = ModelReader(Options(model_repository=(str(repository),), **options)).read_model(name)
+    assert isinstance(found, ReadFailure), found
     return found
 
 
@@ -52,9 +54,9 @@ def test_a_model_is_read(tmp_path: Path) -> None:
     assert list(found.versions) == [2]
     assert found.versions[2].path == str(tmp_path / "m" / "2" / "model.py")
     assert found.environment == SERVER_ENVIRONMENT
-    assert found.first.name == "m_0_0"
-    assert found.finished is None
-    assert ["m_0_0", "m_0_1"] == [place.name for place in found.finish("").places]
+    assert found.first_slot.name == "m_0_0"
+    assert found.final_config is None
+    assert ["m_0_0", "m_0_1"] == [place.name for place in found.finalize_config("").slots]
 
 
 def test_without_auto_completion_the_configuration_is_final(tmp_path: Path) -> None:
@@ -62,9 +64,9 @@ def test_without_auto_completion_the_configuration_is_final(tmp_path: Path) -> N
 
     found = read(tmp_path, "m", strict_model_config=True)
 
-    assert found.finished is not None
-    assert ["m_0"] == [place.name for place in found.finished.places]
-    assert found.finished.proto
+    assert found.final_config is not None
+    assert ["m_0"] == [place.name for place in found.final_config.slots]
+    assert found.final_config.proto
 
 
 def test_the_first_instance_is_called_as_it_will_be(tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_the_first_instance_is_called_as_it_will_be(tmp_path: Path) -> None:
 
     found = read(tmp_path, "m")
 
-    assert found.first == found.finish("").places[0]
+    assert found.first_slot == found.finalize_config("").slots[0]
 
 
 def test_an_override_stands_in_for_the_file(tmp_path: Path) -> None:
@@ -97,23 +99,23 @@ def test_what_is_not_there_is_said_as_triton_does(tmp_path: Path, name: str) -> 
 def test_a_name_in_two_repositories_is_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         add(tmp_path / folder, "m")
-    repository = Repository(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
+    repository = ModelReader(Options(model_repository=(f"{tmp_path}/a", f"{tmp_path}/b")))
 
-    found = repository.read("m")
+    found = repository.read_model("m")
 
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, ReadFailure)
     assert found.reason == "failed to poll model 'm': not unique across all model repositories"
-    assert repository.names() == {"m": "model appears in two or more repositories"}
+    assert repository.list_names() == {"m": "model appears in two or more repositories"}
 
 
 def test_the_same_repository_twice_is_one(tmp_path: Path) -> None:
     add(tmp_path, "m")
-    repository = Repository(
+    repository = ModelReader(
         Options(model_repository=(str(tmp_path), f"{tmp_path}/../{tmp_path.name}"))
     )
 
-    assert repository.names() == {"m": ""}
-    assert isinstance(repository.read("m"), Blueprint)
+    assert repository.list_names() == {"m": ""}
+    assert isinstance(repository.read_model("m"), Blueprint)
 
 
 def test_a_broken_configuration_is_a_reason(tmp_path: Path) -> None:
@@ -152,13 +154,13 @@ ensemble_scheduling { step [ { model_name: "m" model_version: -1
     add(tmp_path, "e", config)
     add(tmp_path, "m")
 
-    found, member = read(tmp_path, "e"), read(tmp_path, "m").finish("")
+    found, member = read(tmp_path, "e"), read(tmp_path, "m").finalize_config("")
 
     assert found.ensemble is not None
     assert (("m", -1),) == found.ensemble.steps
     assert [""] == [version.problem for version in found.versions.values()]
-    finished = found.ensemble.finish({"m": member})
-    assert () == finished.places
+    finished = found.ensemble.finalize_config({"m": member})
+    assert () == finished.slots
     assert '"decoupled":false' in finished.config
 
 
@@ -172,12 +174,12 @@ ensemble_scheduling { step [ { model_name: "m" model_version: 1
 """
     add(tmp_path, "e", config)
     add(tmp_path, "m")
-    ensemble, member = read(tmp_path, "e").ensemble, read(tmp_path, "m").finish("")
+    ensemble, member = read(tmp_path, "e").ensemble, read(tmp_path, "m").finalize_config("")
 
     assert ensemble is not None
     assert (("m", 1),) == ensemble.steps
     with pytest.raises(ConfigError, match="inconsistent data type"):
-        ensemble.finish({"m": member})
+        ensemble.finalize_config({"m": member})
 
 
 def parameter(name: str, value: str) -> str:
@@ -196,7 +198,7 @@ def test_an_interpreter_that_cannot_be_run_is_the_problem_of_the_model(tmp_path:
     version = read(tmp_path, "m").versions[1]
 
     assert "PYTHON_EXECUTABLE '/nowhere/python' is no program" in version.problem
-    assert version.code == InternalError.number
+    assert version.problem_code == InternalError.number
 
 
 def test_an_environment_beside_the_model_is_used(tmp_path: Path) -> None:
@@ -225,26 +227,26 @@ def test_a_directory_that_is_no_environment_is_refused(tmp_path: Path) -> None:
 
 def test_a_repository_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InternalError, match="failed to open directory"):
-        Repository(Options(model_repository=(f"{tmp_path}/nowhere",))).names()
+        ModelReader(Options(model_repository=(f"{tmp_path}/nowhere",))).list_names()
 
 
 def test_a_link_to_itself_does_not_hide_the_models(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "circle").symlink_to("circle")
 
-    assert {"m": ""} == Repository(Options(model_repository=(str(tmp_path),))).names()
+    assert {"m": ""} == ModelReader(Options(model_repository=(str(tmp_path),))).list_names()
 
 
 @pytest.mark.row("F22")
 def test_repositories_come_and_go(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         add(tmp_path / folder, folder)
-    repository = Repository(Options(model_repository=(str(tmp_path / "one"),)))
+    repository = ModelReader(Options(model_repository=(str(tmp_path / "one"),)))
     more = str(tmp_path / "two")
 
     repository.register(more)
-    assert ["one", "two"] == list(repository.names())
-    assert isinstance(repository.read("two"), Blueprint)
+    assert ["one", "two"] == list(repository.list_names())
+    assert isinstance(repository.read_model("two"), Blueprint)
 
     with pytest.raises(AlreadyExists, match=f"model repository '{more}' has already been registe"):
         repository.register(more)
@@ -254,8 +256,8 @@ def test_repositories_come_and_go(tmp_path: Path) -> None:
         repository.unregister("/not/here")
 
     repository.unregister(f"{more}/")
-    assert ["one"] == list(repository.names())
-    assert isinstance(repository.read("two"), Unreadable)
+    assert ["one"] == list(repository.list_names())
+    assert isinstance(repository.read_model("two"), ReadFailure)
 
 
 GROUPS = "instance_group [ { count: 3 kind: KIND_CPU } ] version_policy { all { } }"
@@ -277,12 +279,12 @@ def test_the_substance_of_a_version_is_all_but_its_instances(
     tmp_path: Path, added: str, is_same: bool
 ) -> None:
     path = add(tmp_path, "m")
-    before = read(tmp_path, "m").versions[1].substance
+    before = read(tmp_path, "m").versions[1].fingerprint_without_instances
     assert before
 
     (path / "config.pbtxt").write_text(f"{CONFIG}\n{added}\n")
 
-    assert is_same == (before == read(tmp_path, "m").versions[1].substance)
+    assert is_same == (before == read(tmp_path, "m").versions[1].fingerprint_without_instances)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +297,7 @@ def test_the_substance_of_a_version_is_all_but_its_instances(
 def test_what_depends_on_its_instances_is_never_the_same(tmp_path: Path, bound: str) -> None:
     add(tmp_path, "m", f"{CONFIG}\n{bound}\n")
 
-    assert "" == read(tmp_path, "m").versions[1].substance
+    assert "" == read(tmp_path, "m").versions[1].fingerprint_without_instances
 
 
 @pytest.mark.row("F14")
@@ -313,7 +315,7 @@ def test_the_instances_are_known_before_the_model_is_asked(tmp_path: Path) -> No
 
     found = read(tmp_path, "m")
 
-    assert (found.first, *found.others) == found.finish("").places
+    assert (found.first_slot, *found.other_slots) == found.finalize_config("").slots
 
 
 def test_a_load_may_be_bounded(tmp_path: Path) -> None:
@@ -325,7 +327,7 @@ def test_a_load_may_be_bounded(tmp_path: Path) -> None:
     bounded("wrong", "soon")
     add(tmp_path, "plain")
 
-    assert (2.5, 0.0) == tuple(read(tmp_path, n).load_within_s for n in ("m", "plain"))
+    assert (2.5, 0.0) == tuple(read(tmp_path, n).max_load_s for n in ("m", "plain"))
     reason = "max_load_seconds is 'soon', which is no number of seconds"
     assert reason == refused(tmp_path, "wrong").reason
 

@@ -9,7 +9,7 @@ import pytest
 from tests.supervisor.machine.test_model_reading import CONFIG, add, parameter, read
 from zmqtriton.environments.demand import Environment, variable_overrides
 from zmqtriton.options import parse
-from zmqtriton.supervisor.machine.model_reading import Repository
+from zmqtriton.supervisor.machine.model_reading import ModelReader
 from zmqtriton.supervisor.machine.policy_reading import read_policy
 from zmqtriton.supervisor.machine.python_settings import PythonSettings, check
 from zmqtriton_floor.errors import InvalidArgument, Unsupported
@@ -22,8 +22,8 @@ def settings(*given: str) -> dict[str, str]:
 
 @pytest.mark.row("B01", "B02", "B03")
 def test_defaults_are_tritons() -> None:
-    assert PythonSettings(1 << 20, 1 << 20, 30.0) == PythonSettings.read(settings())
-    assert PythonSettings(1 << 21, 4096, 7.0) == PythonSettings.read(
+    assert PythonSettings(1 << 20, 1 << 20, 30.0) == PythonSettings.from_backend_config(settings())
+    assert PythonSettings(1 << 21, 4096, 7.0) == PythonSettings.from_backend_config(
         settings(
             "shm-default-byte-size=2097152",
             "shm-growth-byte-size=4096",
@@ -63,10 +63,10 @@ def test_what_is_wrong_is_the_problem_of_every_python_model(
     add(tmp_path, "m")
     options = parse([f"--model-repository={tmp_path}", f"--backend-config=python,{given}"])
 
-    found = Repository(options).read("m")
+    found = ModelReader(options).read_model("m")
 
     assert [(text, InvalidArgument.number)] == [
-        (version.problem, version.code)
+        (version.problem, version.problem_code)
         for version in found.versions.values()  # type: ignore[union-attr]
     ]
 
@@ -101,7 +101,7 @@ def test_unknown_settings_are_accepted() -> None:
 def test_a_load_may_take_longer_than_the_timeout_but_then_others_need_not_wait() -> None:
     options = parse(["--model-repository=/m", "--backend-config=python,stub-timeout-seconds=7"])
 
-    assert 7.0 == read_policy(options).load_patience_s
+    assert 7.0 == read_policy(options).load_slot_timeout_s
 
 
 @pytest.mark.row("B14")
@@ -128,7 +128,7 @@ def test_force_cpu_only_is_yes_or_no(tmp_path: Path) -> None:
     assert ["", "", "", "Incorrect value for FORCE_CPU_ONLY_INPUT_TENSORS: maybe'"] == [
         version.problem.partition(" (at ")[0] for version in found.values()
     ]
-    assert Unsupported.number == found["maybe"].code
+    assert Unsupported.number == found["maybe"].problem_code
 
 
 @pytest.mark.row("B20")
@@ -158,16 +158,16 @@ def test_with_gpus_a_model_gets_an_instance_on_each(tmp_path: Path) -> None:
     add(tmp_path, "m")
     options = parse([f"--model-repository={tmp_path}"])
 
-    with_gpus = Repository(options, gpus=(0, 1)).read("m")
-    without = Repository(options).read("m")
+    with_gpus = ModelReader(options, gpus=(0, 1)).read_model("m")
+    without = ModelReader(options).read_model("m")
 
     assert [("GPU", 0), ("GPU", 1)] == [
         (place.kind, place.device)
-        for place in with_gpus.finish("").places  # type: ignore[union-attr]
+        for place in with_gpus.finalize_config("").slots  # type: ignore[union-attr]
     ]
     # Instances choose by that number; which GPUs they see is left as it is.
     assert "CUDA_VISIBLE_DEVICES" not in variable_overrides(Environment("/p", "/env"), {})
     assert [("CPU", 0)] == [
         (place.kind, place.device)
-        for place in without.finish("").places  # type: ignore[union-attr]
+        for place in without.finalize_config("").slots  # type: ignore[union-attr]
     ]

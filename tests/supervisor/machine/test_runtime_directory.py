@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from zmqtriton.supervisor.machine import runtime_directory
-from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, claim, sweep
+from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, claim, remove_stale
 from zmqtriton_floor import staging
 
 
@@ -37,7 +37,7 @@ def test_what_a_dead_process_has_left_is_removed(temporary: Path) -> None:
         (directory.path / f"stream-{serial}").touch()
 
     for _ in range(2):
-        directory.forget(4)
+        directory.remove_process_files(4)
 
     assert ["stream-41"] == [path.name for path in directory.path.glob("stream-*")]
     directory.remove()
@@ -53,7 +53,7 @@ def test_a_given_directory_stays_but_is_emptied(temporary: Path) -> None:
 
     assert [entry.name for entry in path.iterdir()] == ["lock"]
     assert path.stat().st_mode & 0o777 == 0o700
-    claimed.control.touch()
+    claimed.control_path.touch()
     claimed.remove()
     assert [entry.name for entry in path.iterdir()] == ["lock"]
 
@@ -121,7 +121,7 @@ def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Pat
     alive = claim()
     (temporary / "zmqtriton-link").symlink_to(other)
 
-    sweep(temporary)
+    remove_stale(temporary)
 
     assert not dead.exists()
     assert {being_made, other, alive.path, temporary / "zmqtriton-link"} == set(temporary.iterdir())
@@ -131,7 +131,7 @@ def test_directories_of_dead_servers_are_swept_and_others_are_not(temporary: Pat
 def test_children_do_not_inherit_the_lock(temporary: Path) -> None:
     claimed = claim()
 
-    assert not os.get_inheritable(claimed._lock)
+    assert not os.get_inheritable(claimed._lock_descriptor)
     claimed.remove()
 
 
@@ -150,7 +150,7 @@ def test_files_of_a_dead_process_go_unless_a_load_holds_them(tmp_path: Path) -> 
     names = [staging.stage(str(tmp_path), serial, {"file:1/a": b"x"}) for serial in (7, 7, 77)]
     held = str(tmp_path / "files" / names[1])
 
-    directory.forget(7, lambda path: path == held)
+    directory.remove_process_files(7, lambda path: path == held)
 
     left = {path.name for path in (tmp_path / "files").iterdir()}
     assert set(names[1:]) == left

@@ -11,7 +11,7 @@ import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
 from zmqtriton.options import parse
-from zmqtriton.supervisor.fleet.introductions import Server
+from zmqtriton.supervisor.fleet.introductions import ServerInfo
 from zmqtriton.supervisor.machine import secrets
 from zmqtriton.supervisor.machine.secrets import SecretError
 from zmqtriton_floor import wire
@@ -20,7 +20,7 @@ from zmqtriton_floor import wire
 def key_of(value: str) -> str:
     """What a key given so comes to."""
     options = parse(["--model-repository=/m", f"--http-restricted-api=trace:k={value}"])
-    return secrets.read(options).http_restricted_api[0].value
+    return secrets.resolve_key_files(options).http_restricted_api[0].value
 
 
 def test_a_key_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_a_file_without_one_key_is_an_error(tmp_path: Path, content: str | None)
 
 
 def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
-    settings, private = secrets.split(
+    settings, private = secrets.split_private_settings(
         {
             "id": "triton",
             "http_restricted_api": [[["trace"], "k", "http-secret"]],
@@ -55,7 +55,7 @@ def test_who_checks_a_key_is_told_it_and_nobody_else() -> None:
         }
     )
     world = SupervisorHarness(make_blueprint("m"))
-    server = Server("/run/x", json.dumps(settings), lambda: bytes(16), private)
+    server = ServerInfo("/run/x", json.dumps(settings), lambda: bytes(16), private)
     world.core._introductions._server = server
     world.start().fork_http_worker()
 

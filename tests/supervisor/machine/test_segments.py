@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from zmqtriton.supervisor.machine.available_memory import available_bytes
-from zmqtriton.supervisor.machine.segments import Segments
+from zmqtriton.supervisor.machine.segments import SegmentRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import is_size_sealed
 from zmqtriton_floor.errors import Unavailable
@@ -25,7 +25,7 @@ class World:
     def __init__(self, budget: int = 100 * MiB, most: int = 50) -> None:
         self.sent: list[tuple[int, Any, int | None]] = []
         self._copies: list[int] = []
-        self.segments = Segments(budget, self._send, most)
+        self.segments = SegmentRegistry(budget, self._send, most)
 
     def _send(self, serial: int, message: Any, descriptor: int | None) -> None:
         copy = None
@@ -35,7 +35,7 @@ class World:
         self.sent.append((serial, message, copy))
 
     def tell(self, serial: int, message: Any) -> tuple[int, Any, int | None]:
-        self.segments.received(serial, message)
+        self.segments.handle_message(serial, message)
         return self.sent[-1]
 
     def make(self, serial: int, number: int, size: int) -> str:
@@ -91,7 +91,7 @@ def test_only_what_is_registered_can_be_asked_for(world: World, asked: tuple[int
 def test_nobody_can_drop_what_is_anothers(world: World) -> None:
     world.make(5, 1, MiB)
 
-    world.segments.received(6, wire.FreeSegment(1))
+    world.segments.handle_message(6, wire.FreeSegment(1))
 
     assert 1 == world.segments.count
 
@@ -135,7 +135,7 @@ def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
     world.make(5, 2, MiB)
     world.tell(6, wire.OpenSegment(5, 1))
 
-    world.segments.gone(5, 100.0)
+    world.segments.process_died(5, 100.0)
     # What it has said may still be on its way to somebody.
     _, given, _ = world.tell(7, wire.OpenSegment(5, 2))
     assert MiB == given.size
@@ -153,10 +153,10 @@ def test_a_dead_process_leaves_nothing_but_a_little_later(world: World) -> None:
 def test_the_dead_are_told_nothing(world: World) -> None:
     world.make(5, 1, MiB)
     world.tell(6, wire.OpenSegment(5, 1))
-    world.segments.gone(6, 100.0)
+    world.segments.process_died(6, 100.0)
     del world.sent[:]
 
-    world.segments.received(5, wire.FreeSegment(1))
+    world.segments.handle_message(5, wire.FreeSegment(1))
 
     assert [] == world.sent
 
@@ -212,7 +212,7 @@ def test_memory_on_a_gpu_is_given_by_its_handle_and_takes_nothing_of_the_budget(
     assert (6, wire.SegmentOpened(5, 1, large, b"handle"), None) == given
     assert {5: 0} == world.segments.bytes_by_owner
     # And its end is told like that of any other.
-    world.segments.gone(5, 100.0)
+    world.segments.process_died(5, 100.0)
     world.segments.tick(106.0)
     assert (6, wire.SegmentOpened(5, 1, 0), None) == world.sent[-1]
 

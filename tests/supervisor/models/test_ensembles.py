@@ -9,7 +9,7 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished
+from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.ensembles import MAX_DEPTH
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
@@ -20,15 +20,15 @@ LOAD_E = {"model": "e", "parameters": {}}
 def ensemble(name: str, *members: str, version: int = -1, misfit: str = "") -> Blueprint:
     """Calls each of these models once."""
 
-    def finish(found: Mapping[str, Finished]) -> Finished:
+    def finish(found: Mapping[str, FinalConfig]) -> FinalConfig:
         assert set(members) == set(found)
         if misfit:
             raise ConfigError(misfit)
-        return Finished('{"name": "e"}', b"proto", ())
+        return FinalConfig('{"name": "e"}', b"proto", ())
 
     steps = tuple((member, version) for member in members)
-    parts = Ensemble(steps, finish)
-    return dataclasses.replace(make_blueprint(name), finished=None, ensemble=parts)
+    parts = EnsembleBlueprint(steps, finish)
+    return dataclasses.replace(make_blueprint(name), final_config=None, ensemble=parts)
 
 
 def explicit(*models: Blueprint, **policy: object) -> SupervisorHarness:

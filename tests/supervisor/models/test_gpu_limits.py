@@ -21,8 +21,10 @@ REFUSED = (
 def _on(name: str, *devices: int, kind: str = "GPU", is_final: bool = True) -> Blueprint:
     plain = make_blueprint(name)
     places = tuple(InstanceSlot(f"{name}_0", kind, device) for device in devices)
-    finished = replace(plain.finish(""), places=places)
-    return replace(plain, finished=finished if is_final else None, finish=lambda reply: finished)
+    finished = replace(plain.finalize_config(""), slots=places)
+    return replace(
+        plain, final_config=finished if is_final else None, finalize_config=lambda reply: finished
+    )
 
 
 class Gpus:

@@ -39,7 +39,7 @@ class Bench:
 
     def take(self) -> list[Action]:
         """What is to be done, but for the log."""
-        return [action for action in self.plan.take() if not isinstance(action, Log)]
+        return [action for action in self.plan.take_actions() if not isinstance(action, Log)]
 
     def load(self) -> list[Action]:
         return self.handle(
@@ -47,7 +47,7 @@ class Bench:
         )
 
     def advance(self, seconds: float) -> list[Action]:
-        self.plan.advance(self.plan.now_s + seconds)
+        self.plan.advance_to(self.plan.now_s + seconds)
         return self.take()
 
     def die(self, reason: str = "killed by SIGKILL") -> list[Action]:
@@ -55,7 +55,7 @@ class Bench:
 
     def pause_s(self) -> float | None:
         """Until the next thing that it does by itself."""
-        due_s = self.plan.next_s()
+        due_s = self.plan.next_deadline_s()
         return None if due_s is None else round(due_s - self.plan.now_s, 3)
 
 
@@ -81,7 +81,7 @@ def test_the_first_death_is_followed_by_a_start_at_once(ready: Bench) -> None:
 
     assert [SpawnStub(2, SERVER_ENVIRONMENT, "m", "m_0_0")] == todo
     assert ready.instance.restarts == 1
-    assert ready.instance.reason == "killed by SIGKILL"
+    assert ready.instance.death_reason == "killed by SIGKILL"
 
 
 def test_further_deaths_are_followed_by_growing_pauses(ready: Bench) -> None:
@@ -107,7 +107,7 @@ def test_too_many_deaths_in_a_minute_are_the_end(ready: Bench) -> None:
     ready.die("killed by SIGSEGV")
 
     assert ready.instance.state is InstanceState.FAILED
-    assert ready.instance.reason == "killed by SIGSEGV"
+    assert ready.instance.death_reason == "killed by SIGSEGV"
     assert ready.pause_s() is None
 
 
@@ -146,8 +146,8 @@ def test_the_reason_of_a_failed_load_is_what_the_stub_said() -> None:
 
     bench.handle(states.LoadFailed("ValueError: no"), states.ProcessExited("exited with status 1"))
 
-    assert bench.instance.reason == "ValueError: no"
-    assert bench.instance.has_said_why
+    assert bench.instance.death_reason == "ValueError: no"
+    assert bench.instance.has_reported_failure
 
 
 def test_a_death_while_loading_shows_its_last_words() -> None:
@@ -156,40 +156,40 @@ def test_a_death_while_loading_shows_its_last_words() -> None:
 
     bench.handle(states.ProcessExited("exited with status 3", "lacks the module 'zmq'"))
 
-    assert bench.instance.reason == "exited with status 3: lacks the module 'zmq'"
+    assert bench.instance.death_reason == "exited with status 3: lacks the module 'zmq'"
 
 
 def test_a_crash_of_one_that_serves_tells_where_and_its_askers_only_that(ready: Bench) -> None:
     crash = "Segmentation fault\n\nAt:\n  model.py(5): execute"
     ready.handle(states.ProcessExited("killed by SIGSEGV", "a line of its log", crash))
 
-    assert f"killed by SIGSEGV: {crash}" == ready.instance.reason
-    assert "killed by SIGSEGV" == ready.instance.death
+    assert f"killed by SIGSEGV: {crash}" == ready.instance.death_reason
+    assert "killed by SIGSEGV" == ready.instance.death_summary
 
 
 def test_a_death_of_one_that_serves_does_not_repeat_its_log(ready: Bench) -> None:
     ready.handle(states.ProcessExited("exited with status 1", "a line of its log"))
 
-    assert "exited with status 1" == ready.instance.reason
+    assert "exited with status 1" == ready.instance.death_reason
 
 
 def test_one_that_hangs_in_its_model_is_asked_where_before_it_is_killed(ready: Bench) -> None:
-    todo = ready.handle(states.Condemned("took longer than 2 s", can_tell=True))
+    todo = ready.handle(states.KillRequested("took longer than 2 s", can_dump_stack=True))
     late = ready.advance(ABORT_WITHIN_S)
     ready.handle(states.ProcessExited("killed by SIGABRT", "x", "Aborted\n\nAt:\n  m.py(5): f"))
 
     assert [Signal(1, signal.SIGABRT)] == todo
     assert [Signal(1, signal.SIGKILL, group=True)] == late
-    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == ready.instance.reason
-    assert "took longer than 2 s" == ready.instance.death
+    assert "took longer than 2 s: Aborted\n\nAt:\n  m.py(5): f" == ready.instance.death_reason
+    assert "took longer than 2 s" == ready.instance.death_summary
 
 
 def test_a_hanging_one_is_killed_and_dies_for_that_reason(ready: Bench) -> None:
-    todo = ready.handle(states.Condemned("took longer than 2 s"))
+    todo = ready.handle(states.KillRequested("took longer than 2 s"))
     ready.die()
 
     assert [Signal(1, signal.SIGKILL, group=True)] == todo
-    assert ready.instance.reason == "took longer than 2 s"
+    assert ready.instance.death_reason == "took longer than 2 s"
 
 
 def test_a_stub_that_says_that_it_failed_and_stays_is_killed() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton_floor import wire
 
@@ -21,12 +21,13 @@ def grouped(
     versions: tuple[int, ...] = (1,),
 ) -> Blueprint:
     """With these instances, and else what the substance says."""
-    finished = Finished(f'{{"name": "m", "places": {len(places)}}}', b"proto", places)
+    finished = FinalConfig(f'{{"name": "m", "places": {len(places)}}}', b"proto", places)
     model = make_blueprint("m", fingerprint, versions, finish=lambda reply: finished)
     of = {
-        n: dataclasses.replace(v, substance=f"{substance} {n}") for n, v in model.versions.items()
+        n: dataclasses.replace(v, fingerprint_without_instances=f"{substance} {n}")
+        for n, v in model.versions.items()
     }
-    return dataclasses.replace(model, versions=of, first=places[0])
+    return dataclasses.replace(model, versions=of, first_slot=places[0])
 
 
 def cpus(count: int, group: str = "m_0") -> tuple[InstanceSlot, ...]:

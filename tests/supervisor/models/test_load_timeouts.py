@@ -9,7 +9,7 @@ from tests.supervisor.world import HANGS, SupervisorHarness, make_blueprint
 
 
 def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
-    model = dataclasses.replace(make_blueprint("m"), load_within_s=2.0)
+    model = dataclasses.replace(make_blueprint("m"), max_load_s=2.0)
     world = SupervisorHarness(model, control_mode="explicit").start()
     world.stub_behaviours["m"] = HANGS
     call = world.call("load", LOAD_M)
@@ -27,7 +27,7 @@ def test_a_load_that_takes_too_long_ends_and_says_where_it_was() -> None:
 
 
 def test_one_that_does_not_say_where_it_hangs_is_killed() -> None:
-    model = dataclasses.replace(make_blueprint("m"), load_within_s=2.0)
+    model = dataclasses.replace(make_blueprint("m"), max_load_s=2.0)
     world = SupervisorHarness(model, control_mode="explicit").start()
     world.stub_behaviours["m"] = HANGS
     world.stubborn.add("stub")
@@ -39,7 +39,7 @@ def test_one_that_does_not_say_where_it_hangs_is_killed() -> None:
 
 
 def test_a_load_in_time_is_not_bounded_afterwards() -> None:
-    model = dataclasses.replace(make_blueprint("m"), load_within_s=2.0)
+    model = dataclasses.replace(make_blueprint("m"), max_load_s=2.0)
     world = SupervisorHarness(model, control_mode="explicit", startup_models=("*",)).start()
     before = world.instance("m").serial
 

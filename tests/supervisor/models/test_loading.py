@@ -9,9 +9,9 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, SupervisorHarness, make_blueprint
 from zmqtriton.supervisor.control.control import NOT_EXPLICIT
-from zmqtriton.supervisor.models.blueprint import Finished
-from zmqtriton.supervisor.models.loading import Loading
-from zmqtriton.supervisor.models.startup import SETTLED_S
+from zmqtriton.supervisor.models.blueprint import FinalConfig
+from zmqtriton.supervisor.models.loading import ModelLoad
+from zmqtriton.supervisor.models.startup import SETTLE_S
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InternalError, InvalidArgument, Unavailable
 
@@ -177,7 +177,7 @@ def test_what_serves_is_given_up_during_a_reload_that_succeeds() -> None:
 def test_all_instances_load_before_the_model_is_ready() -> None:
     world = SupervisorHarness(make_blueprint("m", instances=3), control_mode="none").start()
 
-    assert world.generation("m").ready_instances == 3
+    assert world.generation("m").ready_instance_count == 3
     assert len(world.messages_to("broker", wire.AttachInstance)) == 3
     completing = [load.auto_complete for load in world.messages_to("stub", wire.LoadModel)]
     assert [1, 0, 0] == completing
@@ -196,7 +196,7 @@ def test_one_instance_that_fails_fails_the_load() -> None:
 
 
 def test_a_wrong_completion_fails_the_load_with_its_reason() -> None:
-    def refuse(reply: str) -> Finished:
+    def refuse(reply: str) -> FinalConfig:
         raise InvalidArgument("model input must specify 'dims' for m")
 
     world = SupervisorHarness(make_blueprint("m", finish=refuse), control_mode="explicit").start()
@@ -248,7 +248,9 @@ def test_a_model_without_a_version_says_so() -> None:
     call = world.call("load", LOAD_M)
 
     assert "at least one version must be available" in call.error[1]
-    assert world.core.models["m"].rows() == [("m", "-", "Not loaded: No model version was found")]
+    assert world.core.models["m"].table_rows() == [
+        ("m", "-", "Not loaded: No model version was found")
+    ]
 
 
 def test_an_unknown_model_cannot_be_loaded() -> None:
@@ -412,7 +414,7 @@ def test_polls_load_what_is_new_and_changed_and_unload_what_is_gone() -> None:
     del world.models["b"]
     world.models["c"] = make_blueprint("c")
 
-    world.advance(15.0 + SETTLED_S)
+    world.advance(15.0 + SETTLE_S)
 
     assert world.generation("a") is not old
     assert sorted(world.core.models) == ["a", "c"]
@@ -433,7 +435,7 @@ def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None
     assert len([line for line in world.log if line == "I loading: m:1"]) == 1
     change(world)
     world.stub_behaviours["m"] = LOADS
-    world.advance(1.0 + SETTLED_S)
+    world.advance(1.0 + SETTLE_S)
     assert world.latest_version_info("m").state == "READY"
 
 
@@ -441,13 +443,13 @@ def test_a_poll_does_not_try_again_what_has_failed_and_has_not_changed() -> None
 def test_a_poll_waits_until_what_is_being_copied_stays_the_same() -> None:
     world = SupervisorHarness(make_blueprint("good"), control_mode="poll", poll_s=15.0).start()
     world.models["m"] = make_blueprint("m", "half")
-    world.advance(15.0 + SETTLED_S / 2)
+    world.advance(15.0 + SETTLE_S / 2)
     assert not world.has_logged("loading: m:1")
 
     change(world, fingerprint="more")
-    world.advance(SETTLED_S)
+    world.advance(SETTLE_S)
     assert not world.has_logged("loading: m:1"), "it has changed meanwhile"
-    world.advance(SETTLED_S)
+    world.advance(SETTLE_S)
 
     assert "READY" == world.latest_version_info("m").state
     assert "more" == world.generation("m").blueprint.fingerprint
@@ -468,7 +470,7 @@ def test_what_is_deleted_while_it_is_waited_for_is_forgotten() -> None:
 @pytest.mark.row("B17")
 @pytest.mark.parametrize(("parallel", "most"), [(True, 3), (False, 1)])
 def test_instances_load_together_or_one_after_the_other(parallel: bool, most: int) -> None:
-    model = dataclasses.replace(make_blueprint("m", instances=4), is_parallel=parallel)
+    model = dataclasses.replace(make_blueprint("m", instances=4), can_load_in_parallel=parallel)
     world = SupervisorHarness(model, control_mode="explicit").start()
     load = world.call("load", LOAD_M)
     # From here on their loads end when the test says so.
@@ -508,7 +510,7 @@ def test_loads_that_have_ended_are_not_kept() -> None:
         world.sent.clear()
 
     gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, Loading)]
+    kept = [one for one in gc.get_objects() if isinstance(one, ModelLoad)]
     assert len(kept) < 5
 
 
@@ -529,9 +531,9 @@ def test_nothing_is_looked_at_again_without_polls(policy: dict[str, str]) -> Non
 
 def test_all_instances_import_while_the_first_is_asked_for_the_configuration() -> None:
     model = make_blueprint("m", instances=3)
-    places = model.finish("").places
+    places = model.finalize_config("").slots
     world = SupervisorHarness(
-        dataclasses.replace(model, others=places[1:]), control_mode="explicit"
+        dataclasses.replace(model, other_slots=places[1:]), control_mode="explicit"
     ).start()
     world.stub_behaviours["m"] = HANGS
 

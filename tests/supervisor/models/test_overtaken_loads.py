@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.supervisor.world import SupervisorHarness, make_blueprint
-from zmqtriton.supervisor.actions import Override
+from zmqtriton.supervisor.actions import LoadOverride
 
 
-@pytest.mark.parametrize("override", [None, Override('{"backend": "python"}', "")])
+@pytest.mark.parametrize("override", [None, LoadOverride('{"backend": "python"}', "")])
 def test_what_an_ended_load_had_asked_for_is_not_taken_for_the_next_ones(
-    override: Override | None,
+    override: LoadOverride | None,
 ) -> None:
     world = SupervisorHarness(make_blueprint("m"), control_mode="explicit").start()
     answers: list[Any] = []

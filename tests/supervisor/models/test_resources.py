@@ -20,9 +20,11 @@ LIMITED = {"rate_limit": "execution_count", "rate_limit_resource": [["R", 2, -1]
 def _needing(name: str, count: int, device: int = 0, *, is_final: bool = True) -> Blueprint:
     demand = ResourceNeed({("R", device): count}, 1).to_json()
     plain = make_blueprint(name)
-    finished = plain.finish("")
-    finished = replace(finished, places=tuple(p._replace(demand=demand) for p in finished.places))
-    return replace(plain, finished=finished if is_final else None, finish=lambda reply: finished)
+    finished = plain.finalize_config("")
+    finished = replace(finished, slots=tuple(p._replace(resources=demand) for p in finished.slots))
+    return replace(
+        plain, final_config=finished if is_final else None, finalize_config=lambda reply: finished
+    )
 
 
 def _world(*models: Blueprint, settings: dict[str, Any]) -> SupervisorHarness:
@@ -80,10 +82,16 @@ def _grouped(fingerprint: str, *keys: tuple[str, int]) -> Blueprint:
     plain = make_blueprint("m", fingerprint)
     demands = [ResourceNeed({key: 1}, 1).to_json() for key in keys]
     places = tuple(InstanceSlot(f"m_0_{n}", "CPU", 0, demand) for n, demand in enumerate(demands))
-    finished = replace(plain.finish(""), places=places)
-    versions = {n: replace(v, substance="same") for n, v in plain.versions.items()}
+    finished = replace(plain.finalize_config(""), slots=places)
+    versions = {
+        n: replace(v, fingerprint_without_instances="same") for n, v in plain.versions.items()
+    }
     return replace(
-        plain, versions=versions, finished=finished, finish=lambda _: finished, first=places[0]
+        plain,
+        versions=versions,
+        final_config=finished,
+        finalize_config=lambda _: finished,
+        first_slot=places[0],
     )
 
 
@@ -101,5 +109,5 @@ def test_after_other_instances_what_is_gone_needs_nothing(outcome: str) -> None:
 
     assert ('Resource "R" is present as both' in text) is (outcome == LOADS)
     assert (text == "") is (outcome != LOADS)
-    names = [instance.place.demand for instance in world.generation("m").instances]
+    names = [instance.slot.resources for instance in world.generation("m").instances]
     assert [ResourceNeed({("R", -1) if outcome == LOADS else ("OLD", 0): 1}, 1).to_json()] == names

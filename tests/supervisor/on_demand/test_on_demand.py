@@ -10,9 +10,13 @@ import pytest
 
 from tests.supervisor.world import HANGS, LOADS, Call, SupervisorHarness, make_blueprint
 from zmqtriton.config.errors import ConfigError
-from zmqtriton.supervisor.models.blueprint import Ensemble, Finished
-from zmqtriton.supervisor.on_demand.on_demand import FIRST_PAUSE_S, LISTED_S, NOT_YET
-from zmqtriton.supervisor.on_demand.usage import FRESH_S, PARAMETER
+from zmqtriton.supervisor.models.blueprint import EnsembleBlueprint, FinalConfig
+from zmqtriton.supervisor.on_demand.on_demand import (
+    AWAITING_FIRST_REQUEST,
+    FIRST_RETRY_PAUSE_S,
+    MIN_LISTING_INTERVAL_S,
+)
+from zmqtriton.supervisor.on_demand.usage import GRACE_S, IDLE_PARAMETER
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import Unavailable
 
@@ -76,7 +80,9 @@ def history(world: SupervisorHarness, model: str) -> dict[str, Any]:
 @pytest.mark.row("L07")
 def test_the_first_request_has_the_model_loaded_for_all_who_wait() -> None:
     world = demanding("m")
-    assert [{"name": "m", "state": "UNAVAILABLE", "reason": NOT_YET}] == world.index()
+    assert [
+        {"name": "m", "state": "UNAVAILABLE", "reason": AWAITING_FIRST_REQUEST}
+    ] == world.index()
     world.stub_behaviours["m"] = HANGS
 
     calls = [want(world, "m") for _ in range(3)]
@@ -95,7 +101,7 @@ def test_a_model_that_is_nowhere_is_nobodys_to_load_and_is_looked_for_once_a_whi
     assert want(world, "nobody").result is False
     world.models["late"] = make_blueprint("late")
     assert want(world, "late").result is False
-    world.advance(LISTED_S)
+    world.advance(MIN_LISTING_INTERVAL_S)
     assert want(world, "late").result is True
 
 
@@ -110,7 +116,7 @@ def test_a_failed_load_tells_all_why_and_is_not_tried_by_each() -> None:
     assert 1 == list(world.stub_names.values()).count("m_0_0")
     assert 1 == world.latest_version_info("m").is_on_demand
     world.stub_behaviours["m"] = LOADS
-    world.advance(FIRST_PAUSE_S)
+    world.advance(FIRST_RETRY_PAUSE_S)
     assert want(world, "m").result is True
     assert (1, 1) == (history(world, "m")["failures"], history(world, "m")["loads"])
 
@@ -119,13 +125,13 @@ def test_each_failure_is_followed_by_a_longer_pause() -> None:
     world = demanding("m")
     world.stub_behaviours["m"] = "broken"
     want(world, "m")
-    world.advance(FIRST_PAUSE_S)
+    world.advance(FIRST_RETRY_PAUSE_S)
     want(world, "m")
 
-    world.advance(FIRST_PAUSE_S)
+    world.advance(FIRST_RETRY_PAUSE_S)
     want(world, "m")
     assert 2 == history(world, "m")["failures"]
-    world.advance(FIRST_PAUSE_S)
+    world.advance(FIRST_RETRY_PAUSE_S)
     want(world, "m")
 
     assert 3 == history(world, "m")["failures"]
@@ -167,7 +173,7 @@ def test_who_waits_when_the_server_stops_is_told() -> None:
 
 @pytest.mark.row("L07")
 def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
-    world = demanding("m", idle_after_s=10.0)
+    world = demanding("m", unload_idle_after_s=10.0)
     want(world, "m")
     use(world, "m")
 
@@ -184,7 +190,7 @@ def test_an_idle_model_goes_and_the_next_request_brings_it_back() -> None:
 
 @pytest.mark.parametrize("use_of_it", [{"unanswered": 1}, {"sequences": 1}])
 def test_what_executes_or_has_a_sequence_open_is_not_idle(use_of_it: dict[str, int]) -> None:
-    world = demanding("m", idle_after_s=10.0)
+    world = demanding("m", unload_idle_after_s=10.0)
     want(world, "m")
     world.model_stats = [stat("m", 0.0, **use_of_it)]
 
@@ -197,7 +203,7 @@ def test_what_executes_or_has_a_sequence_open_is_not_idle(use_of_it: dict[str, i
 
 
 def test_whoever_is_called_by_one_that_executes_is_in_use() -> None:
-    world = demanding("caller", "callee", idle_after_s=10.0)
+    world = demanding("caller", "callee", unload_idle_after_s=10.0)
     want(world, "caller")
     want(world, "callee")
     number = world.generation("caller").number
@@ -210,7 +216,7 @@ def test_whoever_is_called_by_one_that_executes_is_in_use() -> None:
 
 
 def test_what_was_loaded_by_name_stays() -> None:
-    world = demanding("m", startup_models=("m",), idle_after_s=10.0)
+    world = demanding("m", startup_models=("m",), unload_idle_after_s=10.0)
     world.model_stats = [stat("m")]
 
     world.advance(60.0)
@@ -219,10 +225,10 @@ def test_what_was_loaded_by_name_stays() -> None:
 
 
 def test_a_model_says_itself_how_long_it_may_be_idle() -> None:
-    config = json.dumps({"name": "m", "parameters": {PARAMETER: {"string_value": "2"}}})
+    config = json.dumps({"name": "m", "parameters": {IDLE_PARAMETER: {"string_value": "2"}}})
     plain = make_blueprint("m")
-    finished = Finished(config, b"", (plain.first,))
-    own = dataclasses.replace(plain, finish=lambda reply: finished)
+    finished = FinalConfig(config, b"", (plain.first_slot,))
+    own = dataclasses.replace(plain, finalize_config=lambda reply: finished)
     world = SupervisorHarness(
         own, make_blueprint("n"), control_mode="explicit", load_on_demand=True
     ).start()
@@ -236,7 +242,7 @@ def test_a_model_says_itself_how_long_it_may_be_idle() -> None:
 
 
 def test_while_the_broker_does_not_answer_nobody_goes() -> None:
-    world = demanding("m", idle_after_s=5.0)
+    world = demanding("m", unload_idle_after_s=5.0)
     want(world, "m")
     world.silent = {world.serial("broker")}
 
@@ -246,18 +252,18 @@ def test_while_the_broker_does_not_answer_nobody_goes() -> None:
 
 
 def _ensemble(name: str, *members: str) -> Any:
-    def finish(found: Any) -> Finished:
-        return Finished(json.dumps({"name": name}), b"", ())
+    def finish(found: Any) -> FinalConfig:
+        return FinalConfig(json.dumps({"name": name}), b"", ())
 
     steps = tuple((member, -1) for member in members)
-    ensemble = Ensemble(steps, finish, refuse=lambda _, text: ConfigError(text))
-    return dataclasses.replace(make_blueprint(name), ensemble=ensemble, finished=None)
+    ensemble = EnsembleBlueprint(steps, finish, step_error=lambda _, text: ConfigError(text))
+    return dataclasses.replace(make_blueprint(name), ensemble=ensemble, final_config=None)
 
 
 def test_a_member_goes_after_its_ensemble_and_comes_with_it() -> None:
     models = (make_blueprint("m"), _ensemble("e", "m"))
     world = SupervisorHarness(
-        *models, control_mode="explicit", load_on_demand=True, idle_after_s=5.0
+        *models, control_mode="explicit", load_on_demand=True, unload_idle_after_s=5.0
     ).start()
     assert want(world, "e").result is True
     assert {"e": "READY", "m": "READY"} == states(world)
@@ -288,7 +294,7 @@ def test_the_one_that_was_not_used_for_longest_makes_room() -> None:
     want(world, "a")
     want(world, "b")
     use(world, "a", "b", "a")
-    world.advance(FRESH_S)
+    world.advance(GRACE_S)
 
     assert want(world, "c").result is True
 
@@ -304,7 +310,7 @@ def test_a_request_for_the_one_that_goes_waits_until_it_is_back() -> None:
     want(world, "a")
     want(world, "b")
     use(world, "b", "a")
-    world.advance(FRESH_S)
+    world.advance(GRACE_S)
     world.is_busy = True  # what is evicted has something to finish
     for_c, for_b = want(world, "c"), want(world, "b")
 
@@ -351,7 +357,7 @@ def test_a_model_that_was_just_loaded_for_somebody_is_not_taken_from_them() -> N
 
     assert "nothing that could be unloaded is idle" in want(world, "b").error[1]
     use(world, "a")
-    world.advance(FRESH_S)
+    world.advance(GRACE_S)
 
     assert want(world, "b").result is True
     assert {"a": "UNAVAILABLE", "b": "READY"} == states(world)

@@ -9,14 +9,14 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.actions import Override, Send
+from zmqtriton.supervisor.actions import LoadOverride, Send
 from zmqtriton.supervisor.control import regions, repositories
 from zmqtriton.supervisor.control.log_settings import LogSettings
-from zmqtriton.supervisor.control.operations import Operations
+from zmqtriton.supervisor.control.operations import OperatorCommands
 from zmqtriton.supervisor.control.staged_files import StagedFiles
 from zmqtriton.supervisor.control.trace_settings import TraceSettings
 from zmqtriton.supervisor.fleet import readiness
-from zmqtriton.supervisor.models.loading import Done
+from zmqtriton.supervisor.models.loading import LoadCallback
 from zmqtriton.supervisor.models.nested_loads import NestedLoads
 from zmqtriton.supervisor.on_demand import on_demand
 from zmqtriton.supervisor.plan import Plan
@@ -29,10 +29,10 @@ from zmqtriton_floor.signature import takes_gpu
 NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 _MAX_TEXT = 1 << 16
 #: What code of a model may ask for.
-_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
+_VERBS_FOR_MODELS = frozenset({"load", "unload", "ready", "takes_gpu", "is_hashed"})
 
 
-class Served(Protocol):
+class ControlledServer(Protocol):
     """What control calls are about."""
 
     @property
@@ -46,31 +46,31 @@ class Served(Protocol):
         """Whether it can execute now; version -1: any."""
 
     @property
-    def nested(self) -> NestedLoads:
+    def nested_loads(self) -> NestedLoads:
         """Loads for which another load waits."""
 
     @property
-    def demand(self) -> on_demand.OnDemandLoader:
+    def on_demand_loader(self) -> on_demand.OnDemandLoader:
         """Models that requests have loaded."""
 
     @property
-    def staged(self) -> StagedFiles:
+    def staged_files(self) -> StagedFiles:
         """Directories that loads bring along."""
 
-    def load(self, model: str, override: Override | None, done: Done) -> None:
+    def load(self, model: str, override: LoadOverride | None, done: LoadCallback) -> None:
         """`done` hears how it went."""
 
-    def unload(self, model: str, dependents: bool, done: Done) -> None:
+    def unload(self, model: str, dependents: bool, done: LoadCallback) -> None:
         """`done` hears when nobody can ask for it any more, nor for what depends on it."""
 
-    def index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
+    def request_index(self, done: Callable[[list[dict[str, Any]]], None]) -> None:
         """`done` gets the entries of the repository index."""
 
-    def status(self, done: Callable[[dict[str, Any]], None]) -> None:
+    def request_status(self, done: Callable[[dict[str, Any]], None]) -> None:
         """`done` gets every process."""
 
     @property
-    def operations(self) -> Operations:
+    def operator_commands(self) -> OperatorCommands:
         """What operators do to models."""
 
     def serving_config(self, model: str, version: int) -> dict[str, Any]:
@@ -89,59 +89,61 @@ class Served(Protocol):
         """What is traced."""
 
     @property
-    def readiness(self) -> readiness.Readiness:
+    def readiness(self) -> readiness.ReadinessChecks:
         """What models say of themselves."""
 
     @property
-    def repositories(self) -> repositories.Repositories:
+    def repositories(self) -> repositories.RepositoryRegistry:
         """Where models are looked for."""
 
     @property
-    def regions(self) -> regions.Regions:
+    def regions(self) -> regions.RegionRegistry:
         """Clients' shared memory."""
 
 
-class Control:
-    def __init__(self, plan: Plan, served: Served, *, is_explicit: bool) -> None:
+class ControlCallHandler:
+    def __init__(self, plan: Plan, served: ControlledServer, *, is_explicit: bool) -> None:
         self._plan = plan
-        self._served = served
+        self._server = served
         self._is_explicit = is_explicit
 
     def handle(self, caller: int, call: wire.Call) -> None:
         """Answers the caller, now or later, exactly once."""
         try:
             arguments = _parse(call.arguments)
-            if call.verb not in _FOR_MODELS and self._served.is_stub(caller):
+            if call.verb not in _VERBS_FOR_MODELS and self._server.is_stub(caller):
                 raise InvalidArgument(f"a model may not call '{call.verb}'")
             if call.verb == "index":
                 self._index(caller, call.id, arguments)
             elif call.verb == "load":
-                self._load(caller, call.id, arguments)
+                self._handle_load(caller, call.id, arguments)
             elif call.verb == "unload":
                 self._unload(caller, call.id, arguments)
             elif call.verb == "restart":
-                self._restart(_model_name(arguments), self._answer(caller, call.id))
+                self._restart(_required_model_name(arguments), self._responder(caller, call.id))
             elif call.verb == "status":
-                self._served.status(self._answer(caller, call.id))
-            elif call.verb in _AT_ONCE:
-                self._succeed(caller, call.id, _AT_ONCE[call.verb](self._served, arguments))
+                self._server.request_status(self._responder(caller, call.id))
+            elif call.verb in _IMMEDIATE_CALLS:
+                self._send_result(
+                    caller, call.id, _IMMEDIATE_CALLS[call.verb](self._server, arguments)
+                )
             else:
-                self._pass_on(caller, call.verb, arguments, self._answer(caller, call.id))
+                self._pass_on(caller, call.verb, arguments, self._responder(caller, call.id))
         except ZmqTritonError as error:
-            self._fail(caller, call.id, error)
+            self._send_error(caller, call.id, error)
 
     def _pass_on(
         self, caller: int, verb: str, arguments: dict[str, Any], answer: Callable[[Any], None]
     ) -> None:
         """To the part that answers it."""
         if verb == on_demand.VERB:
-            self._served.demand.want(_model_name(arguments), answer)
+            self._server.on_demand_loader.request_load(_required_model_name(arguments), answer)
         elif verb == readiness.VERB:
-            self._served.readiness.handle(arguments, answer)
+            self._server.readiness.handle(arguments, answer)
         elif verb in regions.VERBS:
-            self._served.regions.handle(caller, verb, arguments, answer)
+            self._server.regions.handle(caller, verb, arguments, answer)
         elif verb in repositories.VERBS:
-            self._served.repositories.handle(verb, arguments, answer)
+            self._server.repositories.handle(verb, arguments, answer)
         else:
             raise InvalidArgument(f"unknown control call '{verb}'")
 
@@ -150,61 +152,63 @@ class Control:
 
         def answer(entries: list[dict[str, Any]]) -> None:
             wanted = [e for e in entries if not only_ready or e.get("state") == "READY"]
-            self._succeed(caller, call_id, wanted)
+            self._send_result(caller, call_id, wanted)
 
-        self._served.index(answer)
+        self._server.request_index(answer)
 
-    def _load(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
-        staged, answer = self._served.staged, self._answer(caller, call_id)
-        directory = staged.take(caller, arguments.get("files", {}))
+    def _handle_load(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
+        staged, answer = self._server.staged_files, self._responder(caller, call_id)
+        directory = staged.claim(caller, arguments.get("files", {}))
 
         def done(error: ZmqTritonError | None) -> None:
-            staged.loaded(directory)
+            staged.load_ended(directory)
             answer(error)
 
         try:
-            self._check_allowed()
-            model = _model_name(arguments)
+            self._check_loading_allowed()
+            model = _required_model_name(arguments)
             override = _override(arguments, directory)
-            ended = self._served.nested.begin(caller, model, done)
+            ended = self._server.nested_loads.register(caller, model, done)
         except ZmqTritonError as error:
             done(error)
         else:
-            self._served.load(model, override, ended)
+            self._server.load(model, override, ended)
 
     def _unload(self, caller: int, call_id: int, arguments: dict[str, Any]) -> None:
-        self._check_allowed()
+        self._check_loading_allowed()
         dependents = arguments.get("unload_dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidArgument("Unable to parse 'unload_dependents': it must be a boolean")
-        self._served.unload(_model_name(arguments), dependents, self._answer(caller, call_id))
+        self._server.unload(
+            _required_model_name(arguments), dependents, self._responder(caller, call_id)
+        )
 
     def _restart(self, model: str, answer: Callable[[Any], None]) -> None:
-        if self._served.is_stopping:
+        if self._server.is_stopping:
             raise Unavailable("Server exiting")
-        self._served.operations.restart(model, answer)
+        self._server.operator_commands.restart(model, answer)
 
-    def _check_allowed(self) -> None:
-        if self._served.is_stopping:
+    def _check_loading_allowed(self) -> None:
+        if self._server.is_stopping:
             raise Unavailable("Server exiting")
         if not self._is_explicit:
             raise Unavailable(NOT_EXPLICIT)
 
-    def _answer(self, caller: int, call_id: int) -> Callable[[Any], None]:
+    def _responder(self, caller: int, call_id: int) -> Callable[[Any], None]:
         def answer(result: Any) -> None:
             if isinstance(result, ZmqTritonError):
-                self._fail(caller, call_id, result)
+                self._send_error(caller, call_id, result)
             else:
-                self._succeed(caller, call_id, result)
+                self._send_result(caller, call_id, result)
 
         return answer
 
-    def _succeed(self, caller: int, call_id: int, result: Any) -> None:
-        self._plan.do(Send(caller, wire.CallResult(call_id, 0, "", json.dumps(result))))
+    def _send_result(self, caller: int, call_id: int, result: Any) -> None:
+        self._plan.enqueue(Send(caller, wire.CallResult(call_id, 0, "", json.dumps(result))))
 
-    def _fail(self, caller: int, call_id: int, error: ZmqTritonError) -> None:
+    def _send_error(self, caller: int, call_id: int, error: ZmqTritonError) -> None:
         answer = wire.CallResult(call_id, error.number, error.text[:_MAX_TEXT], "null")
-        self._plan.do(Send(caller, answer))
+        self._plan.enqueue(Send(caller, answer))
 
 
 def _parse(document: str) -> dict[str, Any]:
@@ -231,7 +235,7 @@ def _log_range(arguments: dict[str, Any]) -> tuple[str, int, int]:
     return model, after, lines
 
 
-def _name(arguments: dict[str, Any]) -> str:
+def _optional_model_name(arguments: dict[str, Any]) -> str:
     name = arguments.get("model", "")
     if type(name) is not str:
         raise InvalidArgument("the name of a model must be a text")
@@ -252,7 +256,7 @@ def _version(arguments: dict[str, Any]) -> int:
     return version
 
 
-def _model_name(arguments: dict[str, Any]) -> str:
+def _required_model_name(arguments: dict[str, Any]) -> str:
     name = arguments.get("model")
     if not isinstance(name, str) or not name:
         raise InvalidArgument("Model name cannot be empty. Please enter a valid name to deploy.")
@@ -263,7 +267,7 @@ def _model_name(arguments: dict[str, Any]) -> str:
     return name
 
 
-def _override(arguments: dict[str, Any], directory: str) -> Override | None:
+def _override(arguments: dict[str, Any], directory: str) -> LoadOverride | None:
     """What stands in for what is on disk; the directory is "" where no files came along."""
     parameters, files = arguments.get("parameters") or {}, arguments.get("files")
     if not isinstance(parameters, dict):
@@ -280,24 +284,28 @@ def _override(arguments: dict[str, Any], directory: str) -> Override | None:
         return None
     if not isinstance(override, str):
         raise InvalidArgument("Invalid config override: it must be a string of JSON")
-    return Override(override, directory)
+    return LoadOverride(override, directory)
 
 
-def _config(served: Served, given: dict[str, Any]) -> dict[str, Any]:
-    return served.serving_config(_name(given), _version(given))
+def _serving_config(served: ControlledServer, given: dict[str, Any]) -> dict[str, Any]:
+    return served.serving_config(_optional_model_name(given), _version(given))
 
 
 #: What is answered without waiting for anybody.
-_AT_ONCE: dict[str, Callable[[Served, dict[str, Any]], Any]] = {
-    "ready": lambda served, given: served.is_model_ready(_name(given), _version(given)),
-    "takes_gpu": lambda served, given: takes_gpu(_config(served, given)),
+_IMMEDIATE_CALLS: dict[str, Callable[[ControlledServer, dict[str, Any]], Any]] = {
+    "ready": lambda served, given: served.is_model_ready(
+        _optional_model_name(given), _version(given)
+    ),
+    "takes_gpu": lambda served, given: takes_gpu(_serving_config(served, given)),
     "is_hashed": lambda served, given: any(
-        map(is_cached, inside(served.serving_config, _name(given), _version(given)))
+        map(is_cached, inside(served.serving_config, _optional_model_name(given), _version(given)))
     ),
     "logs": lambda served, given: served.log_lines(*_log_range(given)),
-    "stacks": lambda served, given: served.operations.stacks(_name(given)),
-    "log.settings": lambda served, given: served.log_settings.handle(_changes(given)),
-    "trace.settings": lambda served, given: served.trace_settings.handle(
-        _name(given), _changes(given)
+    "stacks": lambda served, given: served.operator_commands.dump_stacks(
+        _optional_model_name(given)
+    ),
+    "log.settings": lambda served, given: served.log_settings.update(_changes(given)),
+    "trace.settings": lambda served, given: served.trace_settings.update(
+        _optional_model_name(given), _changes(given)
     ),
 }

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.supervisor.actions import ChangeLog
+from zmqtriton.supervisor.actions import ConfigureLogging
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
@@ -33,24 +33,24 @@ class LogSettings:
         self._introductions = introductions
         options = json.loads(settings)
         self._file = options.get("log_file", "")
-        self._wanted = LogOptions.of(options)
+        self._options = LogOptions.of(options)
 
-    def handle(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings after these changes, all of which hold or none."""
         if "log_file" in changes:
             raise Unsupported(_FIXED_FILE)
         if changes:
-            self._change(self._wanted._replace(**_read(changes)))
+            self._apply(self._options._replace(**_parse_changes(changes)))
         return self._describe()
 
-    def _change(self, wanted: LogOptions) -> None:
-        self._wanted = wanted
-        self._plan.do(ChangeLog(wanted))
+    def _apply(self, wanted: LogOptions) -> None:
+        self._options = wanted
+        self._plan.enqueue(ConfigureLogging(wanted))
         settings = wanted.settings()
         self._introductions.change_settings(settings, wire.LogSettings(json.dumps(settings)))
 
     def _describe(self) -> dict[str, Any]:
-        wanted = self._wanted
+        wanted = self._options
         return {
             "log_file": self._file,
             "log_info": bool(wanted.info),
@@ -61,7 +61,7 @@ class LogSettings:
         }
 
 
-def _read(changes: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of Wanted; frontends have refused in their protocol's words what fails here."""
     fields: dict[str, Any] = {}
     for key, value in changes.items():

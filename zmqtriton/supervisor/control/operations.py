@@ -13,35 +13,37 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Signal
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.instance import Instance
-from zmqtriton.supervisor.models.loading import Done
+from zmqtriton.supervisor.models.loading import LoadCallback
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import InstanceState
 
 #: One that is ignored by who has not prepared for it yet.
-SHOW_STACKS = signal.SIGURG
+DUMP_STACKS_SIGNAL = signal.SIGURG
 _REASON = "it was restarted by an operator"
 #: They come back by themselves.
-_COMING = frozenset({InstanceState.STARTING, InstanceState.LOADING, InstanceState.BACKOFF})
+_RECOVERING_STATES = frozenset(
+    {InstanceState.STARTING, InstanceState.LOADING, InstanceState.BACKOFF}
+)
 
 
-class Operations:
+class OperatorCommands:
     def __init__(
         self,
         plan: Plan,
         generations: Mapping[int, Generation],
-        load: Callable[[str, Done], None],
+        load: Callable[[str, LoadCallback], None],
     ) -> None:
         self._plan = plan
         self._generations = generations
-        self._load = load
+        self._load_model = load
 
-    def stacks(self, model: str) -> list[dict[str, Any]]:
+    def dump_stacks(self, model: str) -> list[dict[str, Any]]:
         """The stubs of the model; each writes the Python stacks of its threads to its output,
         whatever it is doing, and so into the log."""
         asked = []
         for _, instance in self._instances(model):
             if instance.pid:
-                self._plan.do(Signal(instance.serial, int(SHOW_STACKS)))
+                self._plan.enqueue(Signal(instance.serial, int(DUMP_STACKS_SIGNAL)))
                 state = instance.state.value
                 asked.append({"instance": instance.name, "pid": instance.pid, "state": state})
         return asked
@@ -52,11 +54,11 @@ class Operations:
         found = list(self._instances(model))
         ready = [(g, i) for g, i in found if i.state is InstanceState.READY]
         for generation, instance in ready:
-            generation.handle(instance, states.Condemned(_REASON))
-        if ready or any(instance.state in _COMING for _, instance in found):
+            generation.handle(instance, states.KillRequested(_REASON))
+        if ready or any(instance.state in _RECOVERING_STATES for _, instance in found):
             done(len(ready))
         else:
-            self._load(model, lambda error: done(0 if error is None else error))
+            self._load_model(model, lambda error: done(0 if error is None else error))
 
     def _instances(self, model: str) -> Iterator[tuple[Generation, Instance]]:
         for generation in list(self._generations.values()):

@@ -35,10 +35,10 @@ MAX_REGIONS = 1024
 #: Of a file, and of a segment of an URL.
 _MAX_NAME_BYTES = 255
 #: Triton's own segments have such names, and semaphores: neither is a client's to write into.
-_RESERVED = ("triton_python_backend_shm_region_", "sem.")
+_RESERVED_PREFIXES = ("triton_python_backend_shm_region_", "sem.")
 
 
-class Request(NamedTuple):
+class RegionRequest(NamedTuple):
     """What a client wants to register."""
 
     name: str
@@ -50,30 +50,30 @@ class Request(NamedTuple):
 @dataclass
 class Region:
     number: int
-    request: Request
-    answer: Respond
+    request: RegionRequest
+    respond: Respond
     is_open: bool = False
 
     def describe(self) -> dict[str, Any]:
         name, key, offset, size = self.request
         return {"name": name, "key": key, "offset": offset, "byte_size": size}
 
-    def message(self) -> wire.AddRegion:
+    def to_message(self) -> wire.AddRegion:
         return wire.AddRegion(
             self.number, self.request.name, self.request.offset, self.request.size
         )
 
 
 @dataclass
-class Leaving:
+class UnregisteredRegion:
     """An unregistered region that frontends may still read or write."""
 
     name: str
-    users: set[int]
-    answers: list[Callable[[], None]] = field(default_factory=list)
+    frontends: set[int]
+    on_released: list[Callable[[], None]] = field(default_factory=list)
 
 
-class Regions:
+class RegionRegistry:
     def __init__(
         self,
         plan: Plan,
@@ -84,17 +84,17 @@ class Regions:
     ) -> None:
         self._plan = plan
         self._acknowledgements = acknowledgements
-        self._frontends = frontends
+        self._frontend_serials = frontends
         self._is_allowed = is_allowed
         self._has_warned = False
         self._last_number = 0
         #: By name, in the order of registration.
         self._regions: dict[str, Region] = {}
-        self._leaving: dict[int, Leaving] = {}
+        self._unregistered: dict[int, UnregisteredRegion] = {}
 
-    def messages(self) -> list[wire.AddRegion]:
+    def registration_messages(self) -> list[wire.AddRegion]:
         """What a new frontend must be told."""
-        return [region.message() for region in self._regions.values() if region.is_open]
+        return [region.to_message() for region in self._regions.values() if region.is_open]
 
     # -------------------------------------------------------------------- calls
 
@@ -104,7 +104,7 @@ class Regions:
         if verb == "regions.status":
             answer(self._status(name, is_cuda))
             return
-        if caller not in self._frontends():
+        if caller not in self._frontend_serials():
             # A model could otherwise have the frontends write where it cannot.
             raise InvalidArgument("only clients register shared memory")
         if not self._is_allowed:
@@ -118,7 +118,7 @@ class Regions:
             text = f"failed to register CUDA shared memory region: '{name}', GPUs not supported"
             raise InvalidArgument(text)
         else:
-            self._register(_read(arguments), answer)
+            self._register(_parse_request(arguments), answer)
 
     def _status(self, name: str, is_cuda: bool) -> list[dict[str, Any]]:
         listed = [r for r in self._regions.values() if r.is_open and not is_cuda]
@@ -128,10 +128,10 @@ class Regions:
             raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
         return found
 
-    def _register(self, request: Request, answer: Respond) -> None:
+    def _register(self, request: RegionRequest, answer: Respond) -> None:
         if request.name in self._regions:
             raise AlreadyExists(f"shared memory region '{request.name}' already in manager")
-        if len(self._regions) + len(self._leaving) >= MAX_REGIONS:
+        if len(self._regions) + len(self._unregistered) >= MAX_REGIONS:
             raise InvalidArgument(
                 f"failed to register shared memory region '{request.name}': there are "
                 f"{MAX_REGIONS} already"
@@ -139,23 +139,23 @@ class Regions:
         file = _file_name(request.key)
         self._last_number = number = self._last_number + 1
         self._regions[request.name] = Region(number, request, answer)
-        self._plan.do(
+        self._plan.enqueue(
             OpenRegion(number, request.name, request.key, file, request.offset, request.size)
         )
 
-    def opened(self, number: int, error: ZmqTritonError | None) -> None:
+    def region_opened(self, number: int, error: ZmqTritonError | None) -> None:
         """The answer to OpenRegion."""
         region = next((r for r in self._regions.values() if r.number == number), None)
         if region is None:  # unregistered in the meantime
-            self._plan.do(CloseRegion(number))
+            self._plan.enqueue(CloseRegion(number))
         elif error is not None:
             del self._regions[region.request.name]
-            region.answer(error)
+            region.respond(error)
         else:
             region.is_open = True
-            frontends = self._frontends()
-            self._plan.do(*(Send(serial, region.message()) for serial in frontends))
-            self._acknowledgements.ask(frontends, lambda: region.answer(None))
+            frontends = self._frontend_serials()
+            self._plan.enqueue(*(Send(serial, region.to_message()) for serial in frontends))
+            self._acknowledgements.sync(frontends, lambda: region.respond(None))
 
     def _unregister(self, name: str, answer: Respond, is_cuda: bool) -> None:
         """All, without a name. One that is unknown is unregistered already, as in Triton."""
@@ -165,10 +165,10 @@ class Regions:
         for region in [r for r in self._regions.values() if name in ("", r.request.name)]:
             del self._regions[region.request.name]
             if region.is_open:
-                self._leave(region)
+                self._begin_release(region)
             else:
-                region.answer(NotFound(f"shared memory region '{name}' was unregistered"))
-        waiting = [leaving for leaving in self._leaving.values() if name in ("", leaving.name)]
+                region.respond(NotFound(f"shared memory region '{name}' was unregistered"))
+        waiting = [leaving for leaving in self._unregistered.values() if name in ("", leaving.name)]
         left = len(waiting)
 
         def one_has_ended() -> None:
@@ -178,37 +178,39 @@ class Regions:
                 answer(None)
 
         for leaving in waiting:
-            leaving.answers.append(one_has_ended)
+            leaving.on_released.append(one_has_ended)
         if not waiting:
             answer(None)
 
-    def _leave(self, region: Region) -> None:
-        users = set(self._frontends())
-        self._plan.do(*(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users)))
-        self._plan.do(CloseRegion(region.number))
+    def _begin_release(self, region: Region) -> None:
+        users = set(self._frontend_serials())
+        self._plan.enqueue(
+            *(Send(serial, wire.RemoveRegion(region.number)) for serial in sorted(users))
+        )
+        self._plan.enqueue(CloseRegion(region.number))
         if users:
-            self._leaving[region.number] = Leaving(region.request.name, users)
+            self._unregistered[region.number] = UnregisteredRegion(region.request.name, users)
 
     # ---------------------------------------------------------------- frontends
 
-    def left(self, serial: int, number: int) -> None:
+    def region_released(self, serial: int, number: int) -> None:
         """A frontend reads and writes it no more."""
-        leaving = self._leaving.get(number)
+        leaving = self._unregistered.get(number)
         if leaving is None:
             return
-        leaving.users.discard(serial)
-        if not leaving.users:
-            del self._leaving[number]
-            for answer in leaving.answers:
+        leaving.frontends.discard(serial)
+        if not leaving.frontends:
+            del self._unregistered[number]
+            for answer in leaving.on_released:
                 answer()
 
-    def gone(self, serial: int) -> None:
+    def frontend_died(self, serial: int) -> None:
         """A frontend has died."""
-        for number in list(self._leaving):
-            self.left(serial, number)
+        for number in list(self._unregistered):
+            self.region_released(serial, number)
 
 
-def _read(arguments: dict[str, Any]) -> Request:
+def _parse_request(arguments: dict[str, Any]) -> RegionRequest:
     given: list[Any] = [arguments.get(key) for key in ("name", "key", "offset", "byte_size")]
     name, key, offset, size = given
     if type(name) is not str or type(key) is not str:
@@ -218,7 +220,7 @@ def _read(arguments: dict[str, Any]) -> Request:
     is_number = type(offset) is int and type(size) is int
     if not is_number or offset < 0 or size <= 0 or offset + size >= 2**63:
         raise InvalidArgument(f"failed to register shared memory region '{name}': invalid args")
-    return Request(name, key, offset, size)
+    return RegionRequest(name, key, offset, size)
 
 
 def _file_name(key: str) -> str:
@@ -227,10 +229,10 @@ def _file_name(key: str) -> str:
     name = key.removeprefix("/")
     is_name = name not in ("", ".", "..") and "/" not in name and "\0" not in name
     is_short = len(name.encode("utf-8", "replace")) <= _MAX_NAME_BYTES
-    if not is_name or not is_short or name.startswith(_RESERVED):
-        raise cannot_open(key)
+    if not is_name or not is_short or name.startswith(_RESERVED_PREFIXES):
+        raise open_error(key)
     return name
 
 
-def cannot_open(key: str) -> InternalError:
+def open_error(key: str) -> InternalError:
     return InternalError(f"Unable to open shared memory region: '{key}'")

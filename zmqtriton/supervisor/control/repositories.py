@@ -18,17 +18,17 @@ REGISTER, UNREGISTER = "repository.register", "repository.unregister"
 VERBS = frozenset({REGISTER, UNREGISTER})
 
 
-class _Change(NamedTuple):
-    text: str
-    answer: Callable[[Any], None]
+class _PendingChange(NamedTuple):
+    log_text: str
+    respond: Callable[[Any], None]
 
 
-class Repositories:
+class RepositoryRegistry:
     def __init__(self, plan: Plan, paths: tuple[str, ...], *, is_explicit: bool) -> None:
         self._plan = plan
         self._is_explicit = is_explicit
         self._tickets = itertools.count(1)
-        self._open: dict[int, _Change] = {}
+        self._pending: dict[int, _PendingChange] = {}
         #: Those that are looked into, absolute.
         self.paths = paths
 
@@ -45,13 +45,15 @@ class Repositories:
             )
         ticket = next(self._tickets)
         text = f"Model repository {'registered' if is_wanted else 'unregistered'}: {path}"
-        self._open[ticket] = _Change(text, answer)
-        self._plan.do(ChangeRepositories(ticket, path, is_wanted))
+        self._pending[ticket] = _PendingChange(text, answer)
+        self._plan.enqueue(ChangeRepositories(ticket, path, is_wanted))
 
-    def changed(self, ticket: int, paths: tuple[str, ...], error: ZmqTritonError | None) -> None:
+    def repositories_changed(
+        self, ticket: int, paths: tuple[str, ...], error: ZmqTritonError | None
+    ) -> None:
         """The answer to ChangeRepositories."""
-        change = self._open.pop(ticket)
+        change = self._pending.pop(ticket)
         self.paths = paths
         if error is None:
-            self._plan.log("I", change.text)
-        change.answer(error or list(paths))
+            self._plan.log("I", change.log_text)
+        change.respond(error or list(paths))

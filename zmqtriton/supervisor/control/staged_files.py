@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from zmqtriton.supervisor.actions import RemoveFiles
+from zmqtriton.supervisor.actions import RemoveDirectory
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import staging
 from zmqtriton_floor.errors import InvalidArgument
@@ -22,9 +22,9 @@ class StagedFiles:
         self._plan = plan
         self._folder = staging.folder(runtime)
         #: Paths, each with whether its load is under way.
-        self._held: dict[str, bool] = {}
+        self._is_loading: dict[str, bool] = {}
 
-    def take(self, caller: int, given: Any) -> str:
+    def claim(self, caller: int, given: Any) -> str:
         """The directory that a load names, or "" if it names none. Raises InvalidArgument."""
         name = given.get("staged", "") if isinstance(given, dict) else None
         if name == "":
@@ -33,25 +33,29 @@ class StagedFiles:
         if not isinstance(name, str) or not re.fullmatch(rf"{caller}-[0-9a-f]{{16}}", name):
             raise InvalidArgument("the files of a load must have been staged by who asks for it")
         path = posixpath.join(self._folder, name)
-        if path in self._held:
+        if path in self._is_loading:
             raise InvalidArgument("the files of a load can be loaded once")
-        self._held[path] = True
+        self._is_loading[path] = True
         return path
 
-    def loaded(self, path: str) -> None:
+    def load_ended(self, path: str) -> None:
         """The load has ended, well or badly."""
         if path:
-            self._held[path] = False
+            self._is_loading[path] = False
 
-    def is_held(self, path: str) -> bool:
-        return path in self._held
+    def is_claimed(self, path: str) -> bool:
+        return path in self._is_loading
 
-    def sweep(self, used: Iterable[str]) -> None:
+    def remove_unused(self, used: Iterable[str]) -> None:
         """Removes what no load and none of these directories' generations needs."""
-        if not self._held:
+        if not self._is_loading:
             return
         still_used = set(used)
-        gone = [p for p, is_loading in self._held.items() if not is_loading and p not in still_used]
+        gone = [
+            p
+            for p, is_loading in self._is_loading.items()
+            if not is_loading and p not in still_used
+        ]
         for path in gone:
-            del self._held[path]
-            self._plan.do(RemoveFiles(path))
+            del self._is_loading[path]
+            self._plan.enqueue(RemoveDirectory(path))

@@ -12,15 +12,15 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
 
 #: Where clients come, by the names that their settings begin with.
-_DOORS = ("http", "grpc", "metrics")
+_SERVICES = ("http", "grpc", "metrics")
 
 
 def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]:
     """Which server this is, for whoever has several; `ready` says in words how it is."""
     given = json.loads(settings)
     addresses = {
-        door: f"{_bracketed(given.get(f'{door}_address', ''))}:{given[f'{door}_port']}"
-        for door in _DOORS
+        door: f"{_bracket_ipv6(given.get(f'{door}_address', ''))}:{given[f'{door}_port']}"
+        for door in _SERVICES
         if given.get(f"allow_{door}") and f"{door}_port" in given
     }
     return {
@@ -32,11 +32,11 @@ def describe_server(settings: str, directory: str, ready: str) -> dict[str, Any]
     }
 
 
-def _bracketed(address: str) -> str:
+def _bracket_ipv6(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def load_times(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
+def load_seconds(generations: Iterable[Generation]) -> dict[str, dict[str, float]]:
     """By model and version how many seconds it took until what serves could do so."""
     times: dict[str, dict[str, float]] = {}
     for generation in generations:
@@ -46,7 +46,7 @@ def load_times(generations: Iterable[Generation]) -> dict[str, dict[str, float]]
     return times
 
 
-def describe(
+def describe_processes(
     pid: int,
     started_s: Mapping[int, float],
     phase: str,
@@ -65,7 +65,7 @@ def describe(
                 "pid": peer.pid,
                 "started_s": peer.started_s,
                 "restarts": peer.restarts,
-                "last_reason": peer.last_reason,
+                "last_reason": peer.last_death_reason,
             }
         )
     for generation in generations:
@@ -80,11 +80,11 @@ def describe(
                     "version": generation.version,
                     "generation": generation.number,
                     "instance": instance.name,
-                    "kind": instance.place.kind,
-                    "device": instance.place.device,
+                    "kind": instance.slot.kind,
+                    "device": instance.slot.device,
                     "state": instance.state.value,
                     "restarts": instance.restarts,
-                    "last_reason": shorten(instance.reason),
+                    "last_reason": shorten(instance.death_reason),
                 }
             )
     return processes

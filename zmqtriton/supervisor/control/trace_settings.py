@@ -14,14 +14,14 @@ from zmqtriton_floor.errors import InvalidArgument, Unsupported
 
 _FIXED_FILE = "trace file location can not be updated through network protocol"
 #: What Triton's exporter assumes where nothing is said.
-_EXPORTER = {
+_EXPORTER_DEFAULTS = {
     "bsp_max_export_batch_size": "512",
     "bsp_schedule_delay": "5000",
     "bsp_max_queue_size": "2048",
 }
-_REPEATED = "resource"
+_REPEATABLE_KEY = "resource"
 #: The settings that may change; numbers are texts, as everywhere in this extension.
-_NAMES = ("trace_level", "trace_rate", "trace_count", "log_frequency")
+_CHANGEABLE_SETTINGS = ("trace_level", "trace_rate", "trace_count", "log_frequency")
 
 
 class TraceSettings:
@@ -32,50 +32,50 @@ class TraceSettings:
         options = json.loads(settings).get("trace", {})
         self._mode = options.get("mode", "triton")
         self._file = options.get("file", "")
-        self._exporter: dict[str, str | list[str]] = dict(_EXPORTER)
+        self._exporter_options: dict[str, str | list[str]] = dict(_EXPORTER_DEFAULTS)
         for key, value in options.get("opentelemetry", ()):
-            self._say(key, value)
+            self._add_exporter_option(key, value)
         #: As the server was started.
-        self._first = {
+        self._initial = {
             "trace_level": list(options.get("level", ())) or ["OFF"],
             "trace_rate": str(options.get("rate", 1000)),
             "trace_count": str(options.get("count", -1)),
             "log_frequency": str(options.get("log_frequency", 0)),
         }
-        self._for_all: dict[str, Any] = {}
-        self._for_model: dict[str, dict[str, Any]] = {}
+        self._global_settings: dict[str, Any] = {}
+        self._model_settings: dict[str, dict[str, Any]] = {}
         #: Counts the changes of a model's settings, or under "" of all, since each begins to count
         #: traces anew.
-        self._changes: dict[str, int] = {}
-        self._tell()
+        self._change_counts: dict[str, int] = {}
+        self._announce_all()
 
-    def _say(self, key: str, value: str) -> None:
+    def _add_exporter_option(self, key: str, value: str) -> None:
         """What may be said more than once is all shown, between brackets."""
-        said = self._exporter.get(key)
-        if key != _REPEATED or said is None:
-            self._exporter[key] = value
+        said = self._exporter_options.get(key)
+        if key != _REPEATABLE_KEY or said is None:
+            self._exporter_options[key] = value
         else:
-            self._exporter[key] = [*(said if isinstance(said, list) else [said]), value]
+            self._exporter_options[key] = [*(said if isinstance(said, list) else [said]), value]
 
-    def handle(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def update(self, model: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """The settings after these changes: those of a model, or, without a name, of all that have
         none of their own. None as a value undoes what was said."""
         if "trace_file" in changes:
             raise Unsupported(_FIXED_FILE)
-        said = self._for_model.get(model, {}) if model else self._for_all
-        wanted = {**said, **_read(changes)}
+        said = self._model_settings.get(model, {}) if model else self._global_settings
+        wanted = {**said, **_validate_changes(changes)}
         wanted = {key: value for key, value in wanted.items() if value is not None}
         found = self._describe(model, wanted)
         if changes:
-            reason = self._invalid(found)
+            reason = self._find_problem(found)
             if reason:
                 raise InvalidArgument(f"Attempting to set invalid trace setting :{reason}")
-            self._keep(model, wanted)
-            self._changes[model] = self._changes.get(model, 0) + 1
-            self._tell()
+            self._store(model, wanted)
+            self._change_counts[model] = self._change_counts.get(model, 0) + 1
+            self._announce_all()
         return found
 
-    def _invalid(self, found: Mapping[str, Any]) -> str:
+    def _find_problem(self, found: Mapping[str, Any]) -> str:
         """Why nothing could come of these settings; what is off needs nothing."""
         if found["trace_level"] == ["OFF"]:
             return ""
@@ -84,49 +84,49 @@ class TraceSettings:
         is_nowhere = self._mode == "triton" and not self._file
         return "trace file name is not given" if is_nowhere else ""
 
-    def forget(self, model: str) -> None:
+    def forget_model(self, model: str) -> None:
         """It is no longer known."""
-        if self._for_model.pop(model, None) is not None:
-            self._tell()
+        if self._model_settings.pop(model, None) is not None:
+            self._announce_all()
 
-    def _tell(self) -> None:
+    def _announce_all(self) -> None:
         """By model; those of all others under "". Without a place for them there are no traces."""
         has_place = self._mode != "triton" or bool(self._file)
-        names = ["", *self._for_model] if has_place else []
-        told = {name: self._choice(name) for name in names}
+        names = ["", *self._model_settings] if has_place else []
+        told = {name: self._sampling_settings(name) for name in names}
         self._announce({"mode": self._mode, "of": told})
 
-    def _choice(self, model: str) -> dict[str, Any]:
-        found = {**self._first, **self._for_all, **self._for_model.get(model, {})}
+    def _sampling_settings(self, model: str) -> dict[str, Any]:
+        found = {**self._initial, **self._global_settings, **self._model_settings.get(model, {})}
         return {
             "levels": [level for level in found["trace_level"] if level != "OFF"],
             "rate": int(found["trace_rate"]),
             "count": int(found["trace_count"]),
             "log_frequency": int(found["log_frequency"]),
             # A change for all counts for those, too, that only add to it.
-            "changes": [self._changes.get("", 0), self._changes.get(model, 0)],
+            "changes": [self._change_counts.get("", 0), self._change_counts.get(model, 0)],
         }
 
-    def _keep(self, model: str, wanted: dict[str, Any]) -> None:
+    def _store(self, model: str, wanted: dict[str, Any]) -> None:
         if not model:
-            self._for_all = wanted
+            self._global_settings = wanted
         elif wanted:
-            self._for_model[model] = wanted
+            self._model_settings[model] = wanted
         else:
-            self._for_model.pop(model, None)
+            self._model_settings.pop(model, None)
 
     def _describe(self, model: str, said: Mapping[str, Any]) -> dict[str, Any]:
-        over = {**self._for_all, **said} if model else said
-        found = {**self._first, **over}
+        over = {**self._global_settings, **said} if model else said
+        found = {**self._initial, **over}
         if self._mode == "triton":
             return {**found, "trace_file": self._file, "trace_mode": self._mode}
         del found["log_frequency"]
-        return {**found, "trace_mode": self._mode, **self._exporter}
+        return {**found, "trace_mode": self._mode, **self._exporter_options}
 
 
-def _read(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+def _validate_changes(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in changes.items():
         kind = list if key == "trace_level" else str
-        if key not in _NAMES or (value is not None and type(value) is not kind):
+        if key not in _CHANGEABLE_SETTINGS or (value is not None and type(value) is not kind):
             raise InvalidArgument(f"there is no such trace setting: {key}")
     return changes

@@ -15,10 +15,10 @@ from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.plan import Plan, Timer
 from zmqtriton_floor import wire
 
-PATIENCE_S = 30.0
+ACKNOWLEDGEMENT_TIMEOUT_S = 30.0
 
 
-class _Wait:
+class _PendingSync:
     def __init__(self, peers: set[int], then: Callable[[], None]) -> None:
         self.peers = peers
         self.then = then
@@ -35,48 +35,50 @@ class Acknowledgements:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._numbers = itertools.count(1)
-        self._waits: dict[int, _Wait] = {}
+        self._waits: dict[int, _PendingSync] = {}
         self._probe: _Probe | None = None
 
-    def ask(self, peers: Iterable[int], then: Callable[[], None]) -> None:
+    def sync(self, peers: Iterable[int], then: Callable[[], None]) -> None:
         """Calls `then` when all have seen; at once if there is nobody to ask."""
         number = next(self._numbers)
-        wait = _Wait(set(peers), then)
+        wait = _PendingSync(set(peers), then)
         if not wait.peers:
             then()
             return
         self._waits[number] = wait
-        wait.timer = self._plan.after(PATIENCE_S, lambda: self._lose_patience(number))
-        self._plan.do(*(Send(peer, wire.Sync(number)) for peer in sorted(wait.peers)))
+        wait.timer = self._plan.call_later(
+            ACKNOWLEDGEMENT_TIMEOUT_S, lambda: self._on_timeout(number)
+        )
+        self._plan.enqueue(*(Send(peer, wire.Sync(number)) for peer in sorted(wait.peers)))
 
     def probe(self, peer: int, then: Callable[[], None]) -> None:
         """Calls `then` when this process itself answers; until then it is not asked again."""
         if self._probe is None or self._probe.peer != peer:
             self._probe = _Probe(peer, next(self._numbers), then)
-            self._plan.do(Send(peer, wire.Sync(self._probe.number)))
+            self._plan.enqueue(Send(peer, wire.Sync(self._probe.number)))
 
-    def seen(self, peer: int, number: int) -> None:
+    def acknowledge(self, peer: int, number: int) -> None:
         """One answer covers the earlier questions to the same process too: they came before."""
         for earlier in [n for n in self._waits if n <= number]:
-            self._strike(earlier, peer)
+            self._discard_peer(earlier, peer)
         probe = self._probe
         if probe is not None and probe.peer == peer and probe.number <= number:
             self._probe = None
             probe.then()
 
-    def move(self, before: int, peer: int) -> None:
+    def transfer(self, before: int, peer: int) -> None:
         """Another process has been told all that a dead one was, and is asked in its place."""
         for number, wait in self._waits.items():
             if before in wait.peers:
                 wait.peers.discard(before)
                 wait.peers.add(peer)
-                self._plan.do(Send(peer, wire.Sync(number)))
+                self._plan.enqueue(Send(peer, wire.Sync(number)))
 
-    def gone(self, peer: int) -> None:
+    def peer_ended(self, peer: int) -> None:
         for number in list(self._waits):
-            self._strike(number, peer)
+            self._discard_peer(number, peer)
 
-    def _strike(self, number: int, peer: int) -> None:
+    def _discard_peer(self, number: int, peer: int) -> None:
         wait = self._waits.get(number)
         if wait is None:
             return
@@ -84,13 +86,13 @@ class Acknowledgements:
         if not wait.peers:
             self._finish(number, wait)
 
-    def _finish(self, number: int, wait: _Wait) -> None:
+    def _finish(self, number: int, wait: _PendingSync) -> None:
         del self._waits[number]
         if wait.timer is not None:
             wait.timer.cancel()
         wait.then()
 
-    def _lose_patience(self, number: int) -> None:
+    def _on_timeout(self, number: int) -> None:
         wait = self._waits[number]
         silent = ", ".join(map(str, sorted(wait.peers)))
         self._plan.log("W", f"processes {silent} have not confirmed a change; going on")

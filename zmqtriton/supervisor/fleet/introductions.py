@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
-from zmqtriton.supervisor.fleet.replay import SETTLED_S, Replay
-from zmqtriton.supervisor.models.resources import Resources
+from zmqtriton.supervisor.fleet.replay import PROPAGATION_S, BrokerReplay
+from zmqtriton.supervisor.models.resources import ResourceClaims
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton_floor import wire
 
@@ -22,56 +22,58 @@ _STUB = "stub"
 _FRONTENDS = frozenset({"http", "grpc", "metrics"})
 
 
-class Server(NamedTuple):
+class ServerInfo(NamedTuple):
     """What every process is told of the server."""
 
     directory: str
     #: JSON
-    settings: str
+    settings_json: str
     new_token: Callable[[], bytes]
     #: What is told to one role alone, over the settings.
-    private: Mapping[str, Mapping[str, Any]] = {}
+    role_settings: Mapping[str, Mapping[str, Any]] = {}
     #: What part of a GPU's memory is in use; None: nobody knows.
-    used_share: Callable[[int], float | None] = lambda gpu: None
+    used_gpu_share: Callable[[int], float | None] = lambda gpu: None
 
 
 class Introductions:
     """The broker's serial number, and who waits for it."""
 
-    def __init__(self, plan: Plan, server: Server, acknowledgements: Acknowledgements) -> None:
+    def __init__(self, plan: Plan, server: ServerInfo, acknowledgements: Acknowledgements) -> None:
         self._plan = plan
         self._server = server
         self._acknowledgements = acknowledgements
-        self._replay = Replay()
-        self.resources = Resources(json.loads(server.settings))
-        self.resources.gpus.used_share = server.used_share
+        self._replay = BrokerReplay()
+        self.resources = ResourceClaims(json.loads(server.settings_json))
+        self.resources.gpu_limits.used_share = server.used_gpu_share
         #: Counts the brokers.
         self._epoch = 0
         self._waiting: dict[int, Callable[[], None]] = {}
         #: Serial of the last one, dead or alive; messages to a dead one are lost. 0: none.
-        self.broker = 0
+        self.broker_serial = 0
         self._is_broker_ready = False
         #: Everybody has had the time to tell the broker what an earlier one knew.
         self._is_broker_settled = True
 
     def introduce_broker(self, serial: int) -> None:
         """The first one, or one that takes over and is told what its predecessor was."""
-        before, self.broker = self.broker, serial
+        before, self.broker_serial = self.broker_serial, serial
         self._epoch += 1
-        self._plan.do(Send(serial, self._bootstrap(serial, self._server.new_token(), "broker")))
+        self._plan.enqueue(
+            Send(serial, self._bootstrap(serial, self._server.new_token(), "broker"))
+        )
         if before:
-            self._replay.forget_settled(self._plan.now_s)
-            self._plan.do(*(Send(serial, message) for message in self._replay.everything()))
-            self._acknowledgements.move(before, serial)
+            self._replay.forget_settled_deaths(self._plan.now_s)
+            self._plan.enqueue(*(Send(serial, message) for message in self._replay.all_messages()))
+            self._acknowledgements.transfer(before, serial)
 
-    def broker_is_ready(self) -> None:
+    def on_broker_ready(self) -> None:
         """Its sockets are bound: everybody connects anew, and who has waited is introduced now."""
         self._is_broker_ready = True
         epoch = self._epoch
         if not self._is_broker_settled:
             self._announce(epoch, {_STUB, *_FRONTENDS})
             # Then all have sent again what the old one had; a while later it has arrived too.
-            self._acknowledgements.ask(self._alive(_FRONTENDS), lambda: self._settle_soon(epoch))
+            self._acknowledgements.sync(self._alive(_FRONTENDS), lambda: self._settle_soon(epoch))
         waiting, self._waiting = self._waiting, {}
         for introduce in waiting.values():
             introduce()
@@ -81,7 +83,7 @@ class Introductions:
         """There is one, and it listens."""
         return self._is_broker_ready
 
-    def broker_is_gone(self) -> None:
+    def on_broker_ended(self) -> None:
         """Until the next one is ready nothing can be executed."""
         was_ready, self._is_broker_ready = self._is_broker_ready, False
         self._is_broker_settled = False
@@ -89,15 +91,15 @@ class Introductions:
             self._announce(0, _FRONTENDS)
 
     def _announce(self, epoch: int, roles: Collection[str]) -> None:
-        self._plan.do(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
+        self._plan.enqueue(*(Send(serial, wire.NewEpoch(epoch)) for serial in self._alive(roles)))
 
     def change_settings(self, changes: Mapping[str, Any], message: Any) -> None:
         """Who starts from now on is told these; who lives hears the message."""
         self._keep_settings(changes)
         living = self._alive({_STUB, *_FRONTENDS})
-        self._plan.do(*(Send(serial, message) for serial in (self.broker, *living)))
+        self._plan.enqueue(*(Send(serial, message) for serial in (self.broker_serial, *living)))
 
-    def tell_tracing(self, settings: Mapping[str, Any]) -> None:
+    def change_trace_settings(self, settings: Mapping[str, Any]) -> None:
         """The same for which requests are traced, which frontends alone decide."""
         self._keep_settings({"tracing": settings})
         levels = {level for said in settings["of"].values() for level in said["levels"]}
@@ -105,24 +107,26 @@ class Introductions:
             text = "Tensor level tracing is not supported by the mode: opentelemetry"
             self._plan.log("W", text)
         message = wire.TraceSettings(json.dumps(settings))
-        self._plan.do(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
+        self._plan.enqueue(*(Send(serial, message) for serial in self._alive(_FRONTENDS)))
 
     def _keep_settings(self, changes: Mapping[str, Any]) -> None:
-        settings = json.dumps({**json.loads(self._server.settings), **changes})
-        self._server = self._server._replace(settings=settings)
+        settings = json.dumps({**json.loads(self._server.settings_json), **changes})
+        self._server = self._server._replace(settings_json=settings)
 
     def _alive(self, roles: Collection[str]) -> list[int]:
         """Those that the broker knows."""
-        expected = self._replay.expected.items()
+        expected = self._replay.expected_peers.items()
         return [s for s, e in expected if e.role in roles and self._replay.is_alive(s)]
 
     def _settle_soon(self, epoch: int) -> None:
-        self._plan.after(SETTLED_S, lambda: self._settle(epoch))
+        self._plan.call_later(PROPAGATION_S, lambda: self._mark_broker_settled(epoch))
 
-    def _settle(self, epoch: int) -> None:
+    def _mark_broker_settled(self, epoch: int) -> None:
         if epoch == self._epoch and self._is_broker_ready:
             self._is_broker_settled = True
-            self._plan.do(*(Send(self.broker, message) for message in self._replay.retired()))
+            self._plan.enqueue(
+                *(Send(self.broker_serial, message) for message in self._replay.retirements())
+            )
 
     def introduce(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None]
@@ -131,22 +135,22 @@ class Introductions:
 
         def now() -> None:
             token = self._server.new_token()
-            self.tell_broker(wire.ExpectPeer(serial, token, role, label, pid))
-            self._plan.do(Send(serial, self._bootstrap(serial, token, role)))
+            self.send_to_broker(wire.ExpectPeer(serial, token, role, label, pid))
+            self._plan.enqueue(Send(serial, self._bootstrap(serial, token, role)))
             then()
 
         self._when_ready(serial, now)
 
-    def guard(
+    def guard_process_group(
         self, serial: int, role: str, label: str, pid: int, then: Callable[[], None] | None = None
     ) -> None:
         """The broker kills the process group of this one, which it will never meet, if the
         supervisor is killed. Calls `then` when that is certain."""
 
         def now() -> None:
-            self.tell_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
+            self.send_to_broker(wire.ExpectPeer(serial, self._server.new_token(), role, label, pid))
             if then is not None:
-                self._acknowledgements.ask([self.broker], then)
+                self._acknowledgements.sync([self.broker_serial], then)
 
         self._when_ready(serial, now)
 
@@ -156,24 +160,25 @@ class Introductions:
         else:
             self._waiting[serial] = now
 
-    def forget(self, serial: int, reason: str) -> None:
+    def report_death(self, serial: int, reason: str) -> None:
         """The process is dead."""
         self._waiting.pop(serial, None)
         if self._replay.is_alive(serial):
-            self.tell_broker(wire.PeerDied(serial, reason))
-            self._acknowledgements.ask(
-                [self.broker], lambda: self._replay.death_seen(serial, self._plan.now_s)
+            self.send_to_broker(wire.PeerDied(serial, reason))
+            self._acknowledgements.sync(
+                [self.broker_serial],
+                lambda: self._replay.acknowledge_death(serial, self._plan.now_s),
             )
 
-    def tell_broker(self, message: Any) -> None:
+    def send_to_broker(self, message: Any) -> None:
         """What comes while there is none is told to the next."""
-        self._replay.note(message)
+        self._replay.record(message)
         if self._is_broker_settled or not isinstance(message, wire.Retire):
-            self._plan.do(Send(self.broker, message))
+            self._plan.enqueue(Send(self.broker_serial, message))
 
     def _bootstrap(self, serial: int, token: bytes, role: str) -> wire.Bootstrap:
         server = self._server
-        settings, private = server.settings, server.private.get(role)
+        settings, private = server.settings_json, server.role_settings.get(role)
         if private:
             settings = json.dumps({**json.loads(settings), **private})
         return wire.Bootstrap(serial, token, role, server.directory, self._epoch, settings)

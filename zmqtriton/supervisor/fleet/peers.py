@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zmqtriton.supervisor.actions import PrepareToListen, Send, Signal, Spawn
-from zmqtriton.supervisor.backoff import PROVEN_S, Backoff
+from zmqtriton.supervisor.backoff import PROVEN_AFTER_S, Backoff
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.plan import Plan
@@ -31,15 +31,15 @@ FORK_SERVER = "fork-server"
 _SERVICES = {ARBITER: "HTTPService", GRPC: "GRPCInferenceService", METRICS: "Metrics Service"}
 
 #: They keep a catalogue of models.
-INFORMED = frozenset({HTTP, GRPC, METRICS})
+CATALOGUE_ROLES = frozenset({HTTP, GRPC, METRICS})
 #: They serve requests, so that a change holds only when they know of it.
-SERVING = frozenset({HTTP, GRPC})
+SERVING_ROLES = frozenset({HTTP, GRPC})
 #: They open after gRPC, as in Triton: who finds the server ready over HTTP may ask over gRPC.
 _OPENING_LAST = frozenset({ARBITER, HTTP})
 #: Where gRPC does not come up HTTP opens without it.
 _AWAIT_GRPC_S = 5.0
 #: They end before the models do; metrics can be read until the end.
-CLIENT_SIDE = frozenset({ARBITER, HTTP, GRPC})
+CLIENT_FACING_ROLES = frozenset({ARBITER, HTTP, GRPC})
 
 
 @dataclass
@@ -54,9 +54,9 @@ class Peer:
     #: What replaces it when it dies; None: nothing, or somebody else does.
     backoff: Backoff | None = None
     #: On the plan's clock.
-    since_s: float = 0.0
+    alive_since_s: float = 0.0
     restarts: int = 0
-    last_reason: str = ""
+    last_death_reason: str = ""
 
 
 class Peers:
@@ -82,9 +82,9 @@ class Peers:
         self._is_refusing = self._is_stopping = self._is_finishing = False
         self._listening: set[tuple[str, str]] = set()
         #: Everything that is to be known of the models.
-        self.news: Callable[[], Iterable[wire.VersionInfo]] = tuple
+        self.version_infos: Callable[[], Iterable[wire.VersionInfo]] = tuple
         #: Clients' shared memory.
-        self.regions: Callable[[], Iterable[wire.AddRegion]] = tuple
+        self.region_messages: Callable[[], Iterable[wire.AddRegion]] = tuple
         self.on_broker_lost: Callable[[], None]
         self.on_statistics: Callable[[wire.Statistics], None]
 
@@ -94,9 +94,9 @@ class Peers:
 
     def _spawn(self, peer: Peer) -> None:
         self._peers[peer.serial] = peer
-        self._plan.do(Spawn(peer.serial, peer.role))
+        self._plan.enqueue(Spawn(peer.serial, peer.role))
 
-    def find(self, serial: int) -> Peer | None:
+    def find_peer(self, serial: int) -> Peer | None:
         return self._peers.get(serial)
 
     def all(self) -> list[Peer]:
@@ -105,14 +105,14 @@ class Peers:
     # ------------------------------------------------------------ what happens
 
     def process_started(self, peer: Peer, pid: int, started_s: float) -> None:
-        peer.pid, peer.started_s, peer.since_s = pid, started_s, self._plan.now_s
+        peer.pid, peer.started_s, peer.alive_since_s = pid, started_s, self._plan.now_s
         if peer.role == BROKER:
             self._introductions.introduce_broker(peer.serial)
-            self._plan.do(Send(peer.serial, wire.Sync(0)))
+            self._plan.enqueue(Send(peer.serial, wire.Sync(0)))
         elif peer.role != FORK_SERVER:
             self._introduce(peer)
 
-    def branched(self, serial: int, pid: int, started_s: float) -> None:
+    def worker_forked(self, serial: int, pid: int, started_s: float) -> None:
         """Gunicorn has forked a process that serves HTTP."""
         peer = Peer(serial, HTTP, pid, started_s)
         self._peers[serial] = peer
@@ -122,46 +122,47 @@ class Peers:
         # Gunicorn's processes are in the group of their arbiter, and die with that.
         group = peer.pid if peer.role != HTTP else 0
         self._introductions.introduce(
-            peer.serial, peer.role, peer.role, group, lambda: self._inform(peer)
+            peer.serial, peer.role, peer.role, group, lambda: self._send_state(peer)
         )
 
-    def _inform(self, peer: Peer) -> None:
+    def _send_state(self, peer: Peer) -> None:
         peer.is_introduced = True
-        if peer.role in INFORMED:
-            self._plan.do(*(Send(peer.serial, news) for news in self.news()))
-        if peer.role in SERVING:
-            self._plan.do(*(Send(peer.serial, region) for region in self.regions()))
+        if peer.role in CATALOGUE_ROLES:
+            self._plan.enqueue(*(Send(peer.serial, news) for news in self.version_infos()))
+        if peer.role in SERVING_ROLES:
+            self._plan.enqueue(*(Send(peer.serial, region) for region in self.region_messages()))
             if self._is_refusing:
-                self._plan.do(Send(peer.serial, wire.Retire(0)))
+                self._plan.enqueue(Send(peer.serial, wire.Retire(0)))
         if self._is_all_open or (self._is_open and peer.role not in _OPENING_LAST):
-            self._plan.do(Send(peer.serial, wire.Listen()))
+            self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
     def process_frozen(self, peer: Peer) -> None:
         """It was stopped by a signal; what takes its place will serve."""
         text = f"the {peer.role} process {peer.pid} was stopped by a signal and is killed"
         self._plan.log("E", text)
-        self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
+        self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=peer.role != HTTP))
 
     def process_ended(self, peer: Peer, reason: str) -> None:
         del self._peers[peer.serial]
         if peer.role == BROKER:
             # Who waits for it waits for the next one, which is told the same.
-            self._introductions.broker_is_gone()
+            self._introductions.on_broker_ended()
         else:
-            self._acknowledgements.gone(peer.serial)
-            self._introductions.forget(peer.serial, reason)
+            self._acknowledgements.peer_ended(peer.serial)
+            self._introductions.report_death(peer.serial, reason)
         if not self._is_wanted(peer.role):
             return
         self._plan.log("E", f"the {peer.role} process {peer.pid} has died: {reason}")
         if peer.backoff is not None:
-            lived_s = self._plan.now_s - peer.since_s
-            peer.backoff.record(self._plan.now_s, had_worked=lived_s >= PROVEN_S)
+            lived_s = self._plan.now_s - peer.alive_since_s
+            peer.backoff.record_death(self._plan.now_s, had_worked=lived_s >= PROVEN_AFTER_S)
             if peer.role == BROKER and peer.backoff.is_exhausted:
-                text = f"no broker lives for long: {peer.backoff.deaths} deaths; the server ends"
+                deaths = peer.backoff.consecutive_deaths
+                text = f"no broker lives for long: {deaths} deaths; the server ends"
                 self._plan.log("E", text)
                 self.on_broker_lost()
                 return
-            self._plan.after(peer.backoff.pause_s, lambda: self._replace(peer, reason))
+            self._plan.call_later(peer.backoff.pause_s, lambda: self._replace(peer, reason))
 
     def _is_wanted(self, role: str) -> bool:
         """Frontends that end while the server stops are done; what they had needs the broker."""
@@ -173,15 +174,21 @@ class Peers:
         if self._is_wanted(dead.role):
             serial, restarts = self._plan.new_serial(), dead.restarts + 1
             self._spawn(
-                Peer(serial, dead.role, backoff=dead.backoff, restarts=restarts, last_reason=reason)
+                Peer(
+                    serial,
+                    dead.role,
+                    backoff=dead.backoff,
+                    restarts=restarts,
+                    last_death_reason=reason,
+                )
             )
 
-    def received(self, peer: Peer, message: Any) -> None:
+    def handle_message(self, peer: Peer, message: Any) -> None:
         if isinstance(message, wire.Synced):
             if message.number:
-                self._acknowledgements.seen(peer.serial, message.number)
+                self._acknowledgements.acknowledge(peer.serial, message.number)
             elif peer.role == BROKER:
-                self._introductions.broker_is_ready()
+                self._introductions.on_broker_ready()
         elif isinstance(message, wire.Statistics):
             self.on_statistics(message)
         elif isinstance(message, wire.LoadFailed) and peer.role == FORK_SERVER:
@@ -204,23 +211,23 @@ class Peers:
 
     # ------------------------------------------------------------ what is told
 
-    def serving(self) -> list[int]:
+    def serving_serials(self) -> list[int]:
         """Those that must confirm a change."""
-        return self._serials(SERVING)
+        return self._serials(SERVING_ROLES)
 
     def publish(self, message: Any) -> None:
-        self._plan.do(*(Send(serial, message) for serial in self._serials(INFORMED)))
+        self._plan.enqueue(*(Send(serial, message) for serial in self._serials(CATALOGUE_ROLES)))
 
     def _serials(self, roles: Iterable[str]) -> list[int]:
         return [p.serial for p in self._peers.values() if p.is_introduced and p.role in roles]
 
-    def open(self) -> None:
+    def accept_clients(self) -> None:
         """Lets clients connect."""
         self._is_open = True
-        self._plan.do(PrepareToListen())
+        self._plan.enqueue(PrepareToListen())
         self._tell_open(peer for peer in self._peers.values() if peer.role not in _OPENING_LAST)
         if GRPC in self._roles:
-            self._plan.after(_AWAIT_GRPC_S, self._open_last)
+            self._plan.call_later(_AWAIT_GRPC_S, self._open_last)
         else:
             self._open_last()
 
@@ -232,25 +239,25 @@ class Peers:
     def _tell_open(self, peers: Iterable[Peer]) -> None:
         for peer in peers:
             if peer.is_introduced and peer.role != BROKER:
-                self._plan.do(Send(peer.serial, wire.Listen()))
+                self._plan.enqueue(Send(peer.serial, wire.Listen()))
 
     def refuse_new(self) -> None:
         """The server stops: clients may only go on with sequences that they have begun."""
         self._is_refusing = True
-        self._plan.do(*(Send(serial, wire.Retire(0)) for serial in self.serving()))
+        self._plan.enqueue(*(Send(serial, wire.Retire(0)) for serial in self.serving_serials()))
 
-    def close(self, within_ms: int) -> None:
+    def stop_frontends(self, within_ms: int) -> None:
         """Frontends finish what they have and end."""
         self._is_stopping = True
         for peer in self._peers.values():
-            if peer.role in CLIENT_SIDE:
+            if peer.role in CLIENT_FACING_ROLES:
                 self._stop(peer, within_ms)
 
     @property
-    def is_closed(self) -> bool:
-        return not any(peer.role in CLIENT_SIDE for peer in self._peers.values())
+    def has_stopped_frontends(self) -> bool:
+        return not any(peer.role in CLIENT_FACING_ROLES for peer in self._peers.values())
 
-    def finish(self, within_ms: int) -> None:
+    def stop_all(self, within_ms: int) -> None:
         """The others end too."""
         self._is_stopping = self._is_finishing = True
         for peer in self._peers.values():
@@ -259,8 +266,8 @@ class Peers:
     def _stop(self, peer: Peer, within_ms: int) -> None:
         if not peer.is_introduced and peer.role != BROKER:
             # It does not even know who it is, and has nothing to finish.
-            self._plan.do(Signal(peer.serial, int(signal.SIGKILL), group=True))
+            self._plan.enqueue(Signal(peer.serial, int(signal.SIGKILL), group=True))
             return
-        self._plan.do(Send(peer.serial, wire.Shutdown(within_ms)))
+        self._plan.enqueue(Send(peer.serial, wire.Shutdown(within_ms)))
         if peer.role == ARBITER:
-            self._plan.do(Signal(peer.serial, int(signal.SIGTERM)))
+            self._plan.enqueue(Signal(peer.serial, int(signal.SIGTERM)))

@@ -19,47 +19,47 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.errors import InvalidArgument
 
 VERB = "is_ready"
-ANSWER_WITHIN_S = 5.0
+ANSWER_TIMEOUT_S = 5.0
 
 #: Hears what a question, or several together, came to.
-Then = Callable[[bool], None]
+ReadinessCallback = Callable[[bool], None]
 
 
-class _Question:
+class _ReadinessCheck:
     """What one instance is being asked."""
 
     def __init__(self, number: int, timer: Timer) -> None:
         self.number = number
         self.timer = timer
-        self.waiting: list[Then] = []
+        self.callbacks: list[ReadinessCallback] = []
         #: Nobody waits for it any more.
         self.is_overdue = False
 
 
-class Readiness:
+class ReadinessChecks:
     def __init__(self, plan: Plan, generations: Mapping[int, Generation]) -> None:
         self._plan = plan
         self._generations = generations
         self._numbers = itertools.count(1)
         #: By serial number of the stub.
-        self._open: dict[int, _Question] = {}
+        self._open: dict[int, _ReadinessCheck] = {}
 
     def handle(self, arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
         """A frontend's call: whether each of these generations is ready."""
         numbers = arguments.get("generations")
         if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
             raise InvalidArgument("readiness is asked for by numbers of generations")
-        self.ask(numbers, answer)
+        self.check_generations(numbers, answer)
 
-    def ask(self, numbers: Iterable[int], then: Then) -> None:
+    def check_generations(self, numbers: Iterable[int], then: ReadinessCallback) -> None:
         """Whether all instances that these generations have now say so."""
         asked: list[Instance] = []
         for number in numbers:
             generation = self._generations.get(number)
-            if generation is None or not generation.ready_instances:
+            if generation is None or not generation.ready_instance_count:
                 then(False)
                 return
-            asked += generation.asked()
+            asked += generation.instances_with_is_ready()
         left = {instance.serial for instance in asked}
         if not left:
             then(True)
@@ -73,44 +73,46 @@ class Readiness:
                     then(is_ready)
 
         for instance in asked:
-            self._ask(instance, partial(heard, instance.serial))
+            self._check_instance(instance, partial(heard, instance.serial))
 
-    def _ask(self, instance: Instance, then: Then) -> None:
+    def _check_instance(self, instance: Instance, then: ReadinessCallback) -> None:
         serial = instance.serial
         question = self._open.get(serial)
         if question is None:
-            timer = self._plan.after(ANSWER_WITHIN_S, lambda: self._lose_patience(instance, serial))
-            question = self._open[serial] = _Question(next(self._numbers), timer)
-            self._plan.do(Send(serial, wire.Call(question.number, VERB, "{}")))
+            timer = self._plan.call_later(
+                ANSWER_TIMEOUT_S, lambda: self._on_timeout(instance, serial)
+            )
+            question = self._open[serial] = _ReadinessCheck(next(self._numbers), timer)
+            self._plan.enqueue(Send(serial, wire.Call(question.number, VERB, "{}")))
         if question.is_overdue:
             then(False)
         else:
-            question.waiting.append(then)
+            question.callbacks.append(then)
 
-    def _lose_patience(self, instance: Instance, serial: int) -> None:
-        text = f"'{instance.name}': is_ready() takes more than {ANSWER_WITHIN_S:g} seconds"
+    def _on_timeout(self, instance: Instance, serial: int) -> None:
+        text = f"'{instance.name}': is_ready() takes more than {ANSWER_TIMEOUT_S:g} seconds"
         self._plan.log("W", text)
         self._open[serial].is_overdue = True
-        self._settle(self._open[serial], False)
+        self._resolve(self._open[serial], False)
 
-    def answered(self, serial: int, answer: wire.CallResult) -> bool:
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Whether it was asked for."""
         question = self._open.get(serial)
         if question is None or question.number != answer.id:
             return False
         del self._open[serial]
-        self._settle(question, not answer.code and answer.result == "true")
+        self._resolve(question, not answer.code and answer.result == "true")
         return True
 
-    def gone(self, serial: int) -> None:
+    def stub_ended(self, serial: int) -> None:
         """The stub is dead."""
         question = self._open.pop(serial, None)
         if question is not None:
-            self._settle(question, False)
+            self._resolve(question, False)
 
     @staticmethod
-    def _settle(question: _Question, is_ready: bool) -> None:
+    def _resolve(question: _ReadinessCheck, is_ready: bool) -> None:
         question.timer.cancel()
-        waiting, question.waiting = question.waiting, []
+        waiting, question.callbacks = question.callbacks, []
         for then in waiting:
             then(is_ready)

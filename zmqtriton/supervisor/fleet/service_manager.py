@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zmqtriton.supervisor.actions import Notify
+from zmqtriton.supervisor.actions import NotifyServiceManager
 from zmqtriton.supervisor.plan import Plan
 
 #: A start may take this many beats longer, said again at each beat.
@@ -37,34 +37,34 @@ class ServiceManager:
         if self._beat_s is not None:
             self._beat(self._beat_s)
 
-    def proceed(self, *, is_ready: bool, is_stopping: bool) -> None:
+    def update(self, *, is_ready: bool, is_stopping: bool) -> None:
         """To be called after everything that happens."""
         if self._beat_s is None:
             return
         if is_stopping and not self._is_stopping:
             self._is_stopping = True
-            self._say("STOPPING=1")
+            self._notify("STOPPING=1")
         elif is_ready and not self._is_ready:
             self._is_ready = True
-            self._say("READY=1")
+            self._notify("READY=1")
 
     def _beat(self, beat_s: float) -> None:
         if self._is_stopping:
             # The end has a bound of its own, and the broker is part of what ends.
-            self._say("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
         else:
-            self._probe_broker(lambda: self._live(beat_s))
-        self._plan.after(beat_s, lambda: self._beat(beat_s))
+            self._probe_broker(lambda: self._report_alive(beat_s))
+        self._plan.call_later(beat_s, lambda: self._beat(beat_s))
 
-    def _live(self, beat_s: float) -> None:
+    def _report_alive(self, beat_s: float) -> None:
         if self._is_ready or self._is_stopping:
-            self._say("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
         else:
-            self._say(f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}")
+            self._notify(f"EXTEND_TIMEOUT_USEC={int(beat_s * _BEATS_AHEAD * 1e6)}")
 
-    def _say(self, assignment: str) -> None:
+    def _notify(self, assignment: str) -> None:
         status = self._describe()
         if status != self._status:
             self._status = status
             assignment += f"\nSTATUS={status}"
-        self._plan.do(Notify(assignment))
+        self._plan.enqueue(NotifyServiceManager(assignment))

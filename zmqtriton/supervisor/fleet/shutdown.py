@@ -21,7 +21,7 @@ from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor import wire
 
 
-class Phase(Enum):
+class ShutdownPhase(Enum):
     RUNNING = "running"
     SEQUENCES = "sequences"  # those that are open go on; the server is not ready any more
     CLOSING = "closing"  # frontends finish
@@ -31,7 +31,7 @@ class Phase(Enum):
 
 
 #: What clients have begun is still under way.
-_WAITING = frozenset({Phase.SEQUENCES, Phase.CLOSING})
+_WAITING = frozenset({ShutdownPhase.SEQUENCES, ShutdownPhase.CLOSING})
 
 
 class ShutdownSequence:
@@ -49,59 +49,59 @@ class ShutdownSequence:
         self._peers = peers
         self._introductions = introductions
         self._counts = counts
-        self.generations: Callable[[], Collection[Generation]]
+        self.get_generations: Callable[[], Collection[Generation]]
         #: Retires a generation when its callers have ended.
-        self.leave: Callable[[Generation], None]
+        self.retire_after_callers: Callable[[Generation], None]
         self._left_s = timeout_s
         self._status = 0
-        self.phase = Phase.RUNNING
+        self.phase = ShutdownPhase.RUNNING
 
     @property
     def has_begun(self) -> bool:
-        return self.phase is not Phase.RUNNING
+        return self.phase is not ShutdownPhase.RUNNING
 
     def begin(self, status: int = 0) -> None:
         self._status = status
         self._plan.log("I", "Waiting for in-flight requests to complete.")
         if self._introductions.is_broker_ready:
-            self.phase = Phase.SEQUENCES
+            self.phase = ShutdownPhase.SEQUENCES
             self._peers.refuse_new()
-            self._introductions.tell_broker(wire.Retire(0))
+            self._introductions.send_to_broker(wire.Retire(0))
         else:  # what was open is lost
             self._close()
         self._tick()
 
-    def sequences_are_over(self) -> None:
+    def on_sequences_ended(self) -> None:
         """The broker says that no client has one that is open."""
-        if self.phase is Phase.SEQUENCES:
+        if self.phase is ShutdownPhase.SEQUENCES:
             self._close()
 
     def _close(self) -> None:
-        self.phase = Phase.CLOSING
-        self._plan.do(StopListening())
-        self._peers.close(max(1, self._left_s) * 1000)
+        self.phase = ShutdownPhase.CLOSING
+        self._plan.enqueue(StopListening())
+        self._peers.stop_frontends(max(1, self._left_s) * 1000)
 
-    def force(self, status: int = 1) -> None:
+    def exit_now(self, status: int = 1) -> None:
         """Ends everything now."""
-        if self.phase is not Phase.OVER:
-            self.phase = Phase.OVER
-            self._plan.do(Exit(status))
+        if self.phase is not ShutdownPhase.OVER:
+            self.phase = ShutdownPhase.OVER
+            self._plan.enqueue(Exit(status))
 
     def _tick(self) -> None:
-        if self.phase is Phase.OVER:
+        if self.phase is ShutdownPhase.OVER:
             return
         if self._left_s <= 0:
             self._plan.log("E", "Exit timeout expired. Exiting immediately.")
-            self.force()
+            self.exit_now()
             return
         self._report()
         self._left_s -= 1
-        self._plan.after(1.0, self._tick)
+        self._plan.call_later(1.0, self._tick)
 
     def _report(self) -> None:
         left_s = self._left_s
         if self.phase in _WAITING:
-            self._counts.ask(lambda found: self._tell_in_flight(left_s, found["counts"] or []))
+            self._counts.request(lambda found: self._tell_in_flight(left_s, found["counts"] or []))
             return
         text = f"Found {len(self._alive())} live models and 0 in-flight non-inference requests"
         self._plan.log("I", f"Timeout {left_s}: {text}")
@@ -118,18 +118,18 @@ class ShutdownSequence:
             name = f"Model '{entry['model']}' (version {entry['version']})"
             self._plan.log("I", f"{name} has {number} in-flight inferences")
 
-    def proceed(self) -> None:
-        if self.phase is Phase.CLOSING and self._peers.is_closed:
-            self.phase = Phase.UNLOADING
+    def advance(self) -> None:
+        if self.phase is ShutdownPhase.CLOSING and self._peers.has_stopped_frontends:
+            self.phase = ShutdownPhase.UNLOADING
             self._plan.log("I", "All models are stopped, unloading models")
             self._report()
             for generation in self._alive():
-                self.leave(generation)
-        if self.phase is Phase.UNLOADING and not self._alive():
-            self.phase = Phase.FINISHING
-            self._peers.finish(max(1, self._left_s) * 1000)
-        if self.phase is Phase.FINISHING and not self._peers.all():
-            self.force(self._status)
+                self.retire_after_callers(generation)
+        if self.phase is ShutdownPhase.UNLOADING and not self._alive():
+            self.phase = ShutdownPhase.FINISHING
+            self._peers.stop_all(max(1, self._left_s) * 1000)
+        if self.phase is ShutdownPhase.FINISHING and not self._peers.all():
+            self.exit_now(self._status)
 
     def _alive(self) -> list[Generation]:
-        return [g for g in self.generations() if g.state is not GenerationState.ENDED]
+        return [g for g in self.get_generations() if g.state is not GenerationState.ENDED]

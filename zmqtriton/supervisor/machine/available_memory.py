@@ -15,29 +15,29 @@ _FALLBACK = 1 << 30
 
 def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
     """The least of what the machine and each control group around this process have left."""
-    return min([_of_machine(proc), *_of_groups(proc, groups)])
+    return min([_available_on_machine(proc), *_available_in_cgroups(proc, groups)])
 
 
-def _of_machine(proc: Path) -> int:
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read(proc / "meminfo"), re.MULTILINE)
+def _available_on_machine(proc: Path) -> int:
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", _read_text(proc / "meminfo"), re.MULTILINE)
     return int(found[1]) * 1024 if found else _FALLBACK
 
 
-def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
-    for line in _read(proc / "self" / "cgroup").splitlines():
+def _available_in_cgroups(proc: Path, groups: Path) -> Iterator[int]:
+    for line in _read_text(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:  # version 2, the only hierarchy without a name
-            yield from _left(groups, path, "memory.max", "memory.current")
+            yield from _remaining_in_cgroup(groups, path, "memory.max", "memory.current")
         elif "memory" in controllers.split(","):
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-            yield from _left(groups / "memory", path, *names)
+            yield from _remaining_in_cgroup(groups / "memory", path, *names)
 
 
-def _left(root: Path, path: str, limit: str, current: str) -> Iterator[int]:
+def _remaining_in_cgroup(root: Path, path: str, limit: str, current: str) -> Iterator[int]:
     """Of a group and those around it; in a container its own is what is mounted at the root."""
     group = root / path.lstrip("/")
     while True:
-        most, now = _read(group / limit).strip(), _read(group / current).strip()
+        most, now = _read_text(group / limit).strip(), _read_text(group / current).strip()
         if most.isdigit() and now.isdigit():
             yield max(0, int(most) - int(now))
         if group == root or root not in group.parents:
@@ -45,7 +45,7 @@ def _left(root: Path, path: str, limit: str, current: str) -> Iterator[int]:
         group = group.parent
 
 
-def _read(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Empty where there is no such file."""
     try:
         return path.read_text("ascii", "replace")

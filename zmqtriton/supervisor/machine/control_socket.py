@@ -19,7 +19,7 @@ from zmqtriton_floor.lifeline import Lifeline
 
 _log = logging.getLogger(__name__)
 
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _BACKLOG = 16
 
 
@@ -31,7 +31,7 @@ class ControlSocket:
         path.chmod(0o600)
         self._socket.listen(_BACKLOG)
         #: Pids of the stubs, each the leader of its process group.
-        self._stubs = stubs
+        self._stub_pids = stubs
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -51,12 +51,12 @@ class ControlSocket:
         return None
 
     def _is_allowed(self, connection: socket.socket) -> bool:
-        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, _ = _CREDENTIALS.unpack(data)
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
+        pid, uid, _ = _PEER_CREDENTIALS.unpack(data)
         reason = "another user's"
         if uid in (0, os.geteuid()):
             try:
-                if self._stubs().isdisjoint(_family(pid)):
+                if self._stub_pids().isdisjoint(_related_pids(pid)):
                     return True
                 reason = "a model's"
             except (OSError, psutil.NoSuchProcess):
@@ -65,6 +65,6 @@ class ControlSocket:
         return False
 
 
-def _family(pid: int) -> set[int]:
+def _related_pids(pid: int) -> set[int]:
     """The process, its group, and all from which it descends. Raises OSError and NoSuchProcess."""
     return {pid, os.getpgid(pid), *(parent.pid for parent in psutil.Process(pid).parents())}

@@ -23,7 +23,7 @@ class Gpu(NamedTuple):
     """What CUDA's own number and the choice of it depend on."""
 
     uuid: str
-    capability: float
+    compute_capability: float
 
 
 class NvmlError(Exception):
@@ -38,15 +38,15 @@ def visible_gpus(
     """The numbers that models get in `model_instance_device_id`; those of GPUs that are too old
     are left out."""
     try:
-        found = (find or nvml_gpus)()
+        found = (find or list_nvml_gpus)()
     except (OSError, NvmlError) as error:
         _log.debug("no GPUs: %s", error)
         return ()
-    chosen = _choose(found, environment.get("CUDA_VISIBLE_DEVICES"))
-    return tuple(i for i, gpu in enumerate(chosen) if gpu.capability >= min_capability)
+    chosen = _apply_visible_devices(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(i for i, gpu in enumerate(chosen) if gpu.compute_capability >= min_capability)
 
 
-def used_share(
+def used_memory_share(
     number: int,
     environment: Mapping[str, str] = os.environ,
     find: Callable[[], Sequence[Gpu]] | None = None,
@@ -54,7 +54,9 @@ def used_share(
 ) -> float | None:
     """What part of the memory of the GPU with that number is in use; None where nobody tells."""
     try:
-        chosen = _choose((find or nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES"))
+        chosen = _apply_visible_devices(
+            (find or list_nvml_gpus)(), environment.get("CUDA_VISIBLE_DEVICES")
+        )
         if not 0 <= number < len(chosen):
             return None
         used, total = (ask or _nvml_memory)(chosen[number].uuid)
@@ -64,31 +66,31 @@ def used_share(
     return used / total if total else None
 
 
-def _choose(found: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+def _apply_visible_devices(found: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     """As CUDA does: the order is that of the list, which ends at the first entry that is none. Of
     unlike GPUs a number means the same to both where CUDA_DEVICE_ORDER is PCI_BUS_ID."""
     if visible is None:
         return list(found)
     chosen: list[Gpu] = []
     for entry in visible.split(","):
-        gpu = _find(found, entry.strip())
+        gpu = _match_device(found, entry.strip())
         if gpu is None or gpu in chosen:
             break
         chosen.append(gpu)
     return chosen
 
 
-def _find(found: Sequence[Gpu], entry: str) -> Gpu | None:
+def _match_device(found: Sequence[Gpu], entry: str) -> Gpu | None:
     if entry.isdecimal():
         return found[int(entry)] if int(entry) < len(found) else None
     if entry.startswith("MIG-") and found:  # a part of one, of which there is no list here
-        return Gpu(entry, found[0].capability)
+        return Gpu(entry, found[0].compute_capability)
     # The beginning of a name is enough if it is that of one alone.
     fitting = [gpu for gpu in found if gpu.uuid.startswith(entry)] if entry[:4] == "GPU-" else []
     return fitting[0] if len(fitting) == 1 else None
 
 
-def nvml_gpus() -> list[Gpu]:
+def list_nvml_gpus() -> list[Gpu]:
     """All that this process may open. Raises OSError without a driver, NvmlError where it fails."""
     nvml = ctypes.CDLL(_LIBRARY)
     _call(nvml.nvmlInit_v2)
@@ -111,7 +113,7 @@ def _gpu(nvml: Any, index: int) -> Gpu:
     return Gpu(uuid.value.decode("ascii", "replace"), major.value + minor.value / 10)
 
 
-class _Memory(ctypes.Structure):
+class _NvmlMemory(ctypes.Structure):
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
@@ -120,7 +122,7 @@ def _nvml_memory(uuid: str) -> tuple[int, int]:
     nvml = ctypes.CDLL(_LIBRARY)
     _call(nvml.nvmlInit_v2)
     try:
-        device, memory = ctypes.c_void_p(), _Memory()
+        device, memory = ctypes.c_void_p(), _NvmlMemory()
         _call(nvml.nvmlDeviceGetHandleByUUID, uuid.encode(), ctypes.byref(device))
         _call(nvml.nvmlDeviceGetMemoryInfo, device, ctypes.byref(memory))
         return memory.total - memory.free, memory.total

@@ -15,15 +15,17 @@ from zmqtriton.options import Setting
 from zmqtriton.options.values import BadValue, core_numbers
 
 _log = logging.getLogger(__name__)
-_NODES = Path("/sys/devices/system/node")
+_NUMA_NODES = Path("/sys/devices/system/node")
 
 
-def policy_of(named: str, kind: str, device: int) -> str:
+def host_policy_name(named: str, kind: str, device: int) -> str:
     """The one that an instance group names, else that of the kind, as in Triton."""
     return named or (f"gpu_{device}" if kind == "GPU" else kind.lower())
 
 
-def cores_of(settings: Iterable[Setting], policy: str, nodes: Path = _NODES) -> tuple[int, ...]:
+def cores_of_policy(
+    settings: Iterable[Setting], policy: str, nodes: Path = _NUMA_NODES
+) -> tuple[int, ...]:
     """All that are said for this policy; () is any. Cores of a node that are named too are those
     that both have."""
     cores: set[int] | None = None
@@ -31,14 +33,14 @@ def cores_of(settings: Iterable[Setting], policy: str, nodes: Path = _NODES) -> 
         if setting.name != policy or setting.key not in ("numa-node", "cpu-cores"):
             continue
         if setting.key == "numa-node":
-            found = _of_node(nodes / f"node{int(setting.value)}" / "cpulist")
+            found = _cores_of_node(nodes / f"node{int(setting.value)}" / "cpulist")
         else:
             found = core_numbers(setting.value)
         cores = found if cores is None else cores & found
     return tuple(sorted(cores or ()))
 
 
-def _of_node(path: Path) -> set[int]:
+def _cores_of_node(path: Path) -> set[int]:
     try:
         return core_numbers(path.read_text().strip())
     except (OSError, BadValue) as error:
@@ -46,7 +48,7 @@ def _of_node(path: Path) -> set[int]:
         return set()
 
 
-def pin(pid: int, cores: Iterable[int]) -> None:
+def pin_to_cores(pid: int, cores: Iterable[int]) -> None:
     """All threads of a process, and so all that they will start. A process that cannot be pinned
     runs where it likes, and the log says so."""
     try:

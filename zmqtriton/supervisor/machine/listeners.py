@@ -22,18 +22,18 @@ class PortError(Exception):
     """Raised when the server cannot have a port; the text is for whoever started it."""
 
 
-class Sharing(Enum):
+class PortSharing(Enum):
     """With whom a port is shared; the kernel then deals connections to all who listen."""
 
     NOBODY = 0
     #: Several processes of this server.
-    OURS = 1
+    OWN_PROCESSES = 1
     #: Other servers of this user too, that say so as well.
-    ALL = 2
+    OTHER_SERVERS = 2
 
 
 @dataclass(frozen=True)
-class Listener:
+class BoundSocket:
     """One bound socket and what it is for."""
 
     role: str
@@ -44,7 +44,7 @@ class Listener:
         return int(self.socket.getsockname()[1])
 
 
-def bind_all(options: Options) -> dict[str, Listener]:
+def bind_all(options: Options) -> dict[str, BoundSocket]:
     """By role. Raises PortError; then nothing stays bound."""
     wanted = [
         (options.allow_http, HTTP, "HTTP", options.http_address, options.http_port),
@@ -58,24 +58,24 @@ def bind_all(options: Options) -> dict[str, Listener]:
         ),
     ]
     #: Who shares a port, and with whom.
-    sharing = {GRPC: Sharing.OURS}
+    sharing = {GRPC: PortSharing.OWN_PROCESSES}
     if options.reuse_http_port:
-        sharing[HTTP] = Sharing.ALL
+        sharing[HTTP] = PortSharing.OTHER_SERVERS
     if options.reuse_grpc_port:
-        sharing[GRPC] = Sharing.ALL
-    listeners: dict[str, Listener] = {}
+        sharing[GRPC] = PortSharing.OTHER_SERVERS
+    listeners: dict[str, BoundSocket] = {}
     try:
         for is_wanted, role, service, address, port in wanted:
             if is_wanted:
-                bound = _bind(service, address, port, sharing.get(role, Sharing.NOBODY))
-                listeners[role] = Listener(role, bound)
+                bound = _bind(service, address, port, sharing.get(role, PortSharing.NOBODY))
+                listeners[role] = BoundSocket(role, bound)
     except PortError:
         close_all(listeners)
         raise
     return listeners
 
 
-def _bind(service: str, address: str, port: int, sharing: Sharing) -> socket.socket:
+def _bind(service: str, address: str, port: int, sharing: PortSharing) -> socket.socket:
     try:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -83,14 +83,14 @@ def _bind(service: str, address: str, port: int, sharing: Sharing) -> socket.soc
     family, kind, protocol, _, where = found[0]
     held = socket.socket(family, kind, protocol)
     try:
-        if sharing is Sharing.OURS:
+        if sharing is PortSharing.OWN_PROCESSES:
             # A port that others share would be bound without complaint, so it is tried alone first.
             with socket.socket(family, kind, protocol) as probe:
-                _bind_alone(probe, where)
+                _bind_exclusively(probe, where)
                 where = probe.getsockname()
-        if sharing is not Sharing.NOBODY:
+        if sharing is not PortSharing.NOBODY:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        _bind_alone(held, where)
+        _bind_exclusively(held, where)
     except OSError as error:
         held.close()
         text = f"Socket '{address}:{port}' already in use "
@@ -100,7 +100,7 @@ def _bind(service: str, address: str, port: int, sharing: Sharing) -> socket.soc
     return held
 
 
-def _bind_alone(bound: socket.socket, where: tuple[object, ...]) -> None:
+def _bind_exclusively(bound: socket.socket, where: tuple[object, ...]) -> None:
     """Connections of an earlier server may be in TIME_WAIT, which is no reason to fail. Once the
     option is cleared nobody else can bind, although nothing listens yet."""
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,12 +112,12 @@ def _refusal(service: str, text: str) -> str:
     return f"failed to start {service} service: Unavailable - {text}"
 
 
-def allow_restart(listeners: dict[str, Listener]) -> None:
+def allow_address_reuse(listeners: dict[str, BoundSocket]) -> None:
     """Before they listen: what they accept shall not keep the next server from binding."""
     for listener in listeners.values():
         listener.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
 
-def close_all(listeners: dict[str, Listener]) -> None:
+def close_all(listeners: dict[str, BoundSocket]) -> None:
     for listener in listeners.values():
         listener.socket.close()

@@ -19,7 +19,7 @@ _MAX_CHARACTERS = 1 << 20
 _LETTERS = {number: letter for letter, number in LEVEL_NUMBERS.items()}
 
 
-class Stub(NamedTuple):
+class StubName(NamedTuple):
     """Where a line comes from that a model wrote; records carry it as `stub`."""
 
     model: str
@@ -56,7 +56,7 @@ class LogRing(logging.Handler):
             return
         here = (os.getpid(), os.path.basename(record.pathname), record.lineno)
         pid, file, number = getattr(record, "origin", here)
-        model, instance = getattr(record, "stub", Stub("", ""))
+        model, instance = getattr(record, "stub", StubName("", ""))
         self._last += 1
         letter = _LETTERS.get(record.levelno, "I")
         self._lines.append(
@@ -66,17 +66,19 @@ class LogRing(logging.Handler):
         while len(self._lines) > self._max_lines or (self._room < 0 and len(self._lines) > 1):
             self._room += len(self._lines.popleft().text)
 
-    def read(self, model: str, after: int, limit: int) -> dict[str, Any]:
+    def read_last(self, model: str, after: int, limit: int) -> dict[str, Any]:
         """The last lines behind that number, at most so many: all, or a model's. `last` is the
         number to go on from; `lost` lines have gone unread."""
         first = self._lines[0].number if self._lines else self._last + 1
         lost = max(0, first - after - 1) if after else 0
-        found = [line for line in self._lines if line.number > after and _is_about(line, model)]
+        found = [
+            line for line in self._lines if line.number > after and _concerns_model(line, model)
+        ]
         chosen = [line._asdict() for line in found[-limit:]]
         return {"lines": chosen, "last": self._last, "lost": lost}
 
 
-def _is_about(line: LogLine, model: str) -> bool:
+def _concerns_model(line: LogLine, model: str) -> bool:
     """Its own, or one of the server's that names it."""
     if not model or line.model == model:
         return True

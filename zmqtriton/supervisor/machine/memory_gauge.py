@@ -15,50 +15,50 @@ from queue import SimpleQueue
 
 _KIB = 1024
 
-Measured = Callable[[Mapping[str, int]], None]
+OnMeasured = Callable[[Mapping[str, int]], None]
 
 
 class MemoryGauge:
-    def __init__(self, selector: selectors.BaseSelector, measured: Measured) -> None:
+    def __init__(self, selector: selectors.BaseSelector, measured: OnMeasured) -> None:
         self._selector = selector
-        self._measured = measured
-        self._asked: SimpleQueue[Mapping[int, str] | None] = SimpleQueue()
-        self._answers: SimpleQueue[Mapping[str, int]] = SimpleQueue()
+        self._on_measured = measured
+        self._requests: SimpleQueue[Mapping[int, str] | None] = SimpleQueue()
+        self._results: SimpleQueue[Mapping[str, int]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ours: socket.socket
         self._theirs: socket.socket
 
-    def ask(self, names: Mapping[int, str]) -> None:
+    def measure(self, names: Mapping[int, str]) -> None:
         """Of the processes with these numbers, summed up by their names."""
         if self._thread is None:
             self._ours, self._theirs = socket.socketpair()
-            self._selector.register(self._ours, selectors.EVENT_READ, self._take)
-            self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+            self._selector.register(self._ours, selectors.EVENT_READ, self._deliver_results)
+            self._thread = threading.Thread(target=self._measure_loop, name="memory", daemon=True)
             self._thread.start()
-        self._asked.put(names)
+        self._requests.put(names)
 
     def close(self) -> None:
         if self._thread is not None:
-            self._asked.put(None)
+            self._requests.put(None)
             self._thread.join()
             self._selector.unregister(self._ours)
             self._ours.close()
             self._theirs.close()
 
-    def _take(self) -> None:
+    def _deliver_results(self) -> None:
         for _ in self._ours.recv(64):
-            self._measured(self._answers.get())
+            self._on_measured(self._results.get())
 
-    def _run(self) -> None:
-        while (names := self._asked.get()) is not None:
+    def _measure_loop(self) -> None:
+        while (names := self._requests.get()) is not None:
             sums: dict[str, int] = {}
             for pid, name in names.items():
-                sums[name] = sums.get(name, 0) + size_of(pid)
-            self._answers.put(sums)
+                sums[name] = sums.get(name, 0) + process_memory_bytes(pid)
+            self._results.put(sums)
             self._theirs.send(b"!")
 
 
-def size_of(pid: int) -> int:
+def process_memory_bytes(pid: int) -> int:
     """Bytes; 0 where there is no such process."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:

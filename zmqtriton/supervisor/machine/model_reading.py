@@ -46,10 +46,16 @@ from zmqtriton.repository.scan import (
     subdirectories,
 )
 from zmqtriton.storage.places import is_remote
-from zmqtriton.supervisor.actions import Copied, Override
-from zmqtriton.supervisor.machine.host_policies import policy_of
+from zmqtriton.supervisor.actions import LoadOverride, LocalCopy
+from zmqtriton.supervisor.machine.host_policies import host_policy_name
 from zmqtriton.supervisor.machine.python_settings import check as check_settings
-from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished, Unreadable, Version
+from zmqtriton.supervisor.models.blueprint import (
+    Blueprint,
+    EnsembleBlueprint,
+    FinalConfig,
+    ReadFailure,
+    VersionBlueprint,
+)
 from zmqtriton.supervisor.models.instance import InstanceSlot
 from zmqtriton_floor.errors import (
     AlreadyExists,
@@ -60,22 +66,22 @@ from zmqtriton_floor.errors import (
 )
 
 #: The stub lies beside the floor; it is started by path and imported by nobody.
-STUB = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
+STUB_DIRECTORY = Path(zmqtriton_floor.__file__).parent.parent / "zmqtriton_stub"
 
 #: Fields that decide which versions and how many instances there are, and nothing else.
 _ONLY_INSTANCES = ("instance_group", "version_policy")
 
 
-class Repository:
+class ModelReader:
     """All repositories of the command line."""
 
     def __init__(self, options: Options, gpus: Sequence[int] = ()) -> None:
         self._paths = [Path(path) for path in options.model_repository if not is_remote(path)]
-        self._remote = tuple(filter(is_remote, options.model_repository))
+        self._remote_urls = tuple(filter(is_remote, options.model_repository))
         self._config_name = options.model_config_name
         self._auto_complete = not options.strict_model_config
         self._python_settings = options.backend_settings("python")
-        self._may_build = options.build_environments
+        self._may_build_environments = options.build_environments
         self._host = Host(gpus, options.min_supported_compute_capability)
         self._agents = options.repoagent_directory
         self._backends = (BUILTIN_BACKENDS, Path(options.backend_directory))
@@ -83,9 +89,9 @@ class Repository:
     @property
     def paths(self) -> tuple[str, ...]:
         """Those that are looked into now."""
-        return (*(os.path.abspath(path) for path in self._paths), *self._remote)
+        return (*(os.path.abspath(path) for path in self._paths), *self._remote_urls)
 
-    def advice(self) -> list[str]:
+    def find_warnings(self) -> list[str]:
         """What looks wrong with the repositories as such, where they can be read."""
         found = []
         for path in self._paths:
@@ -110,7 +116,7 @@ class Repository:
             raise NotFound(f"failed to unregister '{path}', repository not found")
         del self._paths[self.paths.index(wanted)]
 
-    def names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    def list_names(self, remote: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
         """Every model directory, with what is wrong with its name, or "", and those that object
         stores have. Raises InternalError."""
         found: dict[str, str] = {}
@@ -126,9 +132,9 @@ class Repository:
             found[name] = DUPLICATE_REASON if name in found else problem
         return dict(sorted(found.items()))
 
-    def read(
-        self, name: str, override: Override | None = None, copied: Copied | None = None
-    ) -> Blueprint | Unreadable:
+    def read_model(
+        self, name: str, override: LoadOverride | None = None, copied: LocalCopy | None = None
+    ) -> Blueprint | ReadFailure:
         """What a load of this model would build now."""
         if override is not None and override.directory:
             directory = Path(override.directory)
@@ -140,36 +146,36 @@ class Repository:
                 # Path.is_dir() raises for a name that is longer than the file system's may be.
                 if os.path.isdir(path):
                     places.setdefault(path.resolve(), (path, repository))
-        copied = copied or Copied()
-        urls = copied.urls
+        copied = copied or LocalCopy()
+        urls = copied.repository_urls
         if not places and not urls:
             if copied.problem:
-                return self._read_copy(name, copied, override)
+                return self._read_stored_copy(name, copied, override)
             text = not_found_text(name)
-            if meant := closest_match(name, self._known()):
+            if meant := closest_match(name, self._known_names()):
                 text += f" Did you mean '{meant}'?"
-            return Unreadable(text, NotFound.number)
+            return ReadFailure(text, NotFound.number)
         if len(places) + len(urls) > 1:
-            return Unreadable(
+            return ReadFailure(
                 not_unique_text(name), InternalError.number, "duplicate", is_duplicate=True
             )
         if urls:
-            return self._read_copy(name, copied, override)
+            return self._read_stored_copy(name, copied, override)
         ((path, repository),) = places.values()
         return self._read(name, path, repository, override)
 
-    def _known(self) -> list[str]:
+    def _known_names(self) -> list[str]:
         """Names for a suggestion; a repository that cannot be listed has none."""
         try:
-            return list(self.names())
+            return list(self.list_names())
         except InternalError:
             return []
 
-    def _read_copy(
-        self, name: str, copied: Copied, override: Override | None
-    ) -> Blueprint | Unreadable:
+    def _read_stored_copy(
+        self, name: str, copied: LocalCopy, override: LoadOverride | None
+    ) -> Blueprint | ReadFailure:
         if copied.problem:
-            return Unreadable(copied.problem, InternalError.number, copied.digest)
+            return ReadFailure(copied.problem, InternalError.number, copied.digest)
         path = Path(copied.directory)
         return self._read(name, path, path.parent, override, copied.digest)
 
@@ -178,9 +184,9 @@ class Repository:
         name: str,
         path: Path,
         repository: Path,
-        override: Override | None,
+        override: LoadOverride | None,
         fingerprint: str = "",
-    ) -> Blueprint | Unreadable:
+    ) -> Blueprint | ReadFailure:
         """With the fingerprint of what it is a copy of, if it is one."""
         known, fingerprint = fingerprint, fingerprint or "unreadable"
         try:
@@ -189,11 +195,11 @@ class Repository:
             scanned = replace(scanned, fingerprint=fingerprint)
             return self._blueprint(scanned, override)
         except ZmqTritonError as error:
-            return Unreadable(error.text, error.number, fingerprint)
+            return ReadFailure(error.text, error.number, fingerprint)
         except OSError as error:
-            return Unreadable(str(error), InternalError.number, fingerprint)
+            return ReadFailure(str(error), InternalError.number, fingerprint)
 
-    def _blueprint(self, scanned: ScannedModel, override: Override | None) -> Blueprint:
+    def _blueprint(self, scanned: ScannedModel, override: LoadOverride | None) -> Blueprint:
         completed: list[str] = []
         config = load_config(
             scanned.name,
@@ -213,24 +219,23 @@ class Repository:
         environment: Environment | EnvironmentSpec = SERVER_ENVIRONMENT
         is_ensemble = config.HasField("ensemble_scheduling")
         try:
-            self._check_further(config, scanned.path, source)
+            self._check_at_creation(config, scanned.path, source)
             labels = read_labels(config, scanned.path)
             if not is_ensemble:
                 check_settings(self._python_settings)
                 raise_first(locate(problem, source) for problem in parameter_problems(config))
                 environment = resolve_environment(
-                    config, scanned.path.absolute(), may_build=self._may_build
+                    config, scanned.path.absolute(), may_build=self._may_build_environments
                 )
         except ZmqTritonError as error:
-            versions = {n: Version(v.path, error.text, error.number) for n, v in versions.items()}
+            versions = {
+                n: VersionBlueprint(v.path, error.text, error.number) for n, v in versions.items()
+            }
         ensemble = _ensemble(config, labels, source) if is_ensemble else None
-        versions = {
-            n: replace(
-                v, substance=_substance(config, environment, scanned.version_fingerprints[n])
-            )
-            for n, v in versions.items()
-        }
-        expected = _expected(config, self._host)
+        for number, version in versions.items():
+            found = _substance(config, environment, scanned.version_fingerprints[number])
+            versions[number] = replace(version, fingerprint_without_instances=found)
+        expected = _expected_slots(config, self._host)
         of_environment = environment.fingerprint if isinstance(environment, EnvironmentSpec) else ""
         return Blueprint(
             name=scanned.name,
@@ -238,20 +243,22 @@ class Repository:
             fingerprint=scanned.fingerprint + of_environment,
             environment=environment,
             config=to_json(config),
-            first=expected[0],
-            others=expected[1:],
+            first_slot=expected[0],
+            other_slots=expected[1:],
             versions=versions,
-            finished=None if ensemble or self._auto_complete else _finished(config, labels),
-            finish=partial(_finish, config, self._host, labels, source),
+            final_config=None
+            if ensemble or self._auto_complete
+            else _finished_config(config, labels),
+            finalize_config=partial(_finish, config, self._host, labels, source),
             warnings=(*scanned.warnings, *warnings),
-            completed="".join(completed),
-            is_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
+            completed_config_text="".join(completed),
+            can_load_in_parallel=os.environ.get("TRITON_PARALLEL_INSTANCE_LOADING") != "0",
             ensemble=ensemble,
-            load_within_s=load_timeout_s(config),
+            max_load_s=load_timeout_s(config),
             callees=() if ensemble else declared_callees(config),
         )
 
-    def _check_further(self, config: Any, directory: Path, source: Path | None) -> None:
+    def _check_at_creation(self, config: Any, directory: Path, source: Path | None) -> None:
         """What Triton looks at when it makes the model; with completion some of it comes later."""
         try:
             check_paths(config, directory)
@@ -263,7 +270,7 @@ class Repository:
 
     def _versions(
         self, config: Any, scanned: ScannedModel, source: Path | None
-    ) -> tuple[dict[int, Version], tuple[str, ...]]:
+    ) -> tuple[dict[int, VersionBlueprint], tuple[str, ...]]:
         try:
             choice = choose_versions(config, scanned.versions)
         except ConfigError:
@@ -274,16 +281,16 @@ class Repository:
 
     def _version(
         self, config: Any, scanned: ScannedModel, number: int, source: Path | None
-    ) -> Version:
+    ) -> VersionBlueprint:
         if config.HasField("ensemble_scheduling"):
-            return Version("")
+            return VersionBlueprint("")
         try:
             file = find_model_file(config, scanned.path.absolute(), number, self._backends)
         except ConfigError as error:
-            return Version("", locate_error(error, source).text, error.number)
+            return VersionBlueprint("", locate_error(error, source).text, error.number)
         except ZmqTritonError as error:
-            return Version("", error.text, error.number)
-        return Version(str(file))
+            return VersionBlueprint("", error.text, error.number)
+        return VersionBlueprint(str(file))
 
 
 def _substance(config: Any, environment: Environment | EnvironmentSpec, contents: str) -> str:
@@ -304,17 +311,17 @@ def _substance(config: Any, environment: Environment | EnvironmentSpec, contents
     return digest.hexdigest()
 
 
-def _places(config: Any) -> tuple[InstanceSlot, ...]:
+def _instance_slots(config: Any) -> tuple[InstanceSlot, ...]:
     return tuple(
         InstanceSlot(
             *(i.name, i.kind, i.device_id, i.resource_needs, i.passive),
-            policy_of(i.host_policy, i.kind, i.device_id),
+            host_policy_name(i.host_policy, i.kind, i.device_id),
         )
         for i in instance_specs(config)
     )
 
 
-def _expected(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
+def _expected_slots(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
     """The instances, the first of which is asked for the configuration. Groups that ask for what is
     not here have none, and are refused when that is final; until then one is made up."""
     draft = type(config)()
@@ -322,19 +329,19 @@ def _expected(config: Any, host: Host) -> tuple[InstanceSlot, ...]:
     apply_group_defaults(draft, host.gpus)
     if any(instance_count_problems(draft)):  # refused later, too
         return (InstanceSlot(f"{config.name}_0", "CPU", 0),)
-    return _places(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
+    return _instance_slots(draft) or (InstanceSlot(f"{config.name}_0", "CPU", 0),)
 
 
-def _finished(config: Any, labels: str = "") -> Finished:
-    return Finished(to_json(config), config.SerializeToString(), _places(config), labels)
+def _finished_config(config: Any, labels: str = "") -> FinalConfig:
+    return FinalConfig(to_json(config), config.SerializeToString(), _instance_slots(config), labels)
 
 
-def _finish(config: Any, host: Host, labels: str, source: Path | None, reply: str) -> Finished:
-    return _finished(merge_completion(config, reply, host=host, path=source), labels)
+def _finish(config: Any, host: Host, labels: str, source: Path | None, reply: str) -> FinalConfig:
+    return _finished_config(merge_completion(config, reply, host=host, path=source), labels)
 
 
-def _ensemble(config: Any, labels: str, source: Path | None) -> Ensemble:
-    return Ensemble(
+def _ensemble(config: Any, labels: str, source: Path | None) -> EnsembleBlueprint:
+    return EnsembleBlueprint(
         tuple(member_steps(config)),
         partial(_finish_ensemble, config, labels, source),
         config.ensemble_scheduling.max_inflight_requests,
@@ -348,9 +355,9 @@ def _refuse_step(source: Path | None, index: int, text: str) -> ConfigError:
 
 
 def _finish_ensemble(
-    config: Any, labels: str, source: Path | None, members: Mapping[str, Finished]
-) -> Finished:
+    config: Any, labels: str, source: Path | None, members: Mapping[str, FinalConfig]
+) -> FinalConfig:
     protos = {name: one.proto for name, one in members.items()}
     complete = complete_ensemble(config, protos, path=source)
     found = {name: one.labels for name, one in members.items()}
-    return _finished(complete, inherit_labels(config, labels, found))
+    return _finished_config(complete, inherit_labels(config, labels, found))

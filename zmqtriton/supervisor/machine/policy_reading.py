@@ -20,13 +20,13 @@ def read_policy(options: Options) -> Policy:
         roles.append("metrics")
     if options.trace.can_trace:
         roles.append("tracer")
-    python = PythonSettings.read(options.backend_settings("python"))
+    python = PythonSettings.from_backend_config(options.backend_settings("python"))
     return Policy(
         control_mode=options.model_control_mode,
         startup_models=options.load_model,
         poll_s=float(options.repository_poll_secs),
         load_slots=options.model_load_thread_count,
-        load_patience_s=python.patience_s,
+        load_slot_timeout_s=python.load_slot_timeout_s,
         load_retries=options.model_load_retry_count,
         exit_on_error=options.exit_on_error,
         exit_timeout_s=options.exit_timeout_secs,
@@ -35,9 +35,9 @@ def read_policy(options: Options) -> Policy:
         repositories=tuple(
             path if is_remote(path) else os.path.abspath(path) for path in options.model_repository
         ),
-        roles=tuple(roles),
+        frontend_roles=tuple(roles),
         has_fork_server=True,
         load_on_demand=options.load_on_demand,
-        idle_after_s=options.unload_idle_after,
+        unload_idle_after_s=options.unload_idle_after,
         memory_budget_bytes=options.model_memory_budget,
     )

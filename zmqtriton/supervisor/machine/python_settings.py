@@ -16,7 +16,7 @@ _MIB = 1 << 20
 _LEADING_INT = re.compile(r"\s*([+-]?[0-9]{1,18})")
 _NOT_POSITIVE = "can't be smaller than or equal to zero."
 #: key -> (default, the least, what is said of less). The first text is Triton's, 4 and all.
-_NUMBERS = {
+_NUMBER_RULES = {
     "shm-default-byte-size": (_MIB, _MIB, "can't be smaller than 4 MiBs"),
     "shm-growth-byte-size": (_MIB, 1, _NOT_POSITIVE),
     "stub-timeout-seconds": (30, 1, _NOT_POSITIVE),
@@ -30,14 +30,14 @@ class PythonSettings(NamedTuple):
     segment_bytes: int
     segment_step_bytes: int
     #: A load that takes longer gives its place to another; it goes on.
-    patience_s: float
+    load_slot_timeout_s: float
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> PythonSettings:
+    def from_backend_config(cls, given: Mapping[str, str]) -> PythonSettings:
         """With the defaults in place of what is wrong."""
-        found = {key: _number(key, given) for key in _NUMBERS}
+        found = {key: _number(key, given) for key in _NUMBER_RULES}
         values = {
-            key: _NUMBERS[key][0] if isinstance(value, InvalidArgument) else value
+            key: _NUMBER_RULES[key][0] if isinstance(value, InvalidArgument) else value
             for key, value in found.items()
         }
         return cls(
@@ -49,7 +49,7 @@ class PythonSettings(NamedTuple):
 
 def check(given: Mapping[str, str]) -> None:
     """Raises InvalidArgument for the first that is wrong."""
-    for key in _NUMBERS:
+    for key in _NUMBER_RULES:
         value = _number(key, given)
         if isinstance(value, InvalidArgument):
             raise value
@@ -58,7 +58,7 @@ def check(given: Mapping[str, str]) -> None:
 
 
 def _number(key: str, given: Mapping[str, str]) -> int | InvalidArgument:
-    default, least, complaint = _NUMBERS[key]
+    default, least, complaint = _NUMBER_RULES[key]
     if key not in given:
         return default
     digits = _LEADING_INT.match(given[key])

@@ -11,7 +11,7 @@ import resource
 import stat
 
 from zmqtriton.supervisor.actions import OpenRegion
-from zmqtriton.supervisor.control.regions import cannot_open
+from zmqtriton.supervisor.control.regions import open_error
 from zmqtriton_floor.errors import InvalidArgument, Unavailable, ZmqTritonError
 
 _DIRECTORY = "/dev/shm"
@@ -36,7 +36,7 @@ class RegionFiles:
         try:
             descriptor = os.open(os.path.join(self._directory, wanted.file), _FLAGS)
         except (OSError, ValueError):
-            return cannot_open(wanted.key)
+            return open_error(wanted.key)
         error = _check(descriptor, wanted)
         if error is None:
             self._descriptors[wanted.number] = descriptor
@@ -47,7 +47,7 @@ class RegionFiles:
     def descriptor(self, number: int) -> int | None:
         return self._descriptors.get(number)
 
-    def reader(self, number: int) -> int | None:
+    def open_read_only(self, number: int) -> int | None:
         """A descriptor of the caller's own, by which nobody can write there."""
         descriptor = self._descriptors.get(number)
         if descriptor is None:
@@ -67,7 +67,7 @@ class RegionFiles:
 def _check(descriptor: int, wanted: OpenRegion) -> ZmqTritonError | None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        return cannot_open(wanted.key)
+        return open_error(wanted.key)
     if wanted.offset + wanted.size > found.st_size:
         text = f"failed to register shared memory region '{wanted.name}': invalid args"
         return InvalidArgument(text)

@@ -21,7 +21,7 @@ PREFIX = "zmqtriton-"
 _LOCK = "lock"
 _DRAFT = "draft"
 #: What a server makes in here, sockets apart.
-_OURS = frozenset((_LOCK, _DRAFT, os.path.basename(staging.folder(""))))
+_OWN_NAMES = frozenset((_LOCK, _DRAFT, os.path.basename(staging.folder(""))))
 _OUR_SOCKETS = ("requests-", "stubs-", "stream-")
 #: Of a path of a unix socket, less the longest name in here.
 _MAX_PATH = 107 - len("/requests-4294967295")
@@ -36,22 +36,24 @@ class RuntimeDirectory:
 
     def __init__(self, path: Path, lock: int, *, is_ours: bool) -> None:
         self.path = path
-        self._lock = lock
+        self._lock_descriptor = lock
         #: Made here; one that was given stays.
-        self._is_ours = is_ours
+        self._was_created = is_ours
 
     @property
-    def control(self) -> Path:
+    def control_path(self) -> Path:
         """The socket for zmqtriton-ctl."""
         return self.path / "ctl"
 
-    def forget_broker(self) -> None:
+    def remove_broker_sockets(self) -> None:
         """Removes the sockets of a broker that is dead."""
         for pattern in ("requests-*", "stubs-*"):
             for path in self.path.glob(pattern):
                 path.unlink(missing_ok=True)
 
-    def forget(self, serial: int, is_held: Callable[[str], bool] = lambda path: False) -> None:
+    def remove_process_files(
+        self, serial: int, is_held: Callable[[str], bool] = lambda path: False
+    ) -> None:
         """Removes what a process has left here that is dead: its socket, since libzmq does not, and
         files for loads that it has not asked for; those that it has are held."""
         Path(stream_path(str(self.path), serial)).unlink(missing_ok=True)
@@ -61,11 +63,11 @@ class RuntimeDirectory:
 
     def remove(self) -> None:
         """Nothing of it is left, though a directory that was given is."""
-        if self._is_ours:
+        if self._was_created:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
-            _empty(self.path)
-        os.close(self._lock)
+            _clear(self.path)
+        os.close(self._lock_descriptor)
 
 
 def claim(given: str = "") -> RuntimeDirectory:
@@ -79,23 +81,23 @@ def claim(given: str = "") -> RuntimeDirectory:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_content(path)
             path.chmod(0o700)
-            lock = _lock(path)
+            lock = _try_lock(path)
         except OSError as error:
             raise DirectoryError(f"cannot use runtime directory '{path}': {error}") from error
         if lock is None:
             raise DirectoryError(f"runtime directory '{path}' is in use by another server")
-        _empty(path)
+        _clear(path)
         return RuntimeDirectory(path, lock, is_ours=False)
-    made = make(Path(tempfile.gettempdir()))
+    made = create_directory(Path(tempfile.gettempdir()))
     _check_length(made.path)
     return made
 
 
-def make(parent: Path) -> RuntimeDirectory:
+def create_directory(parent: Path) -> RuntimeDirectory:
     """A new one among others, of which the dead ones' go. Raises OSError."""
-    sweep(parent)
+    remove_stale(parent)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    return RuntimeDirectory(path, _lock_new(path), is_ours=True)
+    return RuntimeDirectory(path, _create_lock(path), is_ours=True)
 
 
 def _check_length(path: Path) -> None:
@@ -106,7 +108,7 @@ def _check_length(path: Path) -> None:
 def _check_content(path: Path) -> None:
     """What lies in here is removed, so a directory of somebody's files is none to use."""
     for entry in sorted(path.iterdir()):
-        is_ours = entry.name in _OURS or entry.name.startswith(_OUR_SOCKETS)
+        is_ours = entry.name in _OWN_NAMES or entry.name.startswith(_OUR_SOCKETS)
         if not is_ours and not stat.S_ISSOCK(entry.lstat().st_mode):
             raise DirectoryError(
                 f"cannot use runtime directory '{path}': it has '{entry.name}', which is no "
@@ -114,7 +116,7 @@ def _check_content(path: Path) -> None:
             )
 
 
-def _lock(path: Path) -> int | None:
+def _try_lock(path: Path) -> int | None:
     """The lock's descriptor, or None if somebody has it. Children do not inherit it."""
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -125,7 +127,7 @@ def _lock(path: Path) -> int | None:
     return lock
 
 
-def _lock_new(path: Path) -> int:
+def _create_lock(path: Path) -> int:
     """Locked before it has its name, so that nobody who sweeps finds it free."""
     draft = path / _DRAFT
     lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -134,7 +136,7 @@ def _lock_new(path: Path) -> int:
     return lock
 
 
-def _empty(path: Path) -> None:
+def _clear(path: Path) -> None:
     """Removes what an earlier server has left, but the lock."""
     for entry in path.iterdir():
         if entry.name == _LOCK:
@@ -145,13 +147,13 @@ def _empty(path: Path) -> None:
             entry.unlink(missing_ok=True)
 
 
-def sweep(parent: Path) -> None:
+def remove_stale(parent: Path) -> None:
     """Removes this user's directories of servers that are dead."""
-    for path in candidates(parent):
+    for path in find_candidates(parent):
         try:
             if not (path / _LOCK).exists():
                 continue  # being made, or none of ours
-            lock = _lock(path)
+            lock = _try_lock(path)
         except OSError:
             continue  # another sweeper was faster
         if lock is not None:
@@ -159,7 +161,7 @@ def sweep(parent: Path) -> None:
             os.close(lock)
 
 
-def candidates(parent: Path) -> Iterator[Path]:
+def find_candidates(parent: Path) -> Iterator[Path]:
     """Directories that look like a server's of this user."""
     for path in sorted(parent.glob(f"{PREFIX}*")):
         try:

@@ -17,7 +17,7 @@ from zmqtriton.options import Options, Restriction
 from zmqtriton_floor import prctl
 
 #: Who is told what of the options.
-_PRIVATE = {
+_PRIVATE_SETTINGS = {
     "http": (
         *("http_restricted_api", "http_server_cert", "http_server_key", "http_root_cert"),
         "http_allowed_origin",
@@ -26,7 +26,7 @@ _PRIVATE = {
 }
 _RESTRICTIONS = ("http_restricted_api", "grpc_restricted_protocol")
 #: Begins a value that stands in a file; twice, a value that begins with it.
-_FILE = "@"
+_FILE_MARK = "@"
 _MAX_BYTES = 4096
 
 
@@ -34,18 +34,21 @@ class SecretError(Exception):
     """Raised when a key cannot be read; the text is for whoever started the server."""
 
 
-def read(options: Options) -> Options:
+def resolve_key_files(options: Options) -> Options:
     """The options with the keys that stand in files. Raises SecretError."""
     http, grpc = (
-        tuple(_filled(name, group) for group in getattr(options, name)) for name in _RESTRICTIONS
+        tuple(_resolve_value(name, group) for group in getattr(options, name))
+        for name in _RESTRICTIONS
     )
     return dataclasses.replace(options, http_restricted_api=http, grpc_restricted_protocol=grpc)
 
 
-def _filled(option: str, group: Restriction) -> Restriction:
+def _resolve_value(option: str, group: Restriction) -> Restriction:
     value = group.value
-    if not _is_file(group):
-        return group._replace(value=value.removeprefix(_FILE) if value[:2] == _FILE * 2 else value)
+    if not _is_file_reference(group):
+        return group._replace(
+            value=value.removeprefix(_FILE_MARK) if value[:2] == _FILE_MARK * 2 else value
+        )
     # A relative name is one of the credentials of the service, where it has any.
     path = Path(os.environ.get("CREDENTIALS_DIRECTORY", ""), value[1:])
     try:
@@ -60,13 +63,17 @@ def _filled(option: str, group: Restriction) -> Restriction:
     return group._replace(value=text)
 
 
-def _is_file(group: Restriction) -> bool:
-    return group.value.startswith(_FILE) and not group.value.startswith(_FILE * 2)
+def _is_file_reference(group: Restriction) -> bool:
+    return group.value.startswith(_FILE_MARK) and not group.value.startswith(_FILE_MARK * 2)
 
 
-def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def split_private_settings(
+    settings: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What everybody is told, and by role what it is told alone."""
-    private = {role: {name: settings[name] for name in names} for role, names in _PRIVATE.items()}
+    private = {
+        role: {name: settings[name] for name in names} for role, names in _PRIVATE_SETTINGS.items()
+    }
     if settings.get("cache_config"):
         # A model's keys tell nothing of a client's: it could make answers for other requests.
         clients, models = os.urandom(32).hex(), os.urandom(32).hex()
@@ -77,22 +84,22 @@ def split(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[s
             "broker": models,
         }.items():
             private.setdefault(role, {})["cache_secret"] = secret
-    hidden = {name for names in _PRIVATE.values() for name in names}
+    hidden = {name for names in _PRIVATE_SETTINGS.values() for name in names}
     return {name: value for name, value in settings.items() if name not in hidden}, private
 
 
 def hide_from_command_line(options: Options) -> None:
     """`ps` shows asterisks where keys stood."""
     groups = (group for name in _RESTRICTIONS for group in getattr(options, name))
-    values = [group.value for group in groups if not _is_file(group)]
+    values = [group.value for group in groups if not _is_file_reference(group)]
     if not values:
         return
     start, end = prctl.argument_area()
-    for position, size in _places(ctypes.string_at(start, end - start), values):
+    for position, size in _find_values(ctypes.string_at(start, end - start), values):
         ctypes.memset(start + position, ord("*"), size)
 
 
-def _places(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
+def _find_values(command_line: bytes, values: Iterable[str]) -> list[tuple[int, int]]:
     """Where in a command line keys stand, and their lengths."""
     places = []
     position = 0

@@ -19,22 +19,22 @@ from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.mappings import REGIONS_FROM
 
 #: What this file answers.
-MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
+SEGMENT_MESSAGES = (wire.CreateSegment, wire.OpenSegment, wire.FreeSegment)
 
 #: Of what is available at the start, so much may become segments.
-SHARE = 1 / 4
+BUDGET_SHARE = 1 / 4
 #: What a process has said before its death may still be on its way to who will ask for a segment.
-_LINGER_S = 5.0
+_DEAD_OWNER_RETENTION_S = 5.0
 
 #: Bytes of what memory of a GPU is opened by.
 _MOST_HANDLE = 256
-_ODD = "The handle is none of memory on a GPU."
+_INVALID_HANDLE = "The handle is none of memory on a GPU."
 
 _CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
-_MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
+_MEMFD_CREATE_SYSCALL = {"x86_64": 319, "aarch64": 279}
 
 #: (to whom, message, a descriptor that goes along)
-Send = Callable[[int, Any, int | None], None]
+SendMessage = Callable[[int, Any, int | None], None]
 
 
 class _Segment(NamedTuple):
@@ -46,20 +46,20 @@ class _Segment(NamedTuple):
     readers: set[int]
 
 
-class Segments:
-    def __init__(self, budget: int, send: Send, most: int = 4096) -> None:
+class SegmentRegistry:
+    def __init__(self, budget: int, send: SendMessage, most: int = 4096) -> None:
         """`budget` in bytes; `most` is how many, since each costs a descriptor."""
         self._budget = budget
         self._send = send
-        self._most = most
+        self._max_segments = most
         self._segments: dict[int, dict[int, _Segment]] = {}
         self._total = 0
         #: Opens a client's region, where clients are trusted, as somebody who cannot write there.
         self.open_region: Callable[[int], int | None] = lambda number: None
         #: By region: who has it mapped, and as whose.
-        self._regions: dict[int, set[tuple[int, int]]] = {}
+        self._region_readers: dict[int, set[tuple[int, int]]] = {}
         #: Dead owners, and when each of them was found dead.
-        self._dead: dict[int, float] = {}
+        self._dead_owners: dict[int, float] = {}
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
@@ -72,21 +72,23 @@ class Segments:
 
     # ------------------------------------------------------------- messages
 
-    def received(self, serial: int, message: Any) -> None:
+    def handle_message(self, serial: int, message: Any) -> None:
         """One of MESSAGES, from a process."""
         if isinstance(message, wire.CreateSegment):
-            self._make(serial, message)
+            self._create_segment(serial, message)
         elif isinstance(message, wire.OpenSegment):
-            self._give(serial, message)
+            self._open_segment(serial, message)
         elif isinstance(message, wire.FreeSegment):
-            self._drop(serial, message.segment)
+            self._free_segment(serial, message.segment)
 
-    def _make(self, serial: int, wanted: wire.CreateSegment) -> None:
+    def _create_segment(self, serial: int, wanted: wire.CreateSegment) -> None:
         number, size, handle = wanted
         own = self._segments.setdefault(serial, {})
         # What is on a GPU takes nothing of the budget.
         is_odd = len(handle) > _MOST_HANDLE
-        reason = _ODD if is_odd else self._refusal(own, number, size, 0 if handle else size)
+        reason = (
+            _INVALID_HANDLE if is_odd else self._refusal(own, number, size, 0 if handle else size)
+        )
         descriptor = -1
         if not (reason or handle):
             try:
@@ -109,7 +111,7 @@ class Segments:
         """
         if number in own or size < 1:
             return "The segment is not a new one."
-        if self.count >= self._most:
+        if self.count >= self._max_segments:
             return f"The server has {self.count} segments already."
         left = self._budget - self._total - host_bytes
         if host_bytes and sum(map(_host_bytes, own.values())) + host_bytes > left:
@@ -119,9 +121,9 @@ class Segments:
             )
         return ""
 
-    def _give(self, serial: int, asked: wire.OpenSegment) -> None:
+    def _open_segment(self, serial: int, asked: wire.OpenSegment) -> None:
         if asked.segment >= REGIONS_FROM:
-            self._give_region(serial, asked)
+            self._open_client_region(serial, asked)
             return
         segment = self._segments.get(asked.owner, {}).get(asked.segment)
         if segment is None:
@@ -131,23 +133,23 @@ class Segments:
         given = wire.SegmentOpened(*asked, segment.size, segment.handle)
         self._send(serial, given, None if segment.handle else segment.descriptor)
 
-    def _give_region(self, serial: int, asked: wire.OpenSegment) -> None:
+    def _open_client_region(self, serial: int, asked: wire.OpenSegment) -> None:
         number = asked.segment - REGIONS_FROM
         descriptor = self.open_region(number)
         if descriptor is None:
             self._send(serial, wire.SegmentOpened(*asked, 0), None)
             return
-        self._regions.setdefault(number, set()).add((serial, asked.owner))
+        self._region_readers.setdefault(number, set()).add((serial, asked.owner))
         size = os.fstat(descriptor).st_size
         self._send(serial, wire.SegmentOpened(*asked, size), descriptor)
         os.close(descriptor)
 
     def region_closed(self, number: int) -> None:
         """Who has it mapped is told, and keeps of it what he still reads."""
-        for reader, owner in self._regions.pop(number, ()):
+        for reader, owner in self._region_readers.pop(number, ()):
             self._send(reader, wire.SegmentOpened(owner, REGIONS_FROM + number, 0), None)
 
-    def _drop(self, owner: int, number: int) -> None:
+    def _free_segment(self, owner: int, number: int) -> None:
         segment = self._segments.get(owner, {}).pop(number, None)
         if segment is not None:
             self._total -= _host_bytes(segment)
@@ -158,32 +160,32 @@ class Segments:
 
     # ---------------------------------------------------------------- deaths
 
-    def gone(self, serial: int, now_s: float) -> None:
+    def process_died(self, serial: int, now_s: float) -> None:
         """A process is dead. What it owned can be asked for a little longer."""
         for segments in self._segments.values():
             for segment in segments.values():
                 segment.readers.discard(serial)
-        for readers in self._regions.values():
+        for readers in self._region_readers.values():
             readers.difference_update([who for who in readers if who[0] == serial])
         if self._segments.get(serial):
-            self._dead[serial] = now_s
+            self._dead_owners[serial] = now_s
         else:
             self._segments.pop(serial, None)
 
     def tick(self, now_s: float) -> None:
         """Call it about once a second."""
-        for serial, since_s in list(self._dead.items()):
-            if now_s - since_s >= _LINGER_S:
-                del self._dead[serial]
-                self._bury(serial)
+        for serial, since_s in list(self._dead_owners.items()):
+            if now_s - since_s >= _DEAD_OWNER_RETENTION_S:
+                del self._dead_owners[serial]
+                self._free_segments_of(serial)
 
     def close(self) -> None:
         for serial in list(self._segments):
-            self._bury(serial)
+            self._free_segments_of(serial)
 
-    def _bury(self, owner: int) -> None:
+    def _free_segments_of(self, owner: int) -> None:
         for number in list(self._segments[owner]):
-            self._drop(owner, number)
+            self._free_segment(owner, number)
         del self._segments[owner]
 
 
@@ -194,11 +196,11 @@ def _host_bytes(segment: _Segment) -> int:
 def anonymous_memory(size: int) -> int:
     """A segment whose size nobody can change, and which nobody can execute."""
     try:
-        descriptor = _create(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
+        descriptor = _create_memfd(_CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        descriptor = _create(_CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
+        descriptor = _create_memfd(_CLOEXEC | _ALLOW_SEALING)  # before Linux 6.3
     try:
         os.truncate(descriptor, size)
         seal_size(descriptor)
@@ -208,14 +210,14 @@ def anonymous_memory(size: int) -> int:
     return descriptor
 
 
-def _create(flags: int) -> int:
+def _create_memfd(flags: int) -> int:
     create = getattr(os, "memfd_create", None)
     if create is not None:
         made: int = create("zmqtriton", flags)
         return made
     # Not every Python was built where the C library had it.
     libc = ctypes.CDLL(None, use_errno=True)
-    number = _MEMFD_CREATE.get(platform.machine())
+    number = _MEMFD_CREATE_SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     made = libc.syscall(number, b"zmqtriton", flags)

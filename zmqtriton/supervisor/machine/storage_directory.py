@@ -11,8 +11,12 @@ import tempfile
 from pathlib import Path
 
 from zmqtriton.options import Options
-from zmqtriton.storage.places import is_remote, local_folder, parse
-from zmqtriton.supervisor.machine.runtime_directory import DirectoryError, RuntimeDirectory, make
+from zmqtriton.storage.places import is_remote, local_directory, parse_url
+from zmqtriton.supervisor.machine.runtime_directory import (
+    DirectoryError,
+    RuntimeDirectory,
+    create_directory,
+)
 from zmqtriton_floor.errors import InvalidArgument
 
 _LIBRARY = "obstore"
@@ -29,12 +33,12 @@ def claim_storage(options: Options) -> RuntimeDirectory | None:
             "pip install 'zmqtriton[cloud]'"
         )
     try:
-        kinds = [parse(url).kind for url in urls]
+        kinds = [parse_url(url).kind for url in urls]
     except InvalidArgument as error:
         raise DirectoryError(error.text) from None
-    parent = local_folder(kinds, os.environ) or tempfile.gettempdir()
+    parent = local_directory(kinds, os.environ) or tempfile.gettempdir()
     try:
-        return make(Path(parent).absolute())
+        return create_directory(Path(parent).absolute())
     except OSError as error:
         text = f"models of object stores cannot be kept in '{parent}': {error.strerror}"
         raise DirectoryError(text) from error

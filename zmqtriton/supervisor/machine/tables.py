@@ -33,7 +33,7 @@ EXTENSIONS = (
 )
 
 
-def all_tables(
+def startup_tables(
     options: Options,
     models: Sequence[tuple[str, str, str]],
     python_path: str,
@@ -51,7 +51,7 @@ def all_tables(
 
 
 #: In Triton's order.
-_CALLS = (
+_GRPC_CALLS = (
     *("Check", "ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
     *("ModelConfig", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister"),
     *("SystemSharedMemoryUnregister", "CudaSharedMemoryStatus", "CudaSharedMemoryRegister"),
@@ -60,25 +60,25 @@ _CALLS = (
 )
 
 
-def tell_grpc(options: Options, stream: IO[str]) -> None:
+def log_grpc_settings(options: Options, stream: IO[str]) -> None:
     """How gRPC is set up, where verbose lines are wanted."""
     if not options.allow_grpc:
         return
     _log.debug("", extra={"raw": console.keepalive_table(options, _width(stream))})
-    for call in _CALLS:
+    for call in _GRPC_CALLS:
         _log.debug("Ready for RPC '%s', 0", call)
 
 
-def tell_python_settings(options: Options) -> None:
+def log_python_settings(options: Options) -> None:
     """What models on the Python backend have, where verbose lines are wanted."""
     given = options.backend_settings("python")
-    settings = PythonSettings.read(given)
+    settings = PythonSettings.from_backend_config(given)
     _log.debug(
         "Shared memory configuration is shm-default-byte-size=%d,shm-growth-byte-size=%d,"
         "stub-timeout-seconds=%d",
         settings.segment_bytes,
         settings.segment_step_bytes,
-        settings.patience_s,
+        settings.load_slot_timeout_s,
     )
 
 
@@ -90,7 +90,7 @@ def _width(stream: IO[str]) -> int | None:
         return None
 
 
-def print_plain(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """For who started the server, whatever becomes of records."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -15,43 +15,43 @@ from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinalConfig:
     """A configuration that is served: as JSON and protobuf, and the instances that it asks for."""
 
     config: str
     proto: bytes
-    places: tuple[InstanceSlot, ...]
+    slots: tuple[InstanceSlot, ...]
     #: The names of classes, for frontends.
     labels: str = ""
 
 
 @dataclass(frozen=True)
-class Version:
+class VersionBlueprint:
     """One version directory; `problem` is why it cannot be loaded, or ""."""
 
     path: str
     problem: str = ""
     #: The code of the problem, a number of ZmqTritonError.
-    code: int = 0
+    problem_code: int = 0
     #: Of all but the instance groups and the policy that chose it; "": never the same again.
-    substance: str = ""
+    fingerprint_without_instances: str = ""
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class EnsembleBlueprint:
     """What a model that only calls others needs."""
 
     #: Model and version (-1: the newest) of each step.
     steps: tuple[tuple[str, int], ...]
     #: Makes the configuration final of those of the members; raises ConfigError.
-    finish: Callable[[Mapping[str, Finished]], Finished]
+    finalize_config: Callable[[Mapping[str, FinalConfig]], FinalConfig]
     #: `max_inflight_requests`; 0: there is no limit.
-    most_at_once: int = 0
+    max_inflight_requests: int = 0
     #: The error of a step, by its index, that says where the step stands.
-    refuse: Callable[[int, str], ZmqTritonError] = lambda _, text: InvalidArgument(text)
+    step_error: Callable[[int, str], ZmqTritonError] = lambda _, text: InvalidArgument(text)
 
     @property
-    def models(self) -> tuple[str, ...]:
+    def member_names(self) -> tuple[str, ...]:
         """Each once."""
         return tuple(dict.fromkeys(model for model, _ in self.steps))
 
@@ -68,29 +68,29 @@ class Blueprint:
     #: As JSON, before the model is asked.
     config: str
     #: The instance that asks it.
-    first: InstanceSlot
-    versions: Mapping[int, Version]
+    first_slot: InstanceSlot
+    versions: Mapping[int, VersionBlueprint]
     #: Final already, where nothing is auto-completed.
-    finished: Finished | None
+    final_config: FinalConfig | None
     #: Makes it final of what the model said; raises ConfigError.
-    finish: Callable[[str], Finished]
+    finalize_config: Callable[[str], FinalConfig]
     #: Those that are to be there as far as is known before.
-    others: tuple[InstanceSlot, ...] = ()
+    other_slots: tuple[InstanceSlot, ...] = ()
     warnings: tuple[str, ...] = ()
     #: The text of the configuration once the server has completed it, or "".
-    completed: str = ""
+    completed_config_text: str = ""
     #: Its instances load at the same time, and not one after the other.
-    is_parallel: bool = True
+    can_load_in_parallel: bool = True
     #: None for a model that has processes.
-    ensemble: Ensemble | None = None
+    ensemble: EnsembleBlueprint | None = None
     #: How long its instances may take to load; 0: for ever.
-    load_within_s: float = 0.0
+    max_load_s: float = 0.0
     #: The models that it says it asks.
     callees: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class ReadFailure:
     """Why there is no blueprint of a model."""
 
     reason: str

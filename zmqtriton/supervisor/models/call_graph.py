@@ -14,21 +14,21 @@ from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.states import GenerationState
 
 #: Names of models, to those that each needs.
-_Needs = Callable[[str], Iterable[str]]
+_DependenciesOf = Callable[[str], Iterable[str]]
 
 
 class Callee(Protocol):
     """What the load order asks of a model."""
 
     @property
-    def needs(self) -> Iterable[str]:
+    def dependencies(self) -> Iterable[str]:
         """Names of the models that it calls."""
 
-    def require(self, then: Callable[[], None], *, again: bool) -> None:
+    def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Call `then` once the model was loaded, or tried."""
 
 
-def reaches(start: str, target: str, needs: _Needs) -> bool:
+def reaches(start: str, target: str, needs: _DependenciesOf) -> bool:
     """Whether the one calls the other, perhaps through others."""
     seen, found = {start}, [start]
     while found:
@@ -50,7 +50,7 @@ class LoadOrder:
         #: What to call when those who wait need not wait any more, by model.
         self._waiting: dict[str, Callable[[], None]] = {}
 
-    def require(
+    def load_callees(
         self, name: str, callees: Iterable[str], then: Callable[[], None], *, again: bool
     ) -> None:
         """Calls `then` when each was loaded, or tried."""
@@ -68,11 +68,11 @@ class LoadOrder:
 
         self._waiting[name] = go_on
         for callee in sorted(left):
-            self._make(callee).require(partial(tried, callee), again=again)
+            self._make(callee).load_as_dependency(partial(tried, callee), again=again)
         if not left:
             go_on()
 
-    def loosen(self, name: str) -> None:
+    def break_wait_cycles(self, name: str) -> None:
         """What this one needs is known now: whoever it needs and who waits for it waits no more."""
         for waiting, go_on in list(self._waiting.items()):
             is_circle = reaches(waiting, name, self._needs) and reaches(name, waiting, self._needs)
@@ -81,21 +81,21 @@ class LoadOrder:
 
     def _needs(self, name: str) -> Iterable[str]:
         model = self._models.get(name)
-        return model.needs if model is not None else ()
+        return model.dependencies if model is not None else ()
 
 
-class Leaving:
+class RetirementQueue:
     """Generations that nobody may ask for any more. `proceed` is called after all that happens."""
 
     def __init__(self, generations: Mapping[int, Generation]) -> None:
         self._generations = generations
         self._waiting: dict[int, Generation] = {}
 
-    def leave(self, generation: Generation) -> None:
+    def retire_after_callers(self, generation: Generation) -> None:
         """Retires it once those who call it have ended, of those that end too."""
         self._waiting[generation.number] = generation
 
-    def proceed(self) -> None:
+    def retire_unneeded(self) -> None:
         while self._waiting:
             ready = [g for g in self._waiting.values() if not self._is_needed(g)]
             if not ready:
@@ -112,8 +112,8 @@ class Leaving:
             # Who call each other end together.
             if (
                 is_caller
-                and reaches(caller, name, self._calls)
-                and not reaches(name, caller, self._calls)
+                and reaches(caller, name, self._callees_of)
+                and not reaches(name, caller, self._callees_of)
             ):
                 return True
         return False
@@ -122,6 +122,6 @@ class Leaving:
         is_ending = generation.state in (GenerationState.DRAINING, GenerationState.STOPPING)
         return is_ending or generation.number in self._waiting
 
-    def _calls(self, name: str) -> set[str]:
-        found = [g.calls for g in self._generations.values() if g.blueprint.name == name]
+    def _callees_of(self, name: str) -> set[str]:
+        found = [g.callees for g in self._generations.values() if g.blueprint.name == name]
         return {callee for calls in found for callee in calls}

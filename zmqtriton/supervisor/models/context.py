@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from zmqtriton.supervisor.fleet.acknowledgements import Acknowledgements
 from zmqtriton.supervisor.fleet.introductions import Introductions
 from zmqtriton.supervisor.fleet.object_stores import ObjectStores
-from zmqtriton.supervisor.models.call_graph import Leaving, LoadOrder
-from zmqtriton.supervisor.models.ensembles import Members
+from zmqtriton.supervisor.models.call_graph import LoadOrder, RetirementQueue
+from zmqtriton.supervisor.models.ensembles import EnsembleMembers
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.preparations import Preparations
+from zmqtriton.supervisor.models.preparations import EnvironmentPreparations
 from zmqtriton.supervisor.plan import Plan, Timer
 
 
-class Slots:
+class LoadSlots:
     """How many models may load at a time; the others wait in order.
 
     A load that takes very long gives its slot back, so that it does not hold up the others.
@@ -31,12 +31,12 @@ class Slots:
         #: With what takes the slot from those that keep it for too long.
         self._holders: dict[object, Timer] = {}
 
-    def take(self, holder: object, then: Callable[[], None]) -> None:
+    def acquire(self, holder: object, then: Callable[[], None]) -> None:
         """Calls `then` when it is this one's turn."""
         self._waiting.append((holder, then))
         self._fill()
 
-    def give_back(self, holder: object) -> None:
+    def release(self, holder: object) -> None:
         """May be called again, and by who still waits."""
         timer = self._holders.pop(holder, None)
         if timer is not None:
@@ -49,8 +49,8 @@ class Slots:
         while self._free and self._waiting:
             holder, then = self._waiting.popleft()
             self._free -= 1
-            late = partial(self.give_back, holder)
-            self._holders[holder] = self._plan.after(self._patience_s, late)
+            late = partial(self.release, holder)
+            self._holders[holder] = self._plan.call_later(self._patience_s, late)
             then()
 
 
@@ -58,19 +58,19 @@ class ModelContext(NamedTuple):
     plan: Plan
     introductions: Introductions
     acknowledgements: Acknowledgements
-    slots: Slots
+    load_slots: LoadSlots
     #: Serial numbers of the frontends that know the models.
-    frontends: Callable[[], Collection[int]]
+    serving_frontends: Callable[[], Collection[int]]
     #: Tells those frontends something.
     publish: Callable[[Any], None]
     #: All that have been started and not ended, by number.
     generations: dict[int, Generation]
-    members: Members
+    ensemble_members: EnsembleMembers
     load_order: LoadOrder
-    leaving: Leaving
-    preparations: Preparations
-    stores: ObjectStores
+    retirements: RetirementQueue
+    preparations: EnvironmentPreparations
+    object_stores: ObjectStores
     #: A load that fails is tried again so often.
-    retries: int
+    load_retries: int
     #: Requests have models loaded.
-    on_demand: bool = False
+    has_on_demand_loading: bool = False

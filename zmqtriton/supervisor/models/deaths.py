@@ -18,13 +18,13 @@ def log_death(
 ) -> None:
     """`label` names the version, `before` is the state in which it died. Ends that were asked for
     are none."""
-    what = f"stub '{instance.name}' of {label} has died: {shorten(instance.reason)}"
-    if instance.state is InstanceState.FAILED and instance.may_restart:
+    what = f"stub '{instance.name}' of {label} has died: {shorten(instance.death_reason)}"
+    if instance.state is InstanceState.FAILED and instance.can_restart:
         deaths = instance.recent_deaths
         plan.log("E", f"{what}; it is not started again after {deaths} deaths")
     elif instance.state is InstanceState.BACKOFF:
         plan.log("W", f"{what}; it is started again")
     elif before is InstanceState.DRAINING or (
-        before is InstanceState.STOPPING and instance.reason != event.reason
+        before is InstanceState.STOPPING and instance.death_reason != event.reason
     ):
         plan.log("W", what)

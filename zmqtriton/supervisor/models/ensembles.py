@@ -15,9 +15,9 @@ from zmqtriton.config.ensembles import check_cycle
 from zmqtriton.config.members import no_loaded_version_text, version_not_loaded_text
 from zmqtriton.supervisor import states
 from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.models.blueprint import Blueprint, Ensemble, Finished
+from zmqtriton.supervisor.models.blueprint import Blueprint, EnsembleBlueprint, FinalConfig
 from zmqtriton.supervisor.models.failure_text import shorten
-from zmqtriton.supervisor.models.generation import Generation, Owner
+from zmqtriton.supervisor.models.generation import Generation, GenerationOwner
 from zmqtriton.supervisor.models.instance import Instance
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.plan import Plan
@@ -45,21 +45,21 @@ class Member(Protocol):
         """The models that it calls in any way."""
 
     @property
-    def was_asked_for(self) -> bool:
+    def was_explicitly_loaded(self) -> bool:
         """Whether it was loaded for its own sake, not only for a caller's."""
 
     @property
     def why_not_loaded(self) -> str:
         """Return the reasons of the versions that do not serve."""
 
-    def require(self, then: Callable[[], None], *, again: bool) -> None:
+    def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """Call `then` once the model was loaded, or tried."""
 
     def member_changed(self, name: str) -> None:
         """Take note that a model that it may call has changed."""
 
 
-class Members:
+class EnsembleMembers:
     """Every model, as ensembles see them."""
 
     def __init__(self, models: Mapping[str, Member], make: Callable[[str], Member]) -> None:
@@ -68,47 +68,49 @@ class Members:
 
     # ---------------------------------------------------------------- loading
 
-    def require(self, ensemble: Ensemble, then: Callable[[], None], *, again: bool) -> None:
+    def load_members(
+        self, ensemble: EnsembleBlueprint, then: Callable[[], None], *, again: bool
+    ) -> None:
         """Calls `then` when each member was loaded, or tried; `again` tries those that failed."""
-        left = set(ensemble.models)
+        left = set(ensemble.member_names)
 
         def tried(name: str) -> None:
             left.discard(name)
             if not left:
                 then()
 
-        for name in ensemble.models:
-            self._make(name).require(partial(tried, name), again=again)
+        for name in ensemble.member_names:
+            self._make(name).load_as_dependency(partial(tried, name), again=again)
 
-    def check_circle(self, name: str) -> None:
+    def check_acyclic(self, name: str) -> None:
         """Raises ConfigError if an ensemble calls itself through others."""
         check_cycle(name, {other: model.members for other, model in self._models.items()})
 
-    def finish(self, blueprint: Blueprint) -> Finished:
+    def finalize_config(self, blueprint: Blueprint) -> FinalConfig:
         """The ensemble's configuration, which its members complete. Raises InvalidArgument and
         ConfigError where it cannot be served."""
         ensemble = blueprint.ensemble
         assert ensemble is not None
         name = blueprint.name
-        members: dict[str, Finished] = {}
+        members: dict[str, FinalConfig] = {}
         for index, (model, number) in enumerate(ensemble.steps):
             served = self._serving(model, -1)
             if served is None:
                 known = self._models.get(model)
                 why = known.why_not_loaded if known else "unknown model"
-                raise ensemble.refuse(index, no_loaded_version_text(name, model, shorten(why)))
+                raise ensemble.step_error(index, no_loaded_version_text(name, model, shorten(why)))
             served = self._serving(model, number)
             if served is None:
-                raise ensemble.refuse(index, version_not_loaded_text(name, model, number))
+                raise ensemble.step_error(index, version_not_loaded_text(name, model, number))
             generation = served.generation
             assert generation is not None
-            assert generation.finished is not None
-            members[model] = generation.finished
-        if 1 + max(map(self._depth, ensemble.models)) > MAX_DEPTH:
+            assert generation.final_config is not None
+            members[model] = generation.final_config
+        if 1 + max(map(self._depth, ensemble.member_names)) > MAX_DEPTH:
             raise InvalidArgument(
                 f"ensemble '{name}' has ensembles in it that are more than {MAX_DEPTH} deep"
             )
-        return ensemble.finish(members)
+        return ensemble.finalize_config(members)
 
     def _depth(self, name: str) -> int:
         """Of the ensembles within a model that serves; 0 for a model that is none."""
@@ -124,25 +126,27 @@ class Members:
 
     # -------------------------------------------------------------- readiness
 
-    def ready_instances(self, ensemble: Ensemble) -> int:
+    def count_ready_instances(self, ensemble: EnsembleBlueprint) -> int:
         """Of the step that has the fewest."""
         return min(self._ready(model, number) for model, number in ensemble.steps)
 
     def _ready(self, model: str, number: int) -> int:
         version = self._serving(model, number)
         generation = version.generation if version else None
-        return generation.ready_instances if generation else 0
+        return generation.ready_instance_count if generation else 0
 
-    def asked(self, ensemble: Ensemble) -> list[Instance]:
+    def instances_with_is_ready(self, ensemble: EnsembleBlueprint) -> list[Instance]:
         """All of the steps' instances whose models have to be asked."""
         found: dict[int, Instance] = {}
         for model, number in ensemble.steps:
             version = self._serving(model, number)
             if version is not None and version.generation is not None:
-                found.update((one.serial, one) for one in version.generation.asked())
+                found.update(
+                    (one.serial, one) for one in version.generation.instances_with_is_ready()
+                )
         return list(found.values())
 
-    def trouble(self, ensemble: Ensemble) -> str:
+    def why_not_ready(self, ensemble: EnsembleBlueprint) -> str:
         """Why the first step that cannot be executed now cannot, or ""."""
         for model, number in ensemble.steps:
             if not self._ready(model, number):
@@ -151,14 +155,14 @@ class Members:
                 return f"model '{model}' of the ensemble is not ready: {shorten(why)}"
         return ""
 
-    def changed(self, name: str) -> None:
+    def notify_ensembles(self, name: str) -> None:
         """A model was told of: ensembles that call it may have become ready, or not."""
         for model in self._models.values():
             model.member_changed(name)
 
     # -------------------------------------------------------------- unloading
 
-    def dependents(self, name: str) -> list[str]:
+    def unload_order(self, name: str) -> list[str]:
         """What goes with a model, callers first: those that call it; and of those that it calls
         the ones that were loaded for its sake alone."""
         leaving = [name]
@@ -186,7 +190,9 @@ class Members:
     def _is_free(self, name: str, leaving: list[str]) -> bool:
         model = self._models.get(name)
         callers = [n for n, m in self._models.items() if name in m.callees]
-        return model is not None and not model.was_asked_for and set(callers) <= set(leaving)
+        return (
+            model is not None and not model.was_explicitly_loaded and set(callers) <= set(leaving)
+        )
 
 
 class EnsembleGeneration(Generation):
@@ -198,32 +204,32 @@ class EnsembleGeneration(Generation):
         introductions: Introductions,
         blueprint: Blueprint,
         version: int,
-        members: Members,
+        members: EnsembleMembers,
     ) -> None:
         super().__init__(plan, introductions, blueprint, version)
         assert blueprint.ensemble is not None
         self._ensemble = blueprint.ensemble
         self._members = members
 
-    def start(self, owner: Owner) -> None:
+    def start(self, owner: GenerationOwner) -> None:
         self.owner = owner
-        self._enter(states.AllInstancesLoaded())
+        self._transition(states.AllInstancesLoaded())
         owner.generation_loaded(self)
 
     @property
-    def ready_instances(self) -> int:
-        return self._members.ready_instances(self._ensemble)
+    def ready_instance_count(self) -> int:
+        return self._members.count_ready_instances(self._ensemble)
 
-    def asked(self) -> list[Instance]:
-        return self._members.asked(self._ensemble)
+    def instances_with_is_ready(self) -> list[Instance]:
+        return self._members.instances_with_is_ready(self._ensemble)
 
     @property
     def is_given_up(self) -> bool:
         return False
 
     @property
-    def trouble(self) -> str:
-        return self._members.trouble(self._ensemble)
+    def why_not_ready(self) -> str:
+        return self._members.why_not_ready(self._ensemble)
 
     def _abort_if_nobody_drains(self) -> None:
         """The broker does."""

@@ -22,7 +22,7 @@ _WORDS = {
 MAX_REASON = 4096
 
 
-def describe(code: int, text: str) -> str:
+def describe_error(code: int, text: str) -> str:
     """The reason as tables, the index and the log show it."""
     word = _WORDS.get(from_number(code, "").code, "Internal")
     return f"{word}: {shorten(text)}"

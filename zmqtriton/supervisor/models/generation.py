@@ -17,18 +17,18 @@ from zmqtriton.supervisor import states
 from zmqtriton.supervisor.actions import Send
 from zmqtriton.supervisor.backoff import MAX_DEATHS
 from zmqtriton.supervisor.fleet.introductions import Introductions
-from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.deaths import log_death
 from zmqtriton.supervisor.models.failure_text import shorten
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
-from zmqtriton.supervisor.models.instance_groups import InstanceGroupChange, Then
+from zmqtriton.supervisor.models.instance_groups import ChangeCallback, InstanceGroupChange
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.states import UNLOADED, GenerationState, InstanceState
 from zmqtriton_floor import wire
 from zmqtriton_floor.errors import GIVEN_UP, ZmqTritonError
 
 
-class Owner(Protocol):
+class GenerationOwner(Protocol):
     """Who hears what becomes of a generation."""
 
     def generation_loaded(self, generation: Generation) -> None:
@@ -51,27 +51,27 @@ class Generation:
     def __init__(
         self, plan: Plan, introductions: Introductions, blueprint: Blueprint, version: int
     ) -> None:
-        self.number = plan.new_generation()
+        self.number = plan.new_generation_number()
         self.blueprint = blueprint
         self.version = version
         self.state = GenerationState.LOADING
-        self.finished: Finished | None = blueprint.finished
+        self.final_config: FinalConfig | None = blueprint.final_config
         #: What its instances are started with; set when it has been prepared.
         self.environment = SERVER_ENVIRONMENT
         self.instances: list[Instance] = []
-        self.owner: Owner
+        self.owner: GenerationOwner
         self._plan = plan
         self._introductions = introductions
         #: Those whose first start is still to come.
-        self._not_begun: deque[Instance] = deque()
+        self._unstarted_instances: deque[Instance] = deque()
         #: The models that it needs to execute.
-        self.calls = {
+        self.callees = {
             *blueprint.callees,
-            *(blueprint.ensemble.models if blueprint.ensemble else ()),
+            *(blueprint.ensemble.member_names if blueprint.ensemble else ()),
         }
         self._is_announced = False  # the broker knows of it
         #: Those that wait for what the first one says of the configuration.
-        self._imported: list[Instance] = []
+        self._awaiting_config: list[Instance] = []
         #: What the model has said of its configuration.
         self._completion = ""
         self._regrouping: InstanceGroupChange | None = None
@@ -82,61 +82,63 @@ class Generation:
         return f"model '{self.blueprint.name}' version {self.version}"
 
     @property
-    def ready_instances(self) -> int:
+    def ready_instance_count(self) -> int:
         return sum(instance.state is InstanceState.READY for instance in self._active)
 
     @property
     def _active(self) -> list[Instance]:
         """Those that may be given requests."""
-        return [instance for instance in self.instances if not instance.place.is_passive]
+        return [instance for instance in self.instances if not instance.slot.is_passive]
 
-    def asked(self) -> list[Instance]:
+    def instances_with_is_ready(self) -> list[Instance]:
         """Those that are ready as far as we know, and whose model has to be asked."""
         ready = InstanceState.READY
-        return [i for i in self._active if i.is_asked and i.state is ready]
+        return [i for i in self._active if i.has_is_ready and i.state is ready]
 
     @property
     def is_given_up(self) -> bool:
-        states_now = {i.state for i in self._active if not i.is_dismissed}
+        states_now = {i.state for i in self._active if not i.is_being_removed}
         return self.state is GenerationState.SERVING and states_now == {InstanceState.FAILED}
 
     @property
-    def trouble(self) -> str:
+    def why_not_ready(self) -> str:
         """Why no instance is ready, or ""."""
-        if self.ready_instances:
+        if self.ready_instance_count:
             return ""
         for instance in self._active:
-            if instance.reason:
-                reason = f"instance '{instance.name}': {shorten(instance.reason)}"
+            if instance.death_reason:
+                reason = f"instance '{instance.name}': {shorten(instance.death_reason)}"
                 if instance.state is InstanceState.FAILED:
                     return f"{reason} ({GIVEN_UP} {instance.recent_deaths} deaths)"
                 return f"{reason}, restarting ({instance.recent_deaths}/{MAX_DEATHS})"
         return ""
 
-    def find(self, serial: int) -> Instance | None:
+    def find_instance(self, serial: int) -> Instance | None:
         return next((i for i in self.instances if i.serial == serial), None)
 
-    def _enter(self, event: states.Event) -> None:
+    def _transition(self, event: states.Event) -> None:
         """The only writer of the state."""
-        self.state = states.advance(
+        self.state = states.next_state(
             states.GENERATION_TRANSITIONS, self.state, event, f"{self.label} ({self.number})"
         )
 
     # ---------------------------------------------------------- what is asked
 
-    def start(self, owner: Owner) -> None:
+    def start(self, owner: GenerationOwner) -> None:
         self.owner = owner
-        if self.finished is None:
-            self._start([self.blueprint.first, *self.blueprint.others])
-        elif self._may_share(self.finished):
-            self._start(self.finished.places)
+        if self.final_config is None:
+            self._start([self.blueprint.first_slot, *self.blueprint.other_slots])
+        elif self._may_share(self.final_config):
+            self._start(self.final_config.slots)
 
     def announce(self) -> None:
         """Tells the broker of it and of the instances that are ready."""
-        assert self.finished is not None
+        assert self.final_config is not None
         self._is_announced, self.load_s = True, self._plan.now_s - self._began_s
-        name, config = self.blueprint.name, self.finished.config
-        self._introductions.tell_broker(wire.AddGeneration(self.number, name, self.version, config))
+        name, config = self.blueprint.name, self.final_config.config
+        self._introductions.send_to_broker(
+            wire.AddGeneration(self.number, name, self.version, config)
+        )
         for instance in self._active:
             if instance.state is InstanceState.READY:
                 self._attach(instance)
@@ -148,76 +150,76 @@ class Generation:
             return
         if self.state is not GenerationState.SERVING:
             return
-        self._enter(states.RetireRequested())
+        self._transition(states.RetireRequested())
         self._regrouping = None
         for instance in self.instances:
             if instance.state is not InstanceState.DRAINING:
                 is_ready = instance.state is InstanceState.READY
                 instance.handle(states.DrainRequested() if is_ready else states.StopRequested())
         if self._is_announced:
-            self._introductions.tell_broker(wire.Retire(self.number))
+            self._introductions.send_to_broker(wire.Retire(self.number))
         self._abort_if_nobody_drains()
 
-    def drained(self) -> None:
+    def on_drained(self) -> None:
         """The broker has answered the last request."""
         if self.state is not GenerationState.DRAINING:
             return
-        self._enter(states.Drained())
+        self._transition(states.Drained())
         for instance in self.instances:
             if instance.state is InstanceState.DRAINING:
                 instance.handle(states.DrainFinished())
-        self._settle()
+        self._end_without_processes()
 
     # ------------------------------------------------------ other instances
 
-    def regroup(self, blueprint: Blueprint, then: Then) -> None:
+    def change_instance_groups(self, blueprint: Blueprint, then: ChangeCallback) -> None:
         """Has its instances from now on and calls `then`, or cannot. Raises ZmqTritonError."""
-        finished = blueprint.finished or blueprint.finish(self._completion)
+        finished = blueprint.final_config or blueprint.finalize_config(self._completion)
         claim = partial(self._introductions.resources.claim, self.number)
         self._regrouping = InstanceGroupChange(self, blueprint, finished, claim, then)
         self._proceed()
 
     def _proceed(self) -> None:
-        if self._regrouping is not None and self._regrouping.proceed():
+        if self._regrouping is not None and self._regrouping.try_complete():
             self._regrouping = None
 
-    def add(self, places: Sequence[InstanceSlot]) -> list[Instance]:
+    def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
         """Starts these too."""
         before = len(self.instances)
         self._start(places)
         return self.instances[before:]
 
-    def dismiss(self, instance: Instance) -> None:
+    def remove_instance(self, instance: Instance) -> None:
         """It ends when it has answered what it has."""
-        instance.is_dismissed = True
-        if instance in self._not_begun:
-            self._not_begun.remove(instance)
+        instance.is_being_removed = True
+        if instance in self._unstarted_instances:
+            self._unstarted_instances.remove(instance)
         if instance.state is InstanceState.READY:
             instance.handle(states.DrainRequested())
-            if instance.place.is_passive:
+            if instance.slot.is_passive:
                 instance.handle(states.DrainFinished())
             elif self._is_announced:
-                self._introductions.tell_broker(wire.Retire(self.number, instance.serial))
+                self._introductions.send_to_broker(wire.Retire(self.number, instance.serial))
         else:
             instance.handle(states.StopRequested())
         self._forget_the_dismissed()
 
-    def dismissed(self, serial: int) -> None:
+    def on_instance_drained(self, serial: int) -> None:
         """The broker has its last answer."""
-        instance = self.find(serial)
+        instance = self.find_instance(serial)
         if instance is not None and instance.state is InstanceState.DRAINING:
             instance.handle(states.DrainFinished())
 
-    def adopt(self, blueprint: Blueprint, finished: Finished) -> None:
+    def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
         """It is one of these from now on."""
-        self.blueprint, self.finished = blueprint, finished
+        self.blueprint, self.final_config = blueprint, finished
         if self._is_announced:
             row = (self.number, blueprint.name, self.version, finished.config)
-            self._introductions.tell_broker(wire.AddGeneration(*row))
+            self._introductions.send_to_broker(wire.AddGeneration(*row))
 
     def _forget_the_dismissed(self) -> None:
         gone = (InstanceState.STOPPED, InstanceState.FAILED)
-        self.instances = [i for i in self.instances if not (i.is_dismissed and i.state in gone)]
+        self.instances = [i for i in self.instances if not (i.is_being_removed and i.state in gone)]
 
     # --------------------------------------------------------------- the end
 
@@ -225,12 +227,12 @@ class Generation:
         """Ends it now."""
         if self.state is GenerationState.ENDED:
             return
-        self._enter(states.AbortRequested())
+        self._transition(states.AbortRequested())
         self._remove(reason)
         for instance in self.instances:
             if instance.state is not InstanceState.STOPPED:
                 instance.handle(states.StopRequested())
-        self._settle()
+        self._end_without_processes()
 
     # --------------------------------------------------------- what happens
 
@@ -241,38 +243,38 @@ class Generation:
         if isinstance(event, states.ProcessStarted):
             self._introduce(instance)
         elif isinstance(event, states.ProcessExited):
-            self._introductions.forget(serial, instance.death)
+            self._introductions.report_death(serial, instance.death_summary)
             log_death(self._plan, self.label, instance, event, before)
         elif isinstance(event, states.ConfigCompleted):
-            self._complete(instance, event.document)
+            self._on_config_completed(instance, event.document)
         if instance.state is not before:
-            self._follow(instance, before)
+            self._on_instance_changed(instance, before)
 
-    def _follow(self, instance: Instance, before: InstanceState) -> None:
+    def _on_instance_changed(self, instance: Instance, before: InstanceState) -> None:
         """What a change of an instance means for the whole."""
         if self.state is GenerationState.LOADING:
             if instance.state is InstanceState.FAILED:
-                self._fail(instance.failure_code, self.why(instance))
-            elif instance.state is InstanceState.READY and self._not_begun:
+                self._fail(instance.failure_code, self.load_failure_text(instance))
+            elif instance.state is InstanceState.READY and self._unstarted_instances:
                 self._begin_next()
             elif all(i.state is InstanceState.READY for i in self.instances):
-                self._enter(states.AllInstancesLoaded())
+                self._transition(states.AllInstancesLoaded())
                 self.owner.generation_loaded(self)
         elif self.state is GenerationState.SERVING:
-            self._follow_while_serving(instance, before)
+            self._on_instance_changed_while_serving(instance, before)
         elif self.state is GenerationState.DRAINING:
             self._abort_if_nobody_drains()
-        self._settle()
+        self._end_without_processes()
 
-    def _follow_while_serving(self, instance: Instance, before: InstanceState) -> None:
+    def _on_instance_changed_while_serving(self, instance: Instance, before: InstanceState) -> None:
         if instance.state is InstanceState.READY:
-            if self._is_announced and not instance.place.is_passive:
+            if self._is_announced and not instance.slot.is_passive:
                 self._attach(instance)
             self._begin_next()
         self._forget_the_dismissed()
         self._proceed()
         if self.is_given_up:
-            self._remove(self.trouble)
+            self._remove(self.why_not_ready)
             self.owner.generation_given_up(self)
         elif InstanceState.READY in (instance.state, before):
             self.owner.generation_changed(self)
@@ -282,15 +284,15 @@ class Generation:
         # Passive ones wait for the others, unless there are none.
         waiting = self._active or self.instances
         if not any(i.state is InstanceState.DRAINING for i in waiting):
-            self.abort(self.trouble or UNLOADED)
+            self.abort(self.why_not_ready or UNLOADED)
 
-    def _settle(self) -> None:
+    def _end_without_processes(self) -> None:
         if self.state is not GenerationState.STOPPING:
             return
         if not any(instance.is_alive for instance in self.instances):
             self._remove(UNLOADED)
-            self._introductions.resources.give_back(self.number)
-            self._enter(states.LastProcessExited())
+            self._introductions.resources.release(self.number)
+            self._transition(states.LastProcessExited())
             self.owner.generation_ended(self)
 
     # ------------------------------------------------------------- instances
@@ -302,25 +304,27 @@ class Generation:
                 place,
                 model=self.blueprint.name,
                 environment=self.environment,
-                load_within_s=self.blueprint.load_within_s,
+                load_within_s=self.blueprint.max_load_s,
                 on_event=self.handle,
             )
             for place in places
         ]
         self.instances += new
-        self._not_begun += new
+        self._unstarted_instances += new
         self._begin_next()
 
     def _begin_next(self) -> None:
-        while self._not_begun and (self.blueprint.is_parallel or not self._is_one_loading):
-            self.handle(self._not_begun.popleft(), states.StartRequested())
+        while self._unstarted_instances and (
+            self.blueprint.can_load_in_parallel or not self._is_one_loading
+        ):
+            self.handle(self._unstarted_instances.popleft(), states.StartRequested())
 
     @property
     def _is_one_loading(self) -> bool:
         return any(i.is_alive and i.state is not InstanceState.READY for i in self.instances)
 
     def _introduce(self, instance: Instance) -> None:
-        blueprint, place = self.blueprint, instance.place
+        blueprint, place = self.blueprint, instance.slot
         load = wire.LoadModel(
             place.name,
             blueprint.name,
@@ -329,7 +333,7 @@ class Generation:
             place.device,
             blueprint.directory,
             blueprint.versions[self.version].path,
-            blueprint.config if self.finished is None else self.finished.config,
+            blueprint.config if self.final_config is None else self.final_config.config,
             int(self._is_first(instance)),
         )
         self._introductions.introduce(
@@ -337,49 +341,49 @@ class Generation:
             "stub",
             place.name,
             instance.pid,
-            lambda: self._plan.do(Send(instance.serial, load)),
+            lambda: self._plan.enqueue(Send(instance.serial, load)),
         )
 
-    def _complete(self, instance: Instance, document: str) -> None:
+    def _on_config_completed(self, instance: Instance, document: str) -> None:
         if instance.state is not InstanceState.LOADING:
             return
-        if self.finished is None and not self._is_first(instance):
-            self._imported.append(instance)
+        if self.final_config is None and not self._is_first(instance):
+            self._awaiting_config.append(instance)
             return
         others: Sequence[InstanceSlot] = ()
-        if self.finished is None:
+        if self.final_config is None:
             self._completion = document
             try:
-                self.finished = self.blueprint.finish(document)
+                self.final_config = self.blueprint.finalize_config(document)
             except ZmqTritonError as error:
                 self._fail(error.number, error.text)
                 return
-            if not self._may_share(self.finished):
+            if not self._may_share(self.final_config):
                 return
-            others = self.finished.places[len(self.instances) :]
-        waiting, self._imported = [instance, *self._imported], []
+            others = self.final_config.slots[len(self.instances) :]
+        waiting, self._awaiting_config = [instance, *self._awaiting_config], []
         for each in waiting:
             if each.state is InstanceState.LOADING:
-                self._plan.do(Send(each.serial, wire.Initialize(self.finished.config)))
+                self._plan.enqueue(Send(each.serial, wire.Initialize(self.final_config.config)))
         self._start(others)
 
     def _is_first(self, instance: Instance) -> bool:
         """The one whose model is asked for the configuration, where that is to be done."""
-        return self.finished is None and instance is self.instances[0]
+        return self.final_config is None and instance is self.instances[0]
 
-    def _may_share(self, finished: Finished) -> bool:
+    def _may_share(self, finished: FinalConfig) -> bool:
         """Whether all of its instances could ever execute, with what others need."""
         try:
-            self._introductions.resources.claim(self.number, finished.places)
+            self._introductions.resources.claim(self.number, finished.slots)
         except ZmqTritonError as error:
             self._fail(error.number, error.text)
             return False
         return True
 
     def _attach(self, instance: Instance) -> None:
-        demand = self._introductions.resources.shown(instance.place.demand)
+        demand = self._introductions.resources.needs_for_broker(instance.slot.resources)
         message = wire.AttachInstance(self.number, instance.serial, instance.name, demand)
-        self._introductions.tell_broker(message)
+        self._introductions.send_to_broker(message)
 
     def _fail(self, code: int, text: str) -> None:
         self.owner.generation_failed(self, code, text)
@@ -388,13 +392,13 @@ class Generation:
     def _remove(self, reason: str) -> None:
         if self._is_announced:
             self._is_announced = False
-            self._introductions.tell_broker(wire.RemoveGeneration(self.number, shorten(reason)))
+            self._introductions.send_to_broker(wire.RemoveGeneration(self.number, shorten(reason)))
 
     # ----------------------------------------------------------------- texts
 
     @staticmethod
-    def why(instance: Instance) -> str:
+    def load_failure_text(instance: Instance) -> str:
         """It could not be loaded."""
-        if instance.has_said_why:
-            return instance.reason
-        return f"Stub process '{instance.name}' is not healthy. ({instance.reason})"
+        if instance.has_reported_failure:
+            return instance.death_reason
+        return f"Stub process '{instance.name}' is not healthy. ({instance.death_reason})"

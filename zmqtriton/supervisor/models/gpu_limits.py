@@ -51,5 +51,5 @@ class GpuLimits:
         used = None if most is None else self.used_share(gpu)
         return used is not None and most is not None and used > most
 
-    def forget(self, generation: int) -> None:
+    def forget_generation(self, generation: int) -> None:
         self._admitted.pop(generation, None)

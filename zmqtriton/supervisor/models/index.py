@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zmqtriton.supervisor.actions import Listing
+from zmqtriton.supervisor.actions import RepositoryListing
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton_floor.errors import ZmqTritonError
 
 
-def index_of(
-    found: Listing, models: Mapping[str, Model], never_loaded: Mapping[str, str]
+def repository_index(
+    found: RepositoryListing, models: Mapping[str, Model], never_loaded: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Its entries; `never_loaded` is said of a model that nobody has tried to load."""
     names = {} if isinstance(found, ZmqTritonError) else found
@@ -20,7 +20,7 @@ def index_of(
         if names.get(name):
             entries.append({"name": name, "state": "UNAVAILABLE", "reason": names[name]})
         elif name in models:
-            entries += models[name].index()
+            entries += models[name].index_entries()
         else:
             entries.append({"name": name, **never_loaded})
     return entries

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.instance import Instance, InstanceSlot
 from zmqtriton.supervisor.states import InstanceState
 from zmqtriton_floor.errors import InternalError, ZmqTritonError
 
 #: Hears the error, or None: the groups are those of the blueprint.
-Then = Callable[[ZmqTritonError | None], None]
+ChangeCallback = Callable[[ZmqTritonError | None], None]
 #: Says which places need something of the rate limiter's resources. Raises ZmqTritonError where one
 #: of them could never execute.
-Claim = Callable[[Sequence[InstanceSlot]], None]
+ClaimResources = Callable[[Sequence[InstanceSlot]], None]
 
 _OVER = frozenset({InstanceState.FAILED, InstanceState.STOPPED})
 
@@ -29,16 +29,16 @@ class Regrouped(Protocol):
 
     instances: list[Instance]
 
-    def add(self, places: Sequence[InstanceSlot]) -> list[Instance]:
+    def add_instances(self, places: Sequence[InstanceSlot]) -> list[Instance]:
         """Start instances for these slots."""
 
-    def dismiss(self, instance: Instance) -> None:
+    def remove_instance(self, instance: Instance) -> None:
         """End an instance once it has answered what it has."""
 
-    def adopt(self, blueprint: Blueprint, finished: Finished) -> None:
+    def replace_blueprint(self, blueprint: Blueprint, finished: FinalConfig) -> None:
         """Take over a configuration that differs in its instance groups only."""
 
-    def why(self, instance: Instance) -> str:
+    def load_failure_text(self, instance: Instance) -> str:
         """Return why an instance failed."""
 
 
@@ -47,9 +47,9 @@ class InstanceGroupChange:
         self,
         generation: Regrouped,
         blueprint: Blueprint,
-        finished: Finished,
-        claim: Claim,
-        then: Then,
+        finished: FinalConfig,
+        claim: ClaimResources,
+        then: ChangeCallback,
     ) -> None:
         """Raises what `claim` raises, before anything is changed."""
         self._generation = generation
@@ -57,35 +57,35 @@ class InstanceGroupChange:
         self._finished = finished
         self._claim = claim
         self._then = then
-        self._before = [instance.place for instance in generation.instances]
-        claim([*self._before, *finished.places])
+        self._before = [instance.slot for instance in generation.instances]
+        claim([*self._before, *finished.slots])
         usable = [i for i in generation.instances if i.state is not InstanceState.FAILED]
-        self._kept, lacking = match(usable, finished.places)
+        self._kept, lacking = match_slots(usable, finished.slots)
         self._surplus = [i for i in generation.instances if i not in self._kept]
-        self._new = generation.add(lacking)
+        self._new = generation.add_instances(lacking)
 
-    def proceed(self) -> bool:
+    def try_complete(self) -> bool:
         """Whether it is over."""
-        failed = next((i for i in self._new if i.state in _OVER and i.reason), None)
+        failed = next((i for i in self._new if i.state in _OVER and i.death_reason), None)
         if failed is not None:
             for instance in self._new:
-                self._generation.dismiss(instance)
+                self._generation.remove_instance(instance)
             self._claim(self._before)
-            self._then(InternalError(self._generation.why(failed)))
+            self._then(InternalError(self._generation.load_failure_text(failed)))
             return True
         if not all(i.state is InstanceState.READY for i in self._new):
             return False
         for instance, place in self._kept.items():
-            instance.place = place
-        self._generation.adopt(self._blueprint, self._finished)
+            instance.slot = place
+        self._generation.replace_blueprint(self._blueprint, self._finished)
         for instance in self._surplus:
-            self._generation.dismiss(instance)
-        self._claim(self._finished.places)
+            self._generation.remove_instance(instance)
+        self._claim(self._finished.slots)
         self._then(None)
         return True
 
 
-def match(
+def match_slots(
     instances: Iterable[Instance], places: Iterable[InstanceSlot]
 ) -> tuple[dict[Instance, InstanceSlot], list[InstanceSlot]]:
     """Who stays, and for which place; and the places for which there is nobody. A place of the
@@ -94,7 +94,7 @@ def match(
     kept: dict[Instance, InstanceSlot] = {}
     for is_same in (_is_equal, _is_alike):
         for place in list(lacking):
-            fitting = next((one for one in free if is_same(one.place, place)), None)
+            fitting = next((one for one in free if is_same(one.slot, place)), None)
             if fitting is not None:
                 kept[fitting] = place
                 free.remove(fitting)

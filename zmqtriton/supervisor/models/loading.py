@@ -12,13 +12,13 @@ from functools import partial
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment, EnvironmentSpec
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.models.blueprint import Blueprint, Finished
+from zmqtriton.supervisor.models.blueprint import Blueprint, FinalConfig
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.ensembles import EnsembleGeneration
-from zmqtriton.supervisor.models.failure_text import describe
+from zmqtriton.supervisor.models.failure_text import describe_error
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_inquiry import LoadInquiry, LoadRequest
-from zmqtriton.supervisor.models.protocols import Loader
+from zmqtriton.supervisor.models.protocols import LoadTarget
 from zmqtriton.supervisor.models.version import ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, GenerationState
 from zmqtriton_floor.errors import (
@@ -30,30 +30,30 @@ from zmqtriton_floor.errors import (
 )
 
 #: Hears the error, or None: all is well.
-Done = Callable[[ZmqTritonError | None], None]
+LoadCallback = Callable[[ZmqTritonError | None], None]
 
 
-def ignore(_: ZmqTritonError | None) -> None:
+def ignore_result(_: ZmqTritonError | None) -> None:
     """For whom nobody asked: what went wrong is in the log and in the index."""
 
 
-class Loading:
+class ModelLoad:
     """`done` is called exactly once."""
 
     def __init__(
         self,
-        model: Loader,
+        model: LoadTarget,
         around: ModelContext,
-        done: Done,
+        done: LoadCallback,
         wanted: LoadRequest,
     ) -> None:
         self._model = model
-        self._around = around
+        self._context = around
         self._done = done
         self._override = wanted.override
         self._inquiry = LoadInquiry(model, around, wanted, self)
         #: An ensemble's configuration, or why it cannot be served.
-        self._combined: Finished | ZmqTritonError | None = None
+        self._combined: FinalConfig | ZmqTritonError | None = None
         self._blueprint: Blueprint | None = None
         #: What runs it, or why nothing can.
         self._environment: Environment | ZmqTritonError = SERVER_ENVIRONMENT
@@ -64,7 +64,7 @@ class Loading:
         #: Those that stay, and get other instances.
         self._regrouping: dict[int, Generation] = {}
         #: Versions whose new generation serves, but not every frontend knows.
-        self._swapping: set[int] = set()
+        self._unacknowledged_versions: set[int] = set()
         self._retries: dict[int, int] = {}
         self._failures: dict[int, str] = {}
         self._has_ended = False
@@ -72,36 +72,36 @@ class Loading:
     def begin(self) -> None:
         self._inquiry.begin()
 
-    def build(self, blueprint: Blueprint, combined: Finished | ZmqTritonError | None) -> None:
+    def build(self, blueprint: Blueprint, combined: FinalConfig | ZmqTritonError | None) -> None:
         """There is something to load; for an ensemble with its configuration, or why it cannot be
         served."""
         self._combined = combined
         self._blueprint = blueprint
-        self._model.take_tried(blueprint, self._override)
-        if blueprint.completed:
-            text = f"Server side auto-completed config: {blueprint.completed}"
-            self._around.plan.log("V", text)
+        self._model.record_attempt(blueprint, self._override)
+        if blueprint.completed_config_text:
+            text = f"Server side auto-completed config: {blueprint.completed_config_text}"
+            self._context.plan.log("V", text)
         for warning in blueprint.warnings:
-            self._around.plan.log("W", warning)
+            self._context.plan.log("W", warning)
         if not blueprint.versions:
             self._refuse_all(blueprint.name)
             return
         for number in blueprint.versions:
             version = self._model.versions.setdefault(number, ModelVersion(blueprint.name, number))
-            self._around.plan.log("I", f"loading: {blueprint.name}:{number}")
-            if version.enter(states.LoadStarted()):
+            self._context.plan.log("I", f"loading: {blueprint.name}:{number}")
+            if version.transition(states.LoadStarted()):
                 self._model.publish(version)
-            same = self._same(version)
+            same = self._unchanged_generation(version)
             if same is not None:
                 self._regrouping[number] = same
                 continue
             self._generations[number] = self._new_generation(number)
-            self._retries[number] = self._around.retries
+            self._retries[number] = self._context.load_retries
         demand = blueprint.environment
         is_needed = any(not blueprint.versions[number].problem for number in self._generations)
         if isinstance(demand, EnvironmentSpec) and is_needed:
-            prepare = self._around.preparations.begin
-            self._preparing = prepare(blueprint.name, demand, self._prepared)
+            prepare = self._context.preparations.begin
+            self._preparing = prepare(blueprint.name, demand, self._on_environment_prepared)
         else:
             self._start_all()
 
@@ -112,23 +112,25 @@ class Loading:
             f"load failed for model '{name}': at least one version must be available under the "
             f"version policy of model '{name}'\n"
         )
-        for news in self._model.news():
-            self._around.publish(news)
-        self._around.acknowledgements.ask(self._around.frontends(), lambda: self.end(error))
+        for news in self._model.version_infos():
+            self._context.publish(news)
+        self._context.acknowledgements.sync(
+            self._context.serving_frontends(), lambda: self.end(error)
+        )
 
-    def _prepared(self, found: Environment | ZmqTritonError) -> None:
+    def _on_environment_prepared(self, found: Environment | ZmqTritonError) -> None:
         self._environment = found
         self._preparing = 0
         self._start_all()
 
-    def _same(self, version: ModelVersion) -> Generation | None:
+    def _unchanged_generation(self, version: ModelVersion) -> Generation | None:
         """What serves this version, if it differs in nothing but its instances."""
         assert self._blueprint is not None
         generation = version.generation if version.is_serving else None
-        wanted = self._blueprint.versions[version.number].substance
+        wanted = self._blueprint.versions[version.number].fingerprint_without_instances
         if generation is None or generation.state is not GenerationState.SERVING or not wanted:
             return None
-        served = generation.blueprint.versions[version.number].substance
+        served = generation.blueprint.versions[version.number].fingerprint_without_instances
         return generation if wanted == served else None
 
     def _start_all(self) -> None:
@@ -136,35 +138,35 @@ class Loading:
         for number, generation in list(self._generations.items()):
             self._start(number, generation)
         for number, generation in list(self._regrouping.items()):
-            then = partial(self._regrouped, number)
+            then = partial(self._on_groups_changed, number)
             try:
-                generation.regroup(self._blueprint, then)
+                generation.change_instance_groups(self._blueprint, then)
             except ZmqTritonError as error:
                 then(error)
 
-    def _regrouped(self, number: int, error: ZmqTritonError | None) -> None:
+    def _on_groups_changed(self, number: int, error: ZmqTritonError | None) -> None:
         if self._regrouping.pop(number, None) is None:
             return  # somebody wants the model gone
         if error is not None:
             self._fail(number, error.number, error.text)
             return
-        self._swapping.add(number)
+        self._unacknowledged_versions.add(number)
         version = self._model.versions[number]
-        version.enter(states.GenerationServing())
+        version.transition(states.GenerationServing())
         self._model.publish(version)
-        around = self._around
-        peers = {around.introductions.broker, *around.frontends()} - {0}
-        around.acknowledgements.ask(peers, lambda: self._swapped(number, None))
+        around = self._context
+        peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
+        around.acknowledgements.sync(peers, lambda: self._on_version_acknowledged(number, None))
 
     def _new_generation(self, number: int) -> Generation:
         assert self._blueprint is not None
-        around = self._around
+        around = self._context
         parts = (around.plan, around.introductions, self._blueprint, number)
         if self._blueprint.ensemble is None:
             generation = Generation(*parts)
         else:
-            generation = EnsembleGeneration(*parts, around.members)
-            self._say_most_at_once(self._blueprint.ensemble.most_at_once)
+            generation = EnsembleGeneration(*parts, around.ensemble_members)
+            self._say_most_at_once(self._blueprint.ensemble.max_inflight_requests)
         generation.owner = self
         around.generations[generation.number] = generation
         return generation
@@ -172,28 +174,28 @@ class Loading:
     def _say_most_at_once(self, most: int) -> None:
         if most:
             text = f"Ensemble model '{self._model.name}' configured with max_inflight_requests: "
-            self._around.plan.log("I", f"{text}{most}")
+            self._context.plan.log("I", f"{text}{most}")
 
     def _start(self, number: int, generation: Generation) -> None:
         assert self._blueprint is not None
         plan = self._blueprint.versions[number]
         combined = self._combined
         if plan.problem:
-            self._refuse(generation, from_number(plan.code, plan.problem))
+            self._fail_unstarted(generation, from_number(plan.problem_code, plan.problem))
         elif isinstance(combined, ZmqTritonError):
-            self._refuse(generation, combined)
+            self._fail_unstarted(generation, combined)
         elif isinstance(self._environment, ZmqTritonError):
-            self._refuse(generation, self._environment)
+            self._fail_unstarted(generation, self._environment)
         else:
             name = self._blueprint.name
             if self._blueprint.ensemble is None:
                 text = f"TRITONBACKEND_ModelInitialize: {name} (version {number})"
-                self._around.plan.log("V", text)
+                self._context.plan.log("V", text)
             generation.environment = self._environment
-            generation.finished = combined or generation.finished
+            generation.final_config = combined or generation.final_config
             generation.start(self)
 
-    def _refuse(self, generation: Generation, error: ZmqTritonError) -> None:
+    def _fail_unstarted(self, generation: Generation, error: ZmqTritonError) -> None:
         """There is nothing to start."""
         self._fail(generation.version, error.number, error.text)
         generation.abort(error.text)
@@ -203,28 +205,32 @@ class Loading:
     def generation_loaded(self, generation: Generation) -> None:
         """The broker hears of it first, so that no request comes for what it doesn't know."""
         generation.announce()
-        around = self._around
-        around.acknowledgements.ask([around.introductions.broker], lambda: self._tell(generation))
+        around = self._context
+        around.acknowledgements.sync(
+            [around.introductions.broker_serial], lambda: self._swap_in(generation)
+        )
 
-    def _tell(self, generation: Generation) -> None:
+    def _swap_in(self, generation: Generation) -> None:
         number = generation.version
         is_wanted = self._generations.get(number) is generation
         if not is_wanted or generation.state is not GenerationState.SERVING:
             return
         del self._generations[number]
-        self._swapping.add(number)
+        self._unacknowledged_versions.add(number)
         version = self._model.versions[number]
         old, version.generation = version.generation, generation
         generation.owner = self._model
-        version.enter(states.GenerationServing())
+        version.transition(states.GenerationServing())
         self._model.publish(version)
-        around = self._around
-        around.acknowledgements.ask(around.frontends(), lambda: self._swapped(number, old))
+        around = self._context
+        around.acknowledgements.sync(
+            around.serving_frontends(), lambda: self._on_version_acknowledged(number, old)
+        )
 
-    def _swapped(self, number: int, old: Generation | None) -> None:
+    def _on_version_acknowledged(self, number: int, old: Generation | None) -> None:
         if old is not None:
             old.retire()
-        self._swapping.discard(number)
+        self._unacknowledged_versions.discard(number)
         self._end_if_complete()
 
     def generation_failed(self, generation: Generation, code: int, text: str) -> None:
@@ -242,20 +248,20 @@ class Loading:
         """Not announced to frontends yet, so there is nothing to correct."""
 
     def generation_given_up(self, generation: Generation) -> None:
-        self.generation_failed(generation, InternalError.number, generation.trouble)
-        generation.abort(generation.trouble)
+        self.generation_failed(generation, InternalError.number, generation.why_not_ready)
+        generation.abort(generation.why_not_ready)
 
     def generation_ended(self, generation: Generation) -> None:
         """Its failure was told before."""
 
     def _fail(self, number: int, code: int, text: str) -> None:
-        reason = describe(code, text)
+        reason = describe_error(code, text)
         name = self._model.name
-        self._around.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
+        self._context.plan.log("E", f"failed to load '{name}' version {number}: {reason}")
         self._failures[number] = reason
         self._generations.pop(number, None)
         version = self._model.versions[number]
-        if version.enter(states.GenerationFailed(), reason):
+        if version.transition(states.GenerationFailed(), reason):
             self._model.publish(version)
         self._end_if_complete()
 
@@ -263,7 +269,7 @@ class Loading:
 
     def cancel(self, why: str = UNLOADED) -> None:
         """Somebody wants the model gone: what is not swapped in yet ends now."""
-        self._around.preparations.abandon(self._preparing)
+        self._context.preparations.cancel(self._preparing)
         self._inquiry.cancel()
         generations, self._generations = self._generations, {}
         self._regrouping = {}
@@ -275,11 +281,16 @@ class Loading:
         self.end(Unavailable(f"load failed for model '{name}': {texts or why}"))
 
     def _end_if_complete(self) -> None:
-        if self._generations or self._regrouping or self._swapping or self._has_ended:
+        if (
+            self._generations
+            or self._regrouping
+            or self._unacknowledged_versions
+            or self._has_ended
+        ):
             return
         if not self._failures and self._blueprint is not None:
-            self._model.take_loaded(self._blueprint)
-            self._around.plan.log("I", f"successfully loaded '{self._model.name}'")
+            self._model.record_loaded(self._blueprint)
+            self._context.plan.log("I", f"successfully loaded '{self._model.name}'")
             self.end(None)
             return
         if isinstance(self._combined, ZmqTritonError):
@@ -297,6 +308,6 @@ class Loading:
         if self._has_ended:
             return
         self._has_ended = True
-        self._around.slots.give_back(self)
-        self._model.loading_ended(self)
+        self._context.load_slots.release(self)
+        self._model.load_ended(self)
         self._done(error)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zmqtriton.supervisor import states
-from zmqtriton.supervisor.actions import Override
-from zmqtriton.supervisor.models.blueprint import Blueprint, Unreadable
+from zmqtriton.supervisor.actions import LoadOverride
+from zmqtriton.supervisor.models.blueprint import Blueprint, ReadFailure
 from zmqtriton.supervisor.models.context import ModelContext
 from zmqtriton.supervisor.models.generation import Generation
 from zmqtriton.supervisor.models.load_inquiry import LoadRequest
-from zmqtriton.supervisor.models.loading import Done, Loading, ignore
-from zmqtriton.supervisor.models.version import LAST_FAILED, ModelVersion
+from zmqtriton.supervisor.models.loading import LoadCallback, ModelLoad, ignore_result
+from zmqtriton.supervisor.models.version import LAST_LOAD_FAILED, ModelVersion
 from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
 
@@ -31,67 +31,71 @@ class Model:
         self.name = name
         self.versions: dict[int, ModelVersion] = {}
         #: Its directory is gone: it is forgotten once it has ended.
-        self.is_leaving = False
+        self.is_directory_gone = False
         #: Why it could not even be read the last time, or "".
-        self.problem = ""
-        self._around = around
-        self._loading: Loading | None = None
-        self._waiting: deque[Loading] = deque()
+        self.read_problem = ""
+        self._context = around
+        self._loading: ModelLoad | None = None
+        self._waiting: deque[ModelLoad] = deque()
         #: What is on disk of what is served, and of what was tried last; "" with an override.
-        self._served = ""
-        self._tried = ""
-        self._override: Override | None = None
+        self._served_fingerprint = ""
+        self._attempted_fingerprint = ""
+        self._override: LoadOverride | None = None
         self._has_no_version = False
         #: Somebody wanted it, not only an ensemble that calls it.
-        self.was_asked_for = False
+        self.was_explicitly_loaded = False
         #: Somebody wanted it gone, so requests do not bring it back.
-        self._is_barred = False
+        self._was_explicitly_unloaded = False
         #: What its last blueprint calls, where that is an ensemble.
         self._tried_members: tuple[str, ...] = ()
         #: What its last blueprint says that it asks.
         self._tried_callees: tuple[str, ...] = ()
-        self._when_quiet: list[Callable[[], None]] = []
+        self._load_end_callbacks: list[Callable[[], None]] = []
 
     # ------------------------------------------------------- what is asked
 
     def load(
         self,
-        done: Done,
+        done: LoadCallback,
         *,
-        override: Override | None = None,
+        override: LoadOverride | None = None,
         again: bool = False,
     ) -> None:
         """`again` tries even members of an ensemble that have failed."""
-        self.was_asked_for, self._is_barred = True, False
-        self._load(Loading(self, self._around, done, LoadRequest(override, again=again)))
+        self.was_explicitly_loaded, self._was_explicitly_unloaded = True, False
+        self._enqueue_load(
+            ModelLoad(self, self._context, done, LoadRequest(override, retry_failed_members=again))
+        )
 
-    def load_on_demand(self, done: Done) -> None:
+    def load_on_demand(self, done: LoadCallback) -> None:
         """For the sake of requests: it may be evicted."""
-        self._load(Loading(self, self._around, done, LoadRequest(again=True)))
+        self._enqueue_load(
+            ModelLoad(self, self._context, done, LoadRequest(retry_failed_members=True))
+        )
 
     def poll(self, settle_s: float) -> None:
         """Loads what has changed and then stayed the same for so long; what has failed and has
         not changed is not tried."""
-        self.was_asked_for = True
+        self.was_explicitly_loaded = True
         wanted = LoadRequest(is_poll=True, settle_s=settle_s)
-        self._load(Loading(self, self._around, ignore, wanted))
+        self._enqueue_load(ModelLoad(self, self._context, ignore_result, wanted))
 
-    def _load(self, loading: Loading) -> None:
+    def _enqueue_load(self, loading: ModelLoad) -> None:
         self._waiting.append(loading)
-        self._next()
+        self._start_next_load()
 
-    def require(self, then: Callable[[], None], *, again: bool) -> None:
+    def load_as_dependency(self, then: Callable[[], None], *, again: bool) -> None:
         """For an ensemble: calls `then` when it is loaded, or was tried."""
         if self._loading is not None:
-            self._when_quiet.append(then)
+            self._load_end_callbacks.append(then)
         elif any(version.is_serving for version in self.versions.values()):
             then()
         else:
-            self._is_barred = False
-            wanted = LoadRequest(is_poll=not again, again=again)
-            self._load(Loading(self, self._around, lambda _: then(), wanted))
+            self._was_explicitly_unloaded = False
+            wanted = LoadRequest(is_poll=not again, retry_failed_members=again)
+            self._enqueue_load(ModelLoad(self, self._context, lambda _: then(), wanted))
 
-    def _next(self) -> None:
+    def _start_next_load(self) -> None:
         if self._loading is None and self._waiting:
             self._loading = self._waiting.popleft()
             self._loading.begin()
@@ -106,93 +110,97 @@ class Model:
         for loading in loads:
             loading.cancel(why)
 
-    def unload(self, done: Done) -> None:
+    def unload(self, done: LoadCallback) -> None:
         """`done` hears when nobody can ask for it any more; requests under way go on."""
-        self.was_asked_for, self._is_barred = False, True
+        self.was_explicitly_loaded, self._was_explicitly_unloaded = False, True
         self.cancel_loads()
         self.evict(UNLOADED)
-        around = self._around
+        around = self._context
         if self._has_no_version and not self.versions:
             self._has_no_version = False
             around.publish(wire.ForgetModel(self.name))
-        peers = {around.introductions.broker, *around.frontends()} - {0}
-        around.acknowledgements.ask(peers, lambda: done(None))
+        peers = {around.introductions.broker_serial, *around.serving_frontends()} - {0}
+        around.acknowledgements.sync(peers, lambda: done(None))
 
     def evict(self, why: str) -> None:
         """Unloads what serves, in order; the reason is for the index."""
-        self._served = ""
+        self._served_fingerprint = ""
         for version in self.versions.values():
-            self._unload(version, why)
+            self._unload_version(version, why)
 
-    def _unload(self, version: ModelVersion, why: str = UNLOADED) -> None:
+    def _unload_version(self, version: ModelVersion, why: str = UNLOADED) -> None:
         generation = version.generation
-        if version.enter(states.UnloadStarted(), why):
+        if version.transition(states.UnloadStarted(), why):
             self.publish(version)
         if generation is not None:
-            self._around.leaving.leave(generation)
+            self._context.retirements.retire_after_callers(generation)
         elif version.state is ModelState.UNLOADING:
             self._finish_unload(version)
 
     def _finish_unload(self, version: ModelVersion) -> None:
-        version.enter(states.UnloadFinished(), version.reason)
+        version.transition(states.UnloadFinished(), version.reason)
         self.publish(version)
 
     # ------------------------------------------------------ what loads tell
 
-    def is_current(self, blueprint: Blueprint, override: Override | None) -> bool:
+    def is_current(self, blueprint: Blueprint, override: LoadOverride | None) -> bool:
         return (
             override is None
-            and self._served == blueprint.fingerprint
+            and self._served_fingerprint == blueprint.fingerprint
             and bool(blueprint.versions)
             and all(n in self.versions and self.versions[n].is_serving for n in blueprint.versions)
         )
 
-    def was_tried(self, fingerprint: str) -> bool:
-        return self._tried == fingerprint
+    def was_attempted(self, fingerprint: str) -> bool:
+        return self._attempted_fingerprint == fingerprint
 
-    def take_needs(self, blueprint: Blueprint) -> None:
+    def set_dependencies(self, blueprint: Blueprint) -> None:
         ensemble = blueprint.ensemble
-        self._tried_members = ensemble.models if ensemble is not None else ()
+        self._tried_members = ensemble.member_names if ensemble is not None else ()
         self._tried_callees = blueprint.callees
-        self._around.load_order.loosen(self.name)
+        self._context.load_order.break_wait_cycles(self.name)
 
-    def take_unreadable(self, found: Unreadable) -> None:
-        self._tried, self.problem = found.fingerprint, found.reason
-        self.is_leaving = not found.fingerprint
+    def record_read_failure(self, found: ReadFailure) -> None:
+        self._attempted_fingerprint, self.read_problem = found.fingerprint, found.reason
+        self.is_directory_gone = not found.fingerprint
         if found.is_duplicate or not found.fingerprint:
-            self._around.plan.log("E", found.reason)
+            self._context.plan.log("E", found.reason)
         else:
             text = f"Poll failed for model directory '{self.name}': {found.reason}"
-            self._around.plan.log("E", text)
+            self._context.plan.log("E", text)
 
-    def take_tried(self, blueprint: Blueprint, override: Override | None) -> None:
-        self._tried, self._override, self.problem = blueprint.fingerprint, override, ""
-        self.is_leaving = False
+    def record_attempt(self, blueprint: Blueprint, override: LoadOverride | None) -> None:
+        self._attempted_fingerprint, self._override, self.read_problem = (
+            blueprint.fingerprint,
+            override,
+            "",
+        )
+        self.is_directory_gone = False
         self._has_no_version = not blueprint.versions
 
-    def take_current(self, blueprint: Blueprint) -> None:
-        self._tried, self.problem = blueprint.fingerprint, ""
+    def record_unchanged(self, blueprint: Blueprint) -> None:
+        self._attempted_fingerprint, self.read_problem = blueprint.fingerprint, ""
         for number in blueprint.versions:
-            self.versions[number].enter(states.GenerationServing())
+            self.versions[number].transition(states.GenerationServing())
 
-    def take_loaded(self, blueprint: Blueprint) -> None:
-        self._served = blueprint.fingerprint if self._override is None else ""
+    def record_loaded(self, blueprint: Blueprint) -> None:
+        self._served_fingerprint = blueprint.fingerprint if self._override is None else ""
         for number, version in self.versions.items():
             if number not in blueprint.versions:
-                self._unload(version)
+                self._unload_version(version)
 
-    def loading_ended(self, loading: object) -> None:
+    def load_ended(self, loading: object) -> None:
         if self._loading is loading:
             self._loading = None
-            self._next()
+            self._start_next_load()
         if self._loading is None:
-            waiting, self._when_quiet = self._when_quiet, []
+            waiting, self._load_end_callbacks = self._load_end_callbacks, []
             for then in waiting:
                 then()
 
     def publish(self, version: ModelVersion) -> None:
-        self._around.publish(self._news_of(version))
-        self._around.members.changed(self.name)
+        self._context.publish(self._news_of(version))
+        self._context.ensemble_members.notify_ensembles(self.name)
 
     def member_changed(self, name: str) -> None:
         """It may be one that this ensemble calls."""
@@ -216,12 +224,12 @@ class Model:
     def generation_given_up(self, generation: Generation) -> None:
         version = self.versions[generation.version]
         if version.generation is generation and version.state is ModelState.READY:
-            version.enter(states.GenerationGivenUp(), generation.trouble)
+            version.transition(states.GenerationGivenUp(), generation.why_not_ready)
             self.publish(version)
 
     def generation_ended(self, generation: Generation) -> None:
         number = generation.version
-        self._around.plan.log("I", f"successfully unloaded '{self.name}' version {number}")
+        self._context.plan.log("I", f"successfully unloaded '{self.name}' version {number}")
         version = self.versions[number]
         if version.generation is generation:
             version.generation = None
@@ -241,7 +249,7 @@ class Model:
         return sorted({*self._tried_members, *self.served_members})
 
     @property
-    def needs(self) -> list[str]:
+    def dependencies(self) -> list[str]:
         """Those that are loaded before it."""
         return [*self.members, *self._tried_callees]
 
@@ -249,32 +257,34 @@ class Model:
     def callees(self) -> set[str]:
         """Those that it calls, or may call."""
         generations = [version.generation for version in self.versions.values()]
-        called = {callee for g in generations if g is not None for callee in g.calls}
+        called = {callee for g in generations if g is not None for callee in g.callees}
         return called | set(self.members)
 
     @property
     def why_not_loaded(self) -> str:
         """Of each version that does not serve, or cannot now."""
-        shown = {number: version.shown for number, version in sorted(self.versions.items())}
+        shown = {
+            number: version.reported_state for number, version in sorted(self.versions.items())
+        }
         texts = [
             f"version {number} is at {state.value} state: {reason};"
             for number, (state, reason) in shown.items()
             if state is not ModelState.READY
         ]
-        return "\n".join(texts) or self.problem or NO_VERSION
+        return "\n".join(texts) or self.read_problem or NO_VERSION
 
     # ------------------------------------------------------- what is shown
 
     def is_ready(self, version: int) -> bool:
         """Whether this one can execute now; -1: any."""
         meant = [one for number, one in self.versions.items() if version in (-1, number)]
-        return any(one.shown[0] is ModelState.READY for one in meant)
+        return any(one.reported_state[0] is ModelState.READY for one in meant)
 
     def serving_config(self, version: int) -> dict[str, Any]:
         """Of the version that serves, with -1 of the highest; empty where none does."""
         serving = [n for n, one in self.versions.items() if one.is_serving and version in (-1, n)]
         generation = self.versions[max(serving)].generation if serving else None
-        finished = generation.finished if generation is not None else None
+        finished = generation.final_config if generation is not None else None
         config: dict[str, Any] = {} if finished is None else json.loads(finished.config)
         return config
 
@@ -294,17 +304,23 @@ class Model:
     @property
     def is_on_demand(self) -> bool:
         """Requests have it loaded; else somebody has said that it is to be there, or not."""
-        return self._around.on_demand and not (self.was_asked_for or self._is_barred)
+        return self._context.has_on_demand_loading and not (
+            self.was_explicitly_loaded or self._was_explicitly_unloaded
+        )
 
     @property
-    def may_be_evicted(self) -> bool:
-        return self.is_on_demand and not self.is_loading and bool(self.serving)
+    def can_be_evicted(self) -> bool:
+        return self.is_on_demand and not self.is_loading and bool(self.serving_configs)
 
     @property
-    def serving(self) -> list[str]:
+    def serving_configs(self) -> list[str]:
         """The configurations of what requests go to."""
         generations = [v.generation for v in self.versions.values() if v.is_serving]
-        return [g.finished.config for g in generations if g is not None and g.finished is not None]
+        return [
+            g.final_config.config
+            for g in generations
+            if g is not None and g.final_config is not None
+        ]
 
     @property
     def is_loaded(self) -> bool:
@@ -313,7 +329,7 @@ class Model:
             version.is_serving or version.reason == UNLOADED for version in self.versions.values()
         )
 
-    def news(self) -> list[wire.VersionInfo]:
+    def version_infos(self) -> list[wire.VersionInfo]:
         """All that frontends must know of it."""
         if self._has_no_version and not self.versions:
             state = ModelState.UNAVAILABLE.value
@@ -321,31 +337,31 @@ class Model:
         return [self._news_of(version) for version in self.versions.values()]
 
     def _news_of(self, version: ModelVersion) -> wire.VersionInfo:
-        news = version.news()
+        news = version.version_info()
         return news._replace(is_on_demand=1) if self.is_on_demand else news
 
-    def index(self) -> Iterator[dict[str, Any]]:
+    def index_entries(self) -> Iterator[dict[str, Any]]:
         """Its entries in the repository index."""
         for number, version in sorted(self.versions.items()):
-            state, reason = version.shown
-            if state is ModelState.READY and self.problem:
-                reason = f"{LAST_FAILED}: {self.problem}"
+            state, reason = version.reported_state
+            if state is ModelState.READY and self.read_problem:
+                reason = f"{LAST_LOAD_FAILED}: {self.read_problem}"
             entry = {"name": self.name, "version": str(number), "state": state.value}
             yield {**entry, "reason": reason} if reason else entry
         if not self.versions:
             entry = {"name": self.name}
-            if self.problem:
-                entry |= {"state": ModelState.UNAVAILABLE.value, "reason": self.problem}
+            if self.read_problem:
+                entry |= {"state": ModelState.UNAVAILABLE.value, "reason": self.read_problem}
             yield entry
 
-    def rows(self) -> list[tuple[str, str, str]]:
+    def table_rows(self) -> list[tuple[str, str, str]]:
         """Its lines in the table that the server prints at start."""
         rows = []
         for number, version in self.versions.items():
-            state, reason = version.shown
+            state, reason = version.reported_state
             rows.append((self.name, str(number), _status(state, reason)))
-        if self.problem:
-            rows.append((self.name, "-", _status(ModelState.UNAVAILABLE, self.problem)))
+        if self.read_problem:
+            rows.append((self.name, "-", _status(ModelState.UNAVAILABLE, self.read_problem)))
         elif not rows:
             rows.append((self.name, "-", NO_VERSION))
         return rows
@@ -354,7 +370,7 @@ class Model:
 def _members(version: ModelVersion) -> tuple[str, ...]:
     generation = version.generation if version.is_serving else None
     ensemble = generation.blueprint.ensemble if generation else None
-    return ensemble.models if ensemble else ()
+    return ensemble.member_names if ensemble else ()
 
 
 def _status(state: ModelState, reason: str) -> str:

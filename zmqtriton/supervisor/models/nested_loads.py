@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from zmqtriton.supervisor.models.context import Slots
+from zmqtriton.supervisor.models.context import LoadSlots
 from zmqtriton.supervisor.models.generation import Generation
-from zmqtriton.supervisor.models.loading import Done
+from zmqtriton.supervisor.models.loading import LoadCallback
 from zmqtriton.supervisor.states import GenerationState
 from zmqtriton_floor.errors import InvalidArgument, ZmqTritonError
 
 
 class NestedLoads:
-    def __init__(self, generations: Mapping[int, Generation], slots: Slots) -> None:
+    def __init__(self, generations: Mapping[int, Generation], slots: LoadSlots) -> None:
         self._generations = generations
         self._slots = slots
         #: Who asks, the model that is, and the model that it waits for.
         self._waiting: list[tuple[int, str, str]] = []
 
-    def begin(self, caller: int, model: str, done: Done) -> Done:
+    def register(self, caller: int, model: str, done: LoadCallback) -> LoadCallback:
         """What to call when the load of the model has ended. Raises InvalidArgument if that would
         never be."""
         asking = self._loading(caller)
@@ -34,7 +34,7 @@ class NestedLoads:
                 f"failed to load '{model}', model '{name}' asks for it in its initialize and would "
                 "wait for itself"
             )
-        self._slots.give_back(asking.owner)
+        self._slots.release(asking.owner)
         entry = (caller, name, model)
         self._waiting.append(entry)
 
@@ -46,7 +46,10 @@ class NestedLoads:
 
     def _loading(self, serial: int) -> Generation | None:
         for generation in self._generations.values():
-            if generation.state is GenerationState.LOADING and generation.find(serial) is not None:
+            if (
+                generation.state is GenerationState.LOADING
+                and generation.find_instance(serial) is not None
+            ):
                 return generation
         return None
 

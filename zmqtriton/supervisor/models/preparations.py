@@ -21,24 +21,24 @@ from zmqtriton_floor.errors import InternalError, ZmqTritonError, from_number
 
 _ROLE = "environment"
 #: Hears what there is, or why there is none.
-Then = Callable[[Environment | ZmqTritonError], None]
+EnvironmentCallback = Callable[[Environment | ZmqTritonError], None]
 
 
-class Preparations:
+class EnvironmentPreparations:
     def __init__(self, plan: Plan, introductions: Introductions) -> None:
         self._plan = plan
         self._introductions = introductions
-        self._waiting: dict[int, tuple[EnvironmentSpec, Then]] = {}
+        self._waiting: dict[int, tuple[EnvironmentSpec, EnvironmentCallback]] = {}
         self._processes: dict[int, dict[str, Any]] = {}
 
-    def begin(self, model: str, demand: EnvironmentSpec, then: Then) -> int:
+    def begin(self, model: str, demand: EnvironmentSpec, then: EnvironmentCallback) -> int:
         """`then` is called once, unless `abandon` is called with the number returned here."""
         serial = self._plan.new_serial()
         self._waiting[serial] = (demand, then)
-        self._plan.do(PrepareEnvironment(serial, model, demand))
+        self._plan.enqueue(PrepareEnvironment(serial, model, demand))
         return serial
 
-    def started(self, serial: int, pid: int, started_s: float) -> None:
+    def process_started(self, serial: int, pid: int, started_s: float) -> None:
         """The process runs."""
         if serial in self._waiting:
             demand, _ = self._waiting[serial]
@@ -49,24 +49,24 @@ class Preparations:
                 "started_s": started_s,
                 "state": f"preparing {demand}",
             }
-            go_on = partial(self._guarded, serial)
-            self._introductions.guard(serial, _ROLE, demand.kind, pid, go_on)
+            go_on = partial(self._send_prepare, serial)
+            self._introductions.guard_process_group(serial, _ROLE, demand.kind, pid, go_on)
 
-    def _guarded(self, serial: int) -> None:
+    def _send_prepare(self, serial: int) -> None:
         """What it starts from now on ends with the server, whoever kills the supervisor."""
         if serial in self._waiting:
-            self._plan.do(Send(serial, wire.Call(0, "prepare", "{}")))
+            self._plan.enqueue(Send(serial, wire.Call(0, "prepare", "{}")))
 
     def describe(self) -> list[dict[str, Any]]:
         """The processes, for the status."""
         return list(self._processes.values())
 
-    def abandon(self, serial: int) -> None:
+    def cancel(self, serial: int) -> None:
         """Nobody wants it any more; half of it is swept later."""
         if self._waiting.pop(serial, None) is not None:
-            self._plan.do(Signal(serial, int(signal.SIGKILL), group=True))
+            self._plan.enqueue(Signal(serial, int(signal.SIGKILL), group=True))
 
-    def answered(self, serial: int, answer: wire.CallResult) -> bool:
+    def handle_result(self, serial: int, answer: wire.CallResult) -> bool:
         """Whether it was awaited."""
         if serial not in self._waiting:
             return False
@@ -77,10 +77,10 @@ class Preparations:
             then(Environment(*json.loads(answer.result)))
         return True
 
-    def ended(self, serial: int, reason: str, last_words: str) -> None:
+    def process_ended(self, serial: int, reason: str, last_words: str) -> None:
         """The process is dead; it may have answered."""
         if self._processes.pop(serial, None) is not None:
-            self._introductions.forget(serial, reason)
+            self._introductions.report_death(serial, reason)
         if serial not in self._waiting:
             return
         demand, then = self._waiting.pop(serial)

@@ -10,34 +10,34 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from zmqtriton.supervisor.actions import Complain, Listing, ShowTables
-from zmqtriton.supervisor.models.loading import ignore
+from zmqtriton.supervisor.actions import PrintError, RepositoryListing, ShowTables
+from zmqtriton.supervisor.models.loading import ignore_result
 from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor.errors import ZmqTritonError
 
 #: What has changed is loaded when it has not changed again for so long.
-SETTLED_S = 1.0
+SETTLE_S = 1.0
 
 _NOT_ALL = "failed to load all models"
 _MOST_NAMED = 10
 
 
-class Served(Protocol):
+class StartupServer(Protocol):
     models: dict[str, Model]
 
     @property
     def is_stopping(self) -> bool:
         """Nothing new may begin."""
 
-    def model(self, name: str) -> Model:
+    def get_or_create_model(self, name: str) -> Model:
         """It, made known if it was not."""
 
-    def list_repository(self, then: Callable[[Listing], None]) -> None:
+    def list_repository(self, then: Callable[[RepositoryListing], None]) -> None:
         """`then` gets the names that the repositories hold."""
 
-    def open(self) -> None:
+    def accept_clients(self) -> None:
         """Lets clients connect."""
 
     def stop(self, status: int = 0) -> None:
@@ -45,19 +45,19 @@ class Served(Protocol):
 
 
 class Startup:
-    def __init__(self, plan: Plan, policy: Policy, served: Served) -> None:
+    def __init__(self, plan: Plan, policy: Policy, served: StartupServer) -> None:
         self._plan = plan
         self._policy = policy
-        self._served = served
+        self._server = served
         self._left: set[str] = set()
         self._failed: list[str] = []
         self.is_over = False
 
     def begin(self) -> None:
-        self._served.list_repository(self._load)
+        self._server.list_repository(self._load_listed)
 
-    def _load(self, found: Listing) -> None:
-        if self._served.is_stopping:
+    def _load_listed(self, found: RepositoryListing) -> None:
+        if self._server.is_stopping:
             return
         if isinstance(found, ZmqTritonError):
             self._give_up(found.text)
@@ -67,27 +67,29 @@ class Startup:
             names = tuple(found)
         self._left = set(names)
         for name in names:
-            self._served.model(name).load(partial(self._tried, name))
+            self._server.get_or_create_model(name).load(partial(self._on_load_attempted, name))
         self._finish_if_tried()
 
-    def _tried(self, name: str, error: ZmqTritonError | None) -> None:
+    def _on_load_attempted(self, name: str, error: ZmqTritonError | None) -> None:
         if error is not None:
             self._failed.append(name)
         self._left.discard(name)
         self._finish_if_tried()
 
     def _finish_if_tried(self) -> None:
-        if self._left or self.is_over or self._served.is_stopping:
+        if self._left or self.is_over or self._server.is_stopping:
             return
         self.is_over = True
-        models = self._served.models.values()
-        self._plan.do(ShowTables(sorted(row for model in models for row in model.rows())))
+        models = self._server.models.values()
+        self._plan.enqueue(
+            ShowTables(sorted(row for model in models for row in model.table_rows()))
+        )
         if self._failed and self._policy.exit_on_error:
             self._give_up(f"{_NOT_ALL}\n{self._name_failed()}")
             return
         if self._failed:
             self._plan.log("E", f"Internal: {_NOT_ALL}")
-        self._served.open()
+        self._server.accept_clients()
         if self._policy.control_mode == "poll" and self._policy.poll_s > 0:
             self._poll()
 
@@ -102,31 +104,31 @@ class Startup:
 
     def _give_up(self, text: str) -> None:
         self.is_over = True
-        self._plan.do(Complain(f"error: creating server: Internal - {text}"))
-        self._served.stop(1)
+        self._plan.enqueue(PrintError(f"error: creating server: Internal - {text}"))
+        self._server.stop(1)
 
     # ------------------------------------------------------------------- polls
 
     def _poll(self) -> None:
         """The first comes right after the start."""
-        if self._served.is_stopping:
+        if self._server.is_stopping:
             return
         self._plan.log("V", "Polling model repository")
-        self._served.list_repository(self._compare)
-        self._plan.after(self._policy.poll_s, self._poll)
+        self._server.list_repository(self._compare)
+        self._plan.call_later(self._policy.poll_s, self._poll)
 
-    def _compare(self, found: Listing) -> None:
-        if self._served.is_stopping:
+    def _compare(self, found: RepositoryListing) -> None:
+        if self._server.is_stopping:
             return
         if isinstance(found, ZmqTritonError):
             self._plan.log("E", f"failed to poll the model repository: {found.text}")
             return
         for name in found:
-            model = self._served.model(name)
-            model.is_leaving = False
+            model = self._server.get_or_create_model(name)
+            model.is_directory_gone = False
             if not model.is_loading:
-                model.poll(min(SETTLED_S, self._policy.poll_s))
-        for name, model in self._served.models.items():
-            if name not in found and not model.is_leaving:
-                model.is_leaving = True
-                model.unload(ignore)
+                model.poll(min(SETTLE_S, self._policy.poll_s))
+        for name, model in self._server.models.items():
+            if name not in found and not model.is_directory_gone:
+                model.is_directory_gone = True
+                model.unload(ignore_result)

@@ -11,7 +11,7 @@ from zmqtriton.supervisor.states import UNLOADED, ModelState
 from zmqtriton_floor import wire
 
 #: What serves stays when a load of something newer fails; its reason begins so.
-LAST_FAILED = "still served, the last load failed"
+LAST_LOAD_FAILED = "still served, the last load failed"
 
 
 class ModelVersion:
@@ -23,15 +23,15 @@ class ModelVersion:
         #: What serves, or did until it was unloaded or given up.
         self.generation: Generation | None = None
 
-    def enter(self, event: states.Event, reason: str = "") -> bool:
+    def transition(self, event: states.Event, reason: str = "") -> bool:
         """Whether anything is different now."""
         before = (self.state, self.reason)
         whose = f"model '{self.model}' version {self.number}"
-        self.state = states.advance(states.MODEL_TRANSITIONS, self.state, event, whose)
+        self.state = states.next_state(states.MODEL_TRANSITIONS, self.state, event, whose)
         if self.state is not ModelState.READY:
             self.reason = reason
         elif isinstance(event, states.GenerationFailed):
-            self.reason = f"{LAST_FAILED}: {reason}"
+            self.reason = f"{LAST_LOAD_FAILED}: {reason}"
         else:
             self.reason = ""
         return before != (self.state, self.reason)
@@ -41,17 +41,21 @@ class ModelVersion:
         return self.state is ModelState.READY and self.generation is not None
 
     @property
-    def shown(self) -> tuple[ModelState, str]:
+    def reported_state(self) -> tuple[ModelState, str]:
         """State and reason for the index: a version that cannot execute now is not ready."""
-        if self.is_serving and self.generation is not None and not self.generation.ready_instances:
-            return ModelState.UNAVAILABLE, self.generation.trouble
+        if (
+            self.is_serving
+            and self.generation is not None
+            and not self.generation.ready_instance_count
+        ):
+            return ModelState.UNAVAILABLE, self.generation.why_not_ready
         return self.state, self.reason
 
-    def news(self) -> wire.VersionInfo:
+    def version_info(self) -> wire.VersionInfo:
         """What frontends are to know. While stubs restart, the version is READY with no instance
         that is: new requests may wait for one."""
         served = self.generation if self.is_serving else None
-        if served is None or served.finished is None:
+        if served is None or served.final_config is None:
             state, reason = self.state.value, self.reason
             return wire.VersionInfo(0, self.model, self.number, state, reason, 0, "", b"")
         return wire.VersionInfo(
@@ -59,10 +63,10 @@ class ModelVersion:
             self.model,
             self.number,
             self.state.value,
-            served.trouble,
-            served.ready_instances,
-            served.finished.config,
-            served.finished.proto,
-            int(bool(served.asked())),
-            served.finished.labels,
+            served.why_not_ready,
+            served.ready_instance_count,
+            served.final_config.config,
+            served.final_config.proto,
+            int(bool(served.instances_with_is_ready())),
+            served.final_config.labels,
         )

@@ -16,7 +16,7 @@ _WITHIN_S = 2.0
 
 #: `counts`: one entry for each version that is loaded, None if the broker does not answer.
 #: `resources`: of the rate limiter, and who holds them.
-Found = dict[str, Any]
+CountsReport = dict[str, Any]
 
 
 class BrokerCounts:
@@ -24,15 +24,15 @@ class BrokerCounts:
         self._plan = plan
         self._introductions = introductions
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, Callable[[Found], None]] = {}
+        self._waiting: dict[int, Callable[[CountsReport], None]] = {}
 
-    def ask(self, then: Callable[[Found], None]) -> None:
+    def request(self, then: Callable[[CountsReport], None]) -> None:
         number = next(self._numbers)
         self._waiting[number] = then
-        self._introductions.tell_broker(wire.AskStatistics(number, "", -1))
-        self._plan.after(_WITHIN_S, lambda: self._answer(number, None, []))
+        self._introductions.send_to_broker(wire.AskStatistics(number, "", -1))
+        self._plan.call_later(_WITHIN_S, lambda: self._answer(number, None, []))
 
-    def answered(self, message: wire.Statistics) -> None:
+    def handle_statistics(self, message: wire.Statistics) -> None:
         document = json.loads(message.result) if not message.code else {}
         entries = document.get("model_stats")
         resources = document.get("zmqtriton", {}).get("resources", [])

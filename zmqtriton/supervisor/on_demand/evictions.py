@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from zmqtriton.supervisor.models.model import Model
-from zmqtriton.supervisor.on_demand.usage import Usage
+from zmqtriton.supervisor.on_demand.usage import ModelUsage
 from zmqtriton.supervisor.plan import Plan
 from zmqtriton.supervisor.policy import Policy
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError
@@ -20,7 +20,7 @@ from zmqtriton_floor.errors import Unavailable, ZmqTritonError
 IDLE, MEMORY = "idle", "memory"
 
 
-class _History:
+class _ModelHistory:
     """Of one model."""
 
     def __init__(self) -> None:
@@ -29,41 +29,42 @@ class _History:
         self.event, self.at_s = "", 0.0
 
 
-class Evictions:
+class Evictor:
     def __init__(self, plan: Plan, models: Mapping[str, Model], policy: Policy) -> None:
         self._plan = plan
         self._models = models
         self._budget = policy.memory_budget_bytes
-        self.usage = Usage(plan, models, policy.idle_after_s)
+        self.usage = ModelUsage(plan, models, policy.unload_idle_after_s)
         #: Of models that have processes now, and of all when they last had.
         self._bytes: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         #: What those that are being loaded will take, as far as is known.
         self._reserved: dict[str, int] = {}
-        self._history: dict[str, _History] = {}
+        self._history: dict[str, _ModelHistory] = {}
 
     @property
     def has_budget(self) -> bool:
         return self._budget > 0
 
     @property
-    def is_watching(self) -> bool:
+    def has_candidates(self) -> bool:
         """There is something that may have to go."""
-        return self.shortest_limit_s() < float("inf") or (
-            self.has_budget and any(m.is_on_demand and m.serving for m in self._models.values())
+        return self.shortest_idle_limit_s() < float("inf") or (
+            self.has_budget
+            and any(m.is_on_demand and m.serving_configs for m in self._models.values())
         )
 
-    def shortest_limit_s(self) -> float:
+    def shortest_idle_limit_s(self) -> float:
         """For how long one may be idle."""
-        return self.usage.shortest_limit_s()
+        return self.usage.shortest_idle_limit_s()
 
     # --------------------------------------------------------- what is told
 
-    def begin(self, name: str) -> None:
+    def reserve(self, name: str) -> None:
         """It is being loaded."""
-        self._reserved[name] = self._needed(name)[0]
+        self._reserved[name] = self._estimate_bytes(name)[0]
 
-    def loaded(self, name: str, error: ZmqTritonError | None) -> None:
+    def load_ended(self, name: str, error: ZmqTritonError | None) -> None:
         """Its load is over."""
         self._reserved.pop(name, None)
         if error is not None:
@@ -71,26 +72,30 @@ class Evictions:
             return
         self._note(name, "loads", "loaded for a request")
         for each in self._with_needs(name):
-            self.usage.loaded(each)
+            self.usage.record_load(each)
 
-    def measured(self, found: Mapping[str, int]) -> None:
+    def record_memory(self, found: Mapping[str, int]) -> None:
         """What the processes of each model take now."""
         self._bytes = dict(found)
         for name, size in found.items():
-            if name not in self._reserved and name in self._models and self._models[name].serving:
+            if (
+                name not in self._reserved
+                and name in self._models
+                and self._models[name].serving_configs
+            ):
                 self._sizes[name] = size
 
     # ----------------------------------------------------------- what follows
 
     def make_room(self, name: str) -> list[str]:
         """Those that now go for it; none: it fits. Raises Unavailable where it still would not."""
-        needed, is_known = self._needed(name)
-        used, budget = self._used, self._budget
+        needed, is_known = self._estimate_bytes(name)
+        used, budget = self._used_bytes, self._budget
         kept = self._with_needs(name)
-        names, freed = self._choose(used + needed - budget, kept)
+        names, freed = self._choose_victims(used + needed - budget, kept)
         if used + needed - freed > budget and not is_known:
             # Nobody knows how much it takes; anything may fit while there is something left.
-            names, freed = self._choose(used - budget + 1, kept)
+            names, freed = self._choose_victims(used - budget + 1, kept)
             needed = 1
         if used + needed - freed > budget:
             wants = f" and it takes about {_mib(needed)}" if is_known else ""
@@ -102,25 +107,25 @@ class Evictions:
         self._evict(names, MEMORY, f"to make room for '{name}'")
         return names
 
-    def tidy(self) -> None:
+    def enforce_limits(self) -> None:
         """What was idle for too long goes, and what takes too much."""
-        for name in self.usage.overdue():
-            idle_s = self._plan.now_s - self.usage.last_s(name)
+        for name in self.usage.overdue_models():
+            idle_s = self._plan.now_s - self.usage.last_used_s(name)
             self._evict([name], IDLE, f"after {idle_s:.0f} s without requests")
         if self.has_budget:
-            names, _ = self._choose(self._used - self._budget, ())
+            names, _ = self._choose_victims(self._used_bytes - self._budget, ())
             self._evict(names, MEMORY, "models took more than their memory budget")
 
     @property
-    def _used(self) -> int:
+    def _used_bytes(self) -> int:
         names = {*self._bytes, *self._reserved}
         return sum(max(self._bytes.get(n, 0), self._reserved.get(n, 0)) for n in names)
 
-    def _choose(self, lacking: int, kept: Collection[str]) -> tuple[list[str], int]:
+    def _choose_victims(self, lacking: int, kept: Collection[str]) -> tuple[list[str], int]:
         """Who goes so that so much is free, or all that can; and how much that frees."""
         names: list[str] = []
         freed = 0
-        for group in self.usage.going(kept) if lacking > 0 else ():
+        for group in self.usage.eviction_candidates(kept) if lacking > 0 else ():
             new = [name for name in group if name not in names]
             size = sum(self._bytes.get(name, 0) for name in new)
             if freed < lacking and size:
@@ -128,11 +133,13 @@ class Evictions:
                 freed += size
         return names, freed
 
-    def _needed(self, name: str) -> tuple[int, bool]:
+    def _estimate_bytes(self, name: str) -> tuple[int, bool]:
         """What a load of it will take, with what is loaded along; and whether that was ever seen.
         What was not is taken for an average one."""
         models = self._models
-        new = [n for n in self._with_needs(name) if n not in models or not models[n].serving]
+        new = [
+            n for n in self._with_needs(name) if n not in models or not models[n].serving_configs
+        ]
         new = [n for n in new if n not in models or not models[n].members]
         sizes = self._sizes
         average = sum(sizes.values()) // len(sizes) if sizes else 0
@@ -142,7 +149,7 @@ class Evictions:
         names = [name]
         for each in names:
             model = self._models.get(each)
-            names += [n for n in model.needs if n not in names] if model is not None else []
+            names += [n for n in model.dependencies if n not in names] if model is not None else []
         return names
 
     def _evict(self, names: Collection[str], kind: str, why: str) -> None:
@@ -155,7 +162,7 @@ class Evictions:
     # --------------------------------------------------------------- showing
 
     def _note(self, name: str, what: str, event: str) -> None:
-        history = self._history.setdefault(name, _History())
+        history = self._history.setdefault(name, _ModelHistory())
         history.counts[what] += 1
         history.event, history.at_s = event, self._plan.now_s
 
@@ -171,7 +178,7 @@ class Evictions:
             }
             for name, history in sorted(self._history.items())
         ]
-        return {"models": rows, "budget_bytes": self._budget, "used_bytes": self._used}
+        return {"models": rows, "budget_bytes": self._budget, "used_bytes": self._used_bytes}
 
 
 def _mib(size: int) -> str:

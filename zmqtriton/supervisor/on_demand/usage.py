@@ -16,12 +16,12 @@ from zmqtriton.supervisor.models.model import Model
 from zmqtriton.supervisor.plan import Plan
 
 #: Whoever had a model loaded gets so long to send what they want of it.
-FRESH_S = 5.0
+GRACE_S = 5.0
 #: The model parameter that says for how long it may be idle, in seconds; 0: for ever.
-PARAMETER = "unload_idle_after_seconds"
+IDLE_PARAMETER = "unload_idle_after_seconds"
 
 
-class Usage:
+class ModelUsage:
     def __init__(self, plan: Plan, models: Mapping[str, Model], idle_after_s: float) -> None:
         self._plan = plan
         self._models = models
@@ -35,11 +35,11 @@ class Usage:
 
     # ------------------------------------------------------------ what is told
 
-    def loaded(self, name: str) -> None:
+    def record_load(self, name: str) -> None:
         """Now; and nobody has asked it anything yet."""
         self._loaded_s[name] = self._plan.now_s
 
-    def heard(self, counts: Iterable[Mapping[str, Any]] | None) -> None:
+    def record_counts(self, counts: Iterable[Mapping[str, Any]] | None) -> None:
         """What the broker has counted; None: it did not answer, so anybody may be busy."""
         self._is_known = counts is not None
         self._busy.clear()
@@ -52,46 +52,46 @@ class Usage:
 
     # ----------------------------------------------------------- what follows
 
-    def last_s(self, name: str) -> float:
+    def last_used_s(self, name: str) -> float:
         """When it was used, or loaded."""
         return max(self._used_s.get(name, -math.inf), self._loaded_s.get(name, -math.inf))
 
-    def overdue(self) -> list[str]:
+    def overdue_models(self) -> list[str]:
         """Those that nobody has used for as long as they may be idle."""
         return [
             name
-            for name in self._loaded()
-            if self._plan.now_s - self.last_s(name) >= self.limit_s(name)
-            and self.leaving_with(name) == [name]
+            for name in self._on_demand_models()
+            if self._plan.now_s - self.last_used_s(name) >= self.idle_limit_s(name)
+            and self.eviction_group(name) == [name]
         ]
 
-    def going(self, kept: Collection[str]) -> list[list[str]]:
+    def eviction_candidates(self, kept: Collection[str]) -> list[list[str]]:
         """What can go, least recently used first: each with those that must go before it."""
-        groups = [self.leaving_with(name) for name in self._loaded()]
+        groups = [self.eviction_group(name) for name in self._on_demand_models()]
         found = [
             group
             for group in groups
             if group is not None
             and not set(group) & set(kept)
-            and not any(map(self._is_fresh, group))
+            and not any(map(self._is_in_grace, group))
         ]
-        return sorted(found, key=lambda group: max(map(self.last_s, group)))
+        return sorted(found, key=lambda group: max(map(self.last_used_s, group)))
 
-    def leaving_with(self, name: str) -> list[str] | None:
+    def eviction_group(self, name: str) -> list[str] | None:
         """It, behind the ensembles that have it as a member; None where one of them must stay."""
         names = [name]
         for each in names:
             names += [
                 n for n, m in self._models.items() if each in m.served_members and n not in names
             ]
-        return names[::-1] if all(map(self._may_go, names)) else None
+        return names[::-1] if all(map(self._can_be_evicted, names)) else None
 
-    def limit_s(self, name: str) -> float:
+    def idle_limit_s(self, name: str) -> float:
         """For how long it may be idle."""
-        return min(map(self._limit_s, self._models[name].serving), default=math.inf)
+        return min(map(self._limit_s, self._models[name].serving_configs), default=math.inf)
 
-    def shortest_limit_s(self) -> float:
-        return min(map(self.limit_s, self._loaded()), default=math.inf)
+    def shortest_idle_limit_s(self) -> float:
+        return min(map(self.idle_limit_s, self._on_demand_models()), default=math.inf)
 
     def _limit_s(self, config: str) -> float:
         key = hash(config)
@@ -101,27 +101,27 @@ class Usage:
             self._limits[key] = _own_limit_s(config, self._idle_after_s) or math.inf
         return self._limits[key]
 
-    def _loaded(self) -> list[str]:
-        return [n for n, m in self._models.items() if m.is_on_demand and m.serving]
+    def _on_demand_models(self) -> list[str]:
+        return [n for n, m in self._models.items() if m.is_on_demand and m.serving_configs]
 
-    def _may_go(self, name: str) -> bool:
-        if not self._is_known or name in self._busy or not self._models[name].may_be_evicted:
+    def _can_be_evicted(self, name: str) -> bool:
+        if not self._is_known or name in self._busy or not self._models[name].can_be_evicted:
             return False
-        return not any(reaches(caller, name, self._calls) for caller in self._busy)
+        return not any(reaches(caller, name, self._callees_of) for caller in self._busy)
 
-    def _is_fresh(self, name: str) -> bool:
+    def _is_in_grace(self, name: str) -> bool:
         loaded_s = self._loaded_s.get(name, -math.inf)
         is_used = self._used_s.get(name, -math.inf) >= loaded_s
-        return not is_used and self._plan.now_s - loaded_s < FRESH_S
+        return not is_used and self._plan.now_s - loaded_s < GRACE_S
 
-    def _calls(self, name: str) -> Collection[str]:
+    def _callees_of(self, name: str) -> Collection[str]:
         model = self._models.get(name)
         return model.callees if model is not None else ()
 
 
 def _own_limit_s(config: str, otherwise_s: float) -> float:
-    parameters = json.loads(config).get("parameters", {}) if PARAMETER in config else {}
+    parameters = json.loads(config).get("parameters", {}) if IDLE_PARAMETER in config else {}
     try:
-        return max(0.0, float(parameters[PARAMETER]["string_value"]))
+        return max(0.0, float(parameters[IDLE_PARAMETER]["string_value"]))
     except (KeyError, TypeError, ValueError):
         return otherwise_s

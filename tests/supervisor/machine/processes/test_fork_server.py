@@ -5,7 +5,7 @@ import os
 import pytest
 
 from zmqtriton.environments.demand import SERVER_ENVIRONMENT, Environment
-from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
 
 FORK_SERVER = 1
@@ -37,7 +37,7 @@ class FakeSpawner:
         self.are_there = True
         self.has_descriptors = True
 
-    def ask(self, fork_server: int, spec: StubSpec) -> FakePendingStub:
+    def request_fork(self, fork_server: int, spec: StubSpec) -> FakePendingStub:
         assert fork_server == FORK_SERVER
         if not self.has_descriptors:
             raise OSError
@@ -61,7 +61,7 @@ def fork_server(spawner: FakeSpawner) -> ForkServer:
 
 
 def spec_of(serial: int, environment: Environment = SERVER_ENVIRONMENT) -> StubSpec:
-    return StubSpec(serial, environment, Stub("m", "m_0_0"), -1)
+    return StubSpec(serial, environment, StubName("m", "m_0_0"), -1)
 
 
 def test_at_the_start_stubs_wait_until_the_fork_server_is_ready(

@@ -8,15 +8,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import output as module
-from zmqtriton.supervisor.machine.processes.output import Output
+from zmqtriton.supervisor.machine.processes.output import StubOutput
 
 
 class Pipe:
     def __init__(self) -> None:
         reading, self.writing = os.pipe()
-        self.output = Output(reading, Stub("m", "m_0_0"), 42)
+        self.output = StubOutput(reading, StubName("m", "m_0_0"), 42)
 
     def write(self, data: bytes) -> None:
         os.write(self.writing, data)
@@ -55,9 +55,9 @@ def test_a_flood_is_cut_and_counted(
         pipe.write(b"x\n" * 200)
     pipe.output.close()
 
-    assert pipe.output.dropped > 10_000
+    assert pipe.output.dropped_lines > 10_000
     assert len(caplog.records) < 5_000
-    assert f"{pipe.output.dropped} lines of 'm_0_0' were dropped" in caplog.text
+    assert f"{pipe.output.dropped_lines} lines of 'm_0_0' were dropped" in caplog.text
 
 
 def test_of_a_progress_bar_its_last_state_is_a_line(

@@ -37,7 +37,7 @@ def test_a_death_has_a_reason(code: str, reason: str) -> None:
 
 
 def test_a_signal_without_a_name_has_its_number() -> None:
-    assert processes.describe_status(-77) == "killed by signal 77"
+    assert processes.describe_exit_status(-77) == "killed by signal 77"
 
 
 def test_a_program_that_is_not_there_is_an_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from zmqtriton.supervisor.machine.processes.output import Output
+from zmqtriton.supervisor.machine.processes.output import StubOutput
 from zmqtriton.supervisor.machine.processes.process import Process
 from zmqtriton_floor.lifeline import Lifeline
 
@@ -15,25 +15,25 @@ class Child:
     """A process with a lifeline, or a caller on the control socket, which has no pid."""
 
     serial: int
-    line: Lifeline
+    lifeline: Lifeline
     pid: int = 0
     process: Process | None = None
     #: Of a process that somebody else will reap.
     pidfd: int | None = None
-    output: Output | None = None
+    output: StubOutput | None = None
     #: It may hand over lifelines of processes that it has forked.
-    may_branch: bool = False
+    can_fork_workers: bool = False
     #: The fork server.
     can_fork: bool = False
-    frozen_looks: int = 0
+    frozen_polls: int = 0
     is_watched_for_writing: bool = False
     #: A stub's, in which it tells the broker how far it has come.
-    page: int | None = None
+    progress_page: int | None = None
     #: Where it is kept; () is anywhere.
     cores: tuple[int, ...] = ()
 
 
-class Listener(Protocol):
+class ChildListener(Protocol):
     """Who hears of the children: the core."""
 
     def process_started(self, serial: int, pid: int, started_s: float) -> None:
@@ -47,11 +47,11 @@ class Listener(Protocol):
     def process_frozen(self, serial: int) -> None:
         """It was stopped by a signal and does not go on."""
 
-    def branched(self, pid: int, started_s: float) -> int:
+    def worker_forked(self, pid: int, started_s: float) -> int:
         """Gunicorn has forked; returns the serial number of the new process's lifeline."""
 
-    def malformed(self, messages: int) -> None:
+    def messages_malformed(self, messages: int) -> None:
         """Dropped, because they did not decode."""
 
-    def received(self, serial: int, message: Any) -> None:
+    def message_received(self, serial: int, message: Any) -> None:
         """A message of a process, or of a caller on the control socket."""

@@ -19,26 +19,26 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zmqtriton.environments.demand import variable_overrides
-from zmqtriton.supervisor.machine.host_policies import pin
-from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.host_policies import pin_to_cores
+from zmqtriton.supervisor.machine.log_ring import StubName
 from zmqtriton.supervisor.machine.processes import commands
 from zmqtriton.supervisor.machine.processes import process as processes
-from zmqtriton.supervisor.machine.processes.child import Child, Listener
+from zmqtriton.supervisor.machine.processes.child import Child, ChildListener
 from zmqtriton.supervisor.machine.processes.fork_server import ForkServer, StubSpec
-from zmqtriton.supervisor.machine.processes.out_of_memory import OutOfMemory
-from zmqtriton.supervisor.machine.processes.output import Output
-from zmqtriton.supervisor.machine.processes.probe_lines import ProbeLines
+from zmqtriton.supervisor.machine.processes.out_of_memory import OomDetector
+from zmqtriton.supervisor.machine.processes.output import StubOutput
+from zmqtriton.supervisor.machine.processes.probe_lines import ReadinessLifelines
 from zmqtriton.supervisor.machine.processes.process import Process
-from zmqtriton.supervisor.machine.segments import MESSAGES, Segments
+from zmqtriton.supervisor.machine.segments import SEGMENT_MESSAGES, SegmentRegistry
 from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.logs import LEVEL_NUMBERS
 
 _log = logging.getLogger(__name__)
-_said = logging.getLogger("zmqtriton.said")
+_child_log = logging.getLogger("zmqtriton.said")
 
 #: A process must be found stopped in so many looks in a row: a profiler stops it for moments.
-_FROZEN_LOOKS = 2
+_FROZEN_POLLS = 2
 
 
 class _ForkedStub:
@@ -51,29 +51,29 @@ class _ForkedStub:
 
     def adopt(self, pid: int) -> None:
         """Take over the new process. Raises OSError if it does not exist."""
-        self._begin(Process.adopted(pid))
+        self._begin(Process.from_orphan(pid))
 
     def drop(self) -> None:
         """Close its lifeline: the stub does not come, or comes too late and ends with it."""
-        self._child.line.close()
+        self._child.lifeline.close()
         os.close(self._reading)
 
 
 class Children:
     def __init__(
-        self, selector: selectors.BaseSelector, listener: Listener, segment_bytes: int = 0
+        self, selector: selectors.BaseSelector, listener: ChildListener, segment_bytes: int = 0
     ) -> None:
         """`segment_bytes` is what all processes together may have of shared memory."""
         self._selector = selector
         self._listener = listener
         self._children: dict[int, Child] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.segments = Segments(segment_bytes, self.send, most=descriptors // 2)
+        self.segments = SegmentRegistry(segment_bytes, self.send, most=descriptors // 2)
         self.fork_server = ForkServer(self)
-        self._probes = ProbeLines(selector, listener.received)
-        self._out_of_memory = OutOfMemory(now_s=time.monotonic())
+        self._probes = ReadinessLifelines(selector, listener.message_received)
+        self._out_of_memory = OomDetector(now_s=time.monotonic())
         #: Called with the serial of each that is dead, before the listener is.
-        self.on_end: Callable[[int], None] = lambda serial: None
+        self.on_process_end: Callable[[int], None] = lambda serial: None
 
     def stub_pids(self) -> set[int]:
         return {c.pid for c in self._children.values() if c.output is not None}
@@ -86,7 +86,7 @@ class Children:
         command: Callable[[int], Sequence[str]],
         *,
         descriptors: Sequence[int] = (),
-        stub: Stub | None = None,
+        stub: StubName | None = None,
         may_branch: bool = False,
         can_fork: bool = False,
         page: int | None = None,
@@ -114,20 +114,22 @@ class Children:
             theirs.close()
             if writing is not None:
                 os.close(writing)
-        child = Child(serial, Lifeline(ours), page=page, cores=cores)
-        child.may_branch, child.can_fork = may_branch, can_fork
-        self._begin(child, process, reading, stub)
+        child = Child(serial, Lifeline(ours), progress_page=page, cores=cores)
+        child.can_fork_workers, child.can_fork = may_branch, can_fork
+        self._start_watching(child, process, reading, stub)
 
-    def _begin(
-        self, child: Child, process: Process, reading: int | None, stub: Stub | None
+    def _start_watching(
+        self, child: Child, process: Process, reading: int | None, stub: StubName | None
     ) -> None:
         child.process, child.pid = process, process.pid
         if child.cores:
-            pin(process.pid, child.cores)
+            pin_to_cores(process.pid, child.cores)
         self._watch(child)
-        self._selector.register(process.pidfd, selectors.EVENT_READ, lambda: self._bury(child))
+        self._selector.register(
+            process.pidfd, selectors.EVENT_READ, lambda: self._handle_process_exit(child)
+        )
         if reading is not None and stub is not None:
-            child.output = output = Output(reading, stub, process.pid)
+            child.output = output = StubOutput(reading, stub, process.pid)
             self._selector.register(output, selectors.EVENT_READ, lambda: self._read_output(child))
         self._listener.process_started(child.serial, process.pid, time.time())
 
@@ -155,11 +157,11 @@ class Children:
             cores=spec.cores,
         )
 
-    def ask(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
+    def request_fork(self, fork_server: int, spec: StubSpec) -> _ForkedStub:
         """Ask the fork server for a stub. Raises OSError if there are too few descriptors."""
         ours, theirs = pair()
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        child = Child(spec.serial, Lifeline(ours), page=spec.page, cores=spec.cores)
+        child = Child(spec.serial, Lifeline(ours), progress_page=spec.page, cores=spec.cores)
         asked = json.dumps(spec.stub._asdict())
         _log.debug(
             "Starting Python backend stub: %s, a copy of process %d",
@@ -169,13 +171,13 @@ class Children:
         fork_server_process = self._children[fork_server]
         try:
             descriptors = (theirs.fileno(), spec.page, writing)
-            fork_server_process.line.send(wire.Call(spec.serial, "fork", asked), *descriptors)
+            fork_server_process.lifeline.send(wire.Call(spec.serial, "fork", asked), *descriptors)
         finally:
             theirs.close()
             os.close(writing)
-        self._watch_for_writing(fork_server_process)
+        self._update_write_interest(fork_server_process)
         return _ForkedStub(
-            child, reading, lambda process: self._begin(child, process, reading, spec.stub)
+            child, reading, lambda process: self._start_watching(child, process, reading, spec.stub)
         )
 
     def add_caller(self, serial: int, line: Lifeline) -> None:
@@ -184,81 +186,85 @@ class Children:
 
     def _watch(self, child: Child) -> None:
         self._children[child.serial] = child
-        self._selector.register(child.line, selectors.EVENT_READ, lambda: self._attend(child))
+        self._selector.register(
+            child.lifeline, selectors.EVENT_READ, lambda: self._handle_lifeline_event(child)
+        )
 
     # --------------------------------------------------------------- talking
 
     def send(self, serial: int, message: Any, descriptor: int | None = None) -> None:
         """Lost if the process is dead; that is told separately. Copies the descriptor."""
         child = self._children.get(serial)
-        if child is not None and child.page is not None and type(message) is wire.Call:
+        if child is not None and child.progress_page is not None and type(message) is wire.Call:
             self._probes.send(serial, message)
             return
         if child is not None and type(message) is wire.ReadinessLifeline:
             end = self._probes.open(serial)
-            child.line.send(message, end)
+            child.lifeline.send(message, end)
             os.close(end)
             return
         if type(message) is wire.AttachInstance:  # the broker reads there what the stub has begun
             stub = self._children.get(message.serial)
-            descriptor = stub.page if stub is not None else None
+            descriptor = stub.progress_page if stub is not None else None
         if child is not None:
-            child.line.send(message, *(() if descriptor is None else (descriptor,)))
-            self._watch_for_writing(child)
+            child.lifeline.send(message, *(() if descriptor is None else (descriptor,)))
+            self._update_write_interest(child)
 
-    def _watch_for_writing(self, child: Child) -> None:
-        wanted = child.line.is_backed_up and not child.line.ended
+    def _update_write_interest(self, child: Child) -> None:
+        wanted = child.lifeline.is_backed_up and not child.lifeline.ended
         if wanted != child.is_watched_for_writing:
             child.is_watched_for_writing = wanted
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
-            self._selector.modify(child.line, events, lambda: self._attend(child))
+            self._selector.modify(
+                child.lifeline, events, lambda: self._handle_lifeline_event(child)
+            )
 
-    def _attend(self, child: Child) -> None:
+    def _handle_lifeline_event(self, child: Child) -> None:
         if child.serial not in self._children:
             return
         if child.is_watched_for_writing:
-            child.line.flush()
-            self._watch_for_writing(child)
+            child.lifeline.flush()
+            self._update_write_interest(child)
         self._receive(child)
-        if child.line.ended:
-            self._selector.unregister(child.line)
+        if child.lifeline.ended:
+            self._selector.unregister(child.lifeline)
             if child.process is None:
                 # Nothing else tells the end of a caller, or of a process that is not our child.
-                self._part(child, "its lifeline has ended")
+                self._remove_child(child, "its lifeline has ended")
 
     def _receive(self, child: Child) -> None:
-        before = child.line.malformed
-        for message, descriptors in child.line.receive():
-            if isinstance(message, wire.WorkerForked) and descriptors and child.may_branch:
-                self._adopt(message.pid, descriptors.pop(0))
+        before = child.lifeline.malformed
+        for message, descriptors in child.lifeline.receive():
+            if isinstance(message, wire.WorkerForked) and descriptors and child.can_fork_workers:
+                self._adopt_worker(message.pid, descriptors.pop(0))
             elif isinstance(message, wire.LogLine):
-                self._say(child, message)
+                self._log_line(child, message)
             elif child.can_fork and isinstance(message, wire.Synced):
                 self.fork_server.ready()
             elif child.can_fork and isinstance(message, wire.CallResult):
                 self.fork_server.answered(message.id, int(message.result or 0))
-            elif isinstance(message, MESSAGES) and child.pid:
-                self.segments.received(child.serial, message)
+            elif isinstance(message, SEGMENT_MESSAGES) and child.pid:
+                self.segments.handle_message(child.serial, message)
             else:
-                self._listener.received(child.serial, message)
+                self._listener.message_received(child.serial, message)
             for descriptor in descriptors:
                 os.close(descriptor)
-        if child.line.malformed != before:
-            self._listener.malformed(child.line.malformed - before)
+        if child.lifeline.malformed != before:
+            self._listener.messages_malformed(child.lifeline.malformed - before)
             if not before:
                 text = "process %d sent what does not decode; more of it will only be counted"
                 _log.warning(text, child.pid)
 
     @staticmethod
-    def _say(child: Child, said: wire.LogLine) -> None:
+    def _log_line(child: Child, said: wire.LogLine) -> None:
         origin = (child.pid, said.file, said.line)
         level = LEVEL_NUMBERS.get(said.level, logging.INFO)
-        about = {} if child.output is None else {"stub": child.output.stub}
-        _said.log(level, "%s", said.text, extra={"origin": origin, **about})
+        about = {} if child.output is None else {"stub": child.output.stub_name}
+        _child_log.log(level, "%s", said.text, extra={"origin": origin, **about})
 
-    def _adopt(self, pid: int, descriptor: int) -> None:
+    def _adopt_worker(self, pid: int, descriptor: int) -> None:
         line = Lifeline.inherited(descriptor)
-        serial = self._listener.branched(pid, time.time())
+        serial = self._listener.worker_forked(pid, time.time())
         child = Child(serial, line, pid)
         try:
             child.pidfd = os.pidfd_open(pid)
@@ -273,14 +279,14 @@ class Children:
             # Closed by the process, which may go on without.
             self._selector.unregister(child.output)
 
-    def look_for_frozen(self) -> None:
+    def detect_frozen(self) -> None:
         """Call it once a second."""
-        self._out_of_memory.look(time.monotonic())
+        self._out_of_memory.poll(time.monotonic())
         for child in list(self._children.values()):
             if not child.pid:
                 continue
-            child.frozen_looks = child.frozen_looks + 1 if processes.is_frozen(child.pid) else 0
-            if child.frozen_looks == _FROZEN_LOOKS:
+            child.frozen_polls = child.frozen_polls + 1 if processes.is_frozen(child.pid) else 0
+            if child.frozen_polls == _FROZEN_POLLS:
                 self._listener.process_frozen(child.serial)
 
     def reap_orphans(self) -> None:
@@ -303,28 +309,28 @@ class Children:
 
     # ------------------------------------------------------------------- ends
 
-    def _bury(self, child: Child) -> None:
+    def _handle_process_exit(self, child: Child) -> None:
         if child.serial in self._children and child.process is not None:
             self._receive(child)
             self._unregister(child.process.pidfd)
             reason = child.process.reap()
-            self._part(child, self._out_of_memory.explain(reason, time.monotonic()))
+            self._remove_child(child, self._out_of_memory.explain_death(reason, time.monotonic()))
 
-    def _part(self, child: Child, reason: str) -> None:
+    def _remove_child(self, child: Child, reason: str) -> None:
         del self._children[child.serial]
-        self.segments.gone(child.serial, time.monotonic())
-        self._unregister(child.line)
-        child.line.close()
+        self.segments.process_died(child.serial, time.monotonic())
+        self._unregister(child.lifeline)
+        child.lifeline.close()
         self._probes.close(child.serial)
         words = crash = ""
         if child.output is not None:
             self._unregister(child.output)
             child.output.close()
             words, crash = child.output.last_words, child.output.crash
-        for descriptor in (child.pidfd, child.page):
+        for descriptor in (child.pidfd, child.progress_page):
             if descriptor is not None:
                 os.close(descriptor)
-        self.on_end(child.serial)
+        self.on_process_end(child.serial)
         if child.can_fork:
             self.fork_server.ended()
         if child.pid:
@@ -336,7 +342,7 @@ class Children:
         except (KeyError, ValueError):
             pass  # it had ended by itself before
 
-    def end_all(self, within_s: float) -> None:
+    def kill_all(self, within_s: float) -> None:
         """Kills everything that is left and waits for it."""
         self.fork_server.close()
         for serial in list(self._children):
@@ -344,11 +350,11 @@ class Children:
         deadline_s = time.monotonic() + within_s
         for child in list(self._children.values()):
             if child.process is None:
-                self._part(child, "the server has ended")
+                self._remove_child(child, "the server has ended")
                 continue
             with selectors.DefaultSelector() as waiting:
                 waiting.register(child.process.pidfd, selectors.EVENT_READ)
                 is_dead = waiting.select(max(0.0, deadline_s - time.monotonic()))
             if is_dead:
-                self._bury(child)
+                self._handle_process_exit(child)
         processes.kill_orphans(max(0.0, deadline_s - time.monotonic()))

@@ -6,7 +6,7 @@ import json
 import sys
 
 from zmqtriton.environments.demand import Environment, EnvironmentSpec
-from zmqtriton.supervisor.machine.model_reading import STUB
+from zmqtriton.supervisor.machine.model_reading import STUB_DIRECTORY
 
 _MODULES = {
     "broker": "zmqtriton.broker",
@@ -17,12 +17,12 @@ _MODULES = {
     "tracer": "zmqtriton.tracing",
 }
 #: Which of them listen on a socket that they are given.
-_WITH_SOCKET = frozenset({"http-arbiter", "metrics"})
+_ROLES_WITH_SOCKET = frozenset({"http-arbiter", "metrics"})
 
 
 def role_command(role: str, lifeline: int, socket: int | None) -> list[str]:
     command = [sys.executable, "-m", _MODULES[role], "--lifeline", str(lifeline)]
-    if role in _WITH_SOCKET and socket is not None:
+    if role in _ROLES_WITH_SOCKET and socket is not None:
         command += ["--socket", str(socket)]
     return command
 
@@ -36,7 +36,13 @@ _ROOM = " " * 2048
 
 
 def fork_server_command(lifeline: int) -> list[str]:
-    return [sys.executable, str(STUB / "__main__.py"), "--fork-server", str(lifeline), _ROOM]
+    return [
+        sys.executable,
+        str(STUB_DIRECTORY / "__main__.py"),
+        "--fork-server",
+        str(lifeline),
+        _ROOM,
+    ]
 
 
 def stub_command(
@@ -46,7 +52,7 @@ def stub_command(
     arguments = ["--lifeline", str(lifeline), "--progress", str(page)]
     if environment.support_directory:
         arguments += ["--support", environment.support_directory]
-    return [environment.python, str(STUB / "__main__.py"), *arguments, model, instance]
+    return [environment.python, str(STUB_DIRECTORY / "__main__.py"), *arguments, model, instance]
 
 
 def environment_command(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from zmqtriton.environments.demand import Environment
-from zmqtriton.supervisor.machine.log_ring import Stub
+from zmqtriton.supervisor.machine.log_ring import StubName
 
 #: It loads as much as one stub, while everything else starts too.
 _READY_WITHIN_S = 20.0
@@ -27,7 +27,7 @@ class StubSpec(NamedTuple):
 
     serial: int
     environment: Environment
-    stub: Stub
+    stub: StubName
     #: Descriptor of its progress page; passed on with the spec.
     page: int
     #: The cores on which it may run; (): all.
@@ -47,7 +47,7 @@ class PendingStub(Protocol):
 class Spawner(Protocol):
     """Acts on the decisions."""
 
-    def ask(self, fork_server: int, spec: StubSpec) -> PendingStub:
+    def request_fork(self, fork_server: int, spec: StubSpec) -> PendingStub:
         """Ask the fork server for a stub. Raises OSError if it cannot be reached."""
 
     def spawn_stub(self, spec: StubSpec) -> None:
@@ -95,7 +95,7 @@ class ForkServer:
     def _ask(self, spec: StubSpec) -> None:
         until_s = self._now_s() + _FORK_WITHIN_S
         try:
-            pending = self._spawner.ask(self._fork_server, spec)
+            pending = self._spawner.request_fork(self._fork_server, spec)
         except OSError:
             self._spawner.spawn_stub(spec)
             return

@@ -11,37 +11,37 @@ import re
 from pathlib import Path
 
 #: So old a kill is another's.
-_FRESH_S = 3.0
+_RECENT_KILL_S = 3.0
 _COUNTER = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
-class OutOfMemory:
+class OomDetector:
     def __init__(
         self, proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"), now_s: float = 0.0
     ) -> None:
         self._proc = proc
         self._groups = groups
-        self._killed = self._count()
-        self._changed_s = now_s - 2 * _FRESH_S
+        self._kill_count = self._count()
+        self._changed_s = now_s - 2 * _RECENT_KILL_S
 
-    def look(self, now_s: float) -> None:
+    def poll(self, now_s: float) -> None:
         """Call it once a second."""
         killed = self._count()
-        if killed != self._killed:
-            self._killed = killed
+        if killed != self._kill_count:
+            self._kill_count = killed
             self._changed_s = now_s
 
-    def explain(self, reason: str, now_s: float) -> str:
+    def explain_death(self, reason: str, now_s: float) -> str:
         """Of a death, with what it probably was; `reason` where it was something else."""
         if reason != "killed by SIGKILL":
             return reason
-        self.look(now_s)
-        if now_s - self._changed_s > _FRESH_S:
+        self.poll(now_s)
+        if now_s - self._changed_s > _RECENT_KILL_S:
             return reason
         return f"{reason}, by the kernel: out of memory"
 
     def _count(self) -> int:
-        for path in (*self._of_group(), self._proc / "vmstat"):
+        for path in (*self._cgroup_counter_files(), self._proc / "vmstat"):
             try:
                 found = _COUNTER.search(path.read_text())
             except OSError:
@@ -50,7 +50,7 @@ class OutOfMemory:
                 return int(found[1])
         return 0
 
-    def _of_group(self) -> list[Path]:
+    def _cgroup_counter_files(self) -> list[Path]:
         try:
             lines = (self._proc / "self" / "cgroup").read_text().splitlines()
         except OSError:

@@ -12,8 +12,8 @@ import os
 import time
 from collections import deque
 
-from zmqtriton.supervisor.machine.log_ring import Stub
-from zmqtriton.supervisor.machine.processes.crashes import told_in
+from zmqtriton.supervisor.machine.log_ring import StubName
+from zmqtriton.supervisor.machine.processes.crashes import find_crash
 
 _log = logging.getLogger("zmqtriton.output")
 
@@ -24,21 +24,21 @@ _LINES_PER_S = 1000
 _LAST_WORDS_BYTES = 4096
 
 
-class Output:
+class StubOutput:
     """The reading end of one stub's pipe."""
 
-    def __init__(self, descriptor: int, stub: Stub, pid: int) -> None:
+    def __init__(self, descriptor: int, stub: StubName, pid: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
-        self.stub = stub
+        self.stub_name = stub
         self._pid = pid
         self._rest = b""
         self._number = 0
-        self._last: deque[str] = deque()
+        self._recent_lines: deque[str] = deque()
         self._last_bytes = 0
-        self._allowance = float(_LINES_PER_S)
-        self._allowed_at_s = time.monotonic()
-        self.dropped = 0
+        self._tokens = float(_LINES_PER_S)
+        self._refilled_at_s = time.monotonic()
+        self.dropped_lines = 0
 
     def fileno(self) -> int:
         return self._descriptor
@@ -56,7 +56,7 @@ class Output:
             lines.append(self._rest)
             self._rest = b""
         for line in lines:
-            self._take(line)
+            self._log_line(line)
         return True
 
     def close(self, at_most: int = 64) -> None:
@@ -65,44 +65,46 @@ class Output:
             if not self.read():
                 break
         if self._rest:
-            self._take(self._rest)
-        if self.dropped:
+            self._log_line(self._rest)
+        if self.dropped_lines:
             text = "%d lines of '%s' were dropped, there were too many"
-            _log.warning(text, self.dropped, self.stub.instance, extra={"stub": self.stub})
+            _log.warning(
+                text, self.dropped_lines, self.stub_name.instance, extra={"stub": self.stub_name}
+            )
         os.close(self._descriptor)
 
     @property
     def crash(self) -> str:
         """What Python wrote about its own crash."""
-        return told_in([line.strip() for line in self._last if line.strip()])
+        return find_crash([line.strip() for line in self._recent_lines if line.strip()])
 
     @property
     def last_words(self) -> str:
         """What Python wrote about its own crash, else the last line that says something."""
-        lines = [line.strip() for line in self._last if line.strip()]
+        lines = [line.strip() for line in self._recent_lines if line.strip()]
         return self.crash or (lines[-1] if lines else "")
 
-    def _take(self, data: bytes) -> None:
+    def _log_line(self, data: bytes) -> None:
         # A progress bar writes over itself; what a terminal would show in the end is its line.
         shown = data.rstrip(b"\r").rpartition(b"\r")[2]
         line = shown[:_MAX_LINE_BYTES].decode("utf-8", "replace")
         self._number += 1
-        self._last.append(line)
+        self._recent_lines.append(line)
         self._last_bytes += len(line)
-        while self._last_bytes > _LAST_WORDS_BYTES and len(self._last) > 1:
-            self._last_bytes -= len(self._last.popleft())
-        if self._may_pass():
-            origin = (self._pid, self.stub.instance, self._number)
-            _log.info("%s", line, extra={"origin": origin, "stub": self.stub})
+        while self._last_bytes > _LAST_WORDS_BYTES and len(self._recent_lines) > 1:
+            self._last_bytes -= len(self._recent_lines.popleft())
+        if self._take_token():
+            origin = (self._pid, self.stub_name.instance, self._number)
+            _log.info("%s", line, extra={"origin": origin, "stub": self.stub_name})
         else:
-            self.dropped += 1
+            self.dropped_lines += 1
 
-    def _may_pass(self) -> bool:
+    def _take_token(self) -> bool:
         now_s = time.monotonic()
-        gained = (now_s - self._allowed_at_s) * _LINES_PER_S
-        self._allowance = min(2.0 * _LINES_PER_S, self._allowance + gained)
-        self._allowed_at_s = now_s
-        if self._allowance < 1:
+        gained = (now_s - self._refilled_at_s) * _LINES_PER_S
+        self._tokens = min(2.0 * _LINES_PER_S, self._tokens + gained)
+        self._refilled_at_s = now_s
+        if self._tokens < 1:
             return False
-        self._allowance -= 1
+        self._tokens -= 1
         return True

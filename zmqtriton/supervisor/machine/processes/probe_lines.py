@@ -15,42 +15,44 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.lifeline import Lifeline, pair
 
 
-class ProbeLines:
+class ReadinessLifelines:
     def __init__(
         self, selector: selectors.BaseSelector, received: Callable[[int, wire.CallResult], None]
     ) -> None:
         self._selector = selector
-        self._received = received
-        self._lines: dict[int, Lifeline] = {}
+        self._on_answer = received
+        self._lifelines: dict[int, Lifeline] = {}
 
     def open(self, serial: int) -> int:
         """A descriptor for this stub, which the caller closes."""
         self.close(serial)
         ours, theirs = pair()
-        self._lines[serial] = line = Lifeline(ours)
-        self._selector.register(line, selectors.EVENT_READ, lambda: self._attend(serial, line))
+        self._lifelines[serial] = line = Lifeline(ours)
+        self._selector.register(
+            line, selectors.EVENT_READ, lambda: self._handle_input(serial, line)
+        )
         return theirs.detach()
 
     def send(self, serial: int, message: Any) -> None:
         """Lost if it has none; who asks is patient."""
-        line = self._lines.get(serial)
+        line = self._lifelines.get(serial)
         if line is not None:
             line.send(message)
 
-    def _attend(self, serial: int, line: Lifeline) -> None:
-        if self._lines.get(serial) is not line:
+    def _handle_input(self, serial: int, line: Lifeline) -> None:
+        if self._lifelines.get(serial) is not line:
             return
         for message, descriptors in line.receive():
             for unexpected in descriptors:
                 os.close(unexpected)
             if isinstance(message, wire.CallResult):
-                self._received(serial, message)
+                self._on_answer(serial, message)
         if line.ended:
             self.close(serial)
 
     def close(self, serial: int) -> None:
         """The stub is dead, or has closed its end."""
-        line = self._lines.pop(serial, None)
+        line = self._lifelines.pop(serial, None)
         if line is not None:
             self._selector.unregister(line)
             line.close()

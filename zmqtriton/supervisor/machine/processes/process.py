@@ -37,7 +37,7 @@ def kill_orphans(within_s: float) -> None:
     """At the end, when no child has a Process any more: what is left belongs to nobody."""
     deadline_s = time.monotonic() + within_s
     while time.monotonic() < deadline_s:
-        orphans = _children()
+        orphans = _child_pids()
         if not orphans:
             return
         for pid in orphans:
@@ -45,7 +45,7 @@ def kill_orphans(within_s: float) -> None:
             os.waitpid(pid, 0)
 
 
-def _children() -> list[int]:
+def _child_pids() -> list[int]:
     try:
         return [int(pid) for pid in Path("/proc/thread-self/children").read_text().split()]
     except OSError:
@@ -58,13 +58,13 @@ class Process:
     def __init__(self, pid: int, wait: Callable[[], int]) -> None:
         """`wait` reaps it. Raises OSError where there is no such process."""
         self.pid = pid
-        self._wait = wait
+        self._reap_child = wait
         self._is_reaped = False
         #: Readable once it is dead.
         self.pidfd = os.pidfd_open(pid)
 
     @classmethod
-    def adopted(cls, pid: int) -> Process:
+    def from_orphan(cls, pid: int) -> Process:
         """One that the fork server has forked; an orphan, so that nobody else reaps it."""
         return cls(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
@@ -86,13 +86,13 @@ class Process:
     def reap(self) -> str:
         """How it ended; kills what it has left in its process group. Only once it is dead."""
         self.signal(signal.SIGKILL, group=True)
-        status = self._wait()
+        status = self._reap_child()
         self._is_reaped = True
         os.close(self.pidfd)
-        return describe_status(status)
+        return describe_exit_status(status)
 
 
-def describe_status(status: int) -> str:
+def describe_exit_status(status: int) -> str:
     """`killed by SIGKILL` or `exited with status 1`."""
     if status >= 0:
         return f"exited with status {status}"
@@ -136,11 +136,11 @@ def spawn(
         preexec_fn=prepare,
     )
     if is_stub:
-        _prefer_to_kill(popen.pid)
+        _raise_oom_score(popen.pid)
     return Process(popen.pid, popen.wait)
 
 
-def _prefer_to_kill(pid: int) -> None:
+def _raise_oom_score(pid: int) -> None:
     """When memory runs out a stub shall go, which can be replaced, and not the server."""
     try:
         Path(f"/proc/{pid}/oom_score_adj").write_text("500")
