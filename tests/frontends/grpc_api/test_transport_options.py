@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -98,11 +100,20 @@ def test_a_request_may_be_compressed_in_any_way(algorithm: grpc.Compression) -> 
     assert [bytes(4 * _COUNT)] == list(response.raw_output_contents)
 
 
-def states(channel: Any) -> list[grpc.ChannelConnectivity]:
-    """Those that a channel goes through, as they come."""
+@contextmanager
+def connectivity_states(channel: Any) -> Iterator[list[grpc.ChannelConnectivity]]:
+    """The states that a channel passes through, in their order, as they are reported."""
     seen: list[grpc.ChannelConnectivity] = []
+    threads_before = set(threading.enumerate())
     channel.subscribe(seen.append, try_to_connect=True)
-    return seen
+    polling = set(threading.enumerate()) - threads_before
+    try:
+        yield seen
+    finally:
+        # grpcio's polling thread raises if it meets a closed channel.
+        channel.unsubscribe(seen.append)
+        for thread in polling:
+            thread.join()
 
 
 @pytest.mark.row("D43", "--grpc-max-connection-age", "--grpc-max-connection-age-grace")
@@ -112,8 +123,9 @@ def test_a_connection_ends_at_its_age_and_its_client_connects_anew() -> None:
     with (
         serving(FakeGateway(version_info("m"), settings=settings)) as server,
         grpc.insecure_channel(server.address) as channel,
+        connectivity_states(channel) as seen,
     ):
-        ask, seen = channel.unary_unary(f"/{_SERVICE}/ModelInfer"), states(channel)
+        ask = channel.unary_unary(f"/{_SERVICE}/ModelInfer")
 
         def is_answered() -> bool:
             try:
