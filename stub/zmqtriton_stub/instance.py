@@ -22,7 +22,7 @@ from zmqtriton_stub.tracing import Tracing
 
 if TYPE_CHECKING:
     from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.memory.tensor_memory import Memory
+    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: Batches that one instance may have at once, and the model parameter that asks for them.
 _MOST_INFLIGHT = 1024
@@ -63,7 +63,7 @@ class Instance:
         #: Asks other models; None while this one may not, that is outside of execute().
         self.asker: BlsClient | None = None
         #: Where large tensors lie; None: all of them travel in messages.
-        self.memory: Memory | None = None
+        self.memory: TensorMemory | None = None
         #: What requests must look like; None until the configuration is final.
         self.signature: Signature | None = None
         #: How many tensors the broker adds to each request, behind what it brings.

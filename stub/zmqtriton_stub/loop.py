@@ -27,10 +27,11 @@ from zmqtriton_stub.broker.deadlock_report import DeadlockReport
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
-from zmqtriton_stub.memory.tensor_memory import Memory
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
 from zmqtriton_stub.model import Model
 from zmqtriton_stub.pre_import import check_files, take_priority
 from zmqtriton_stub.readiness import Readiness
+from zmqtriton_stub.supervisor_client import SupervisorClient
 from zmqtriton_stub.tracing import Tracing
 
 _now_ns = time.monotonic_ns
@@ -56,8 +57,9 @@ class Stub:
     def __init__(self, lifeline: Lifeline, progress: Progress) -> None:
         self._lifeline = lifeline
         self._progress = progress
-        self._memory = Memory(lifeline)
-        self._heard = self._memory.heard
+        self._supervisor = SupervisorClient(lifeline)
+        self._memory = TensorMemory(self._supervisor)
+        self._inbox = self._supervisor.inbox
         # Not a poll object: an event loop can wait on this one's descriptor.
         self._poller = select.epoll()
         self._bootstrap: wire.Bootstrap
@@ -101,13 +103,13 @@ class Stub:
     def _await(self, kind: type[Any]) -> Any:
         """The next message of this kind on the lifeline."""
         while True:
-            while self._heard:
-                message = self._heard.popleft()
+            while self._inbox:
+                message = self._inbox.popleft()
                 if type(message) is kind:
                     return message
                 self._hear(message)
             self._lifeline.wait()
-            self._memory.receive()
+            self._supervisor.receive()
 
     def _hear(self, message: Any) -> None:
         kind = type(message)
@@ -141,7 +143,7 @@ class Stub:
             self._instance.configure(config)
             self._instance.runtime = self._bootstrap.directory
             self._instance.serial = self._bootstrap.serial
-            self._instance.call = self._memory.call
+            self._instance.call = self._supervisor.call
             mode = json.loads(self._bootstrap.settings).get("trace", {}).get("mode", "")
             self._instance.tracing = Tracing(
                 self._bootstrap.directory, has_contexts=mode == "opentelemetry"
@@ -189,9 +191,10 @@ class Stub:
         self._asker.standstill = DeadlockReport(
             self._asker.waiting, self._executions, self._model
         ).look
-        memory.tell, memory.wake = self._instance.tell, link.wake
+        supervisor = self._supervisor
+        supervisor.send, supervisor.wake = self._instance.tell, link.wake
         memory.release = lambda release: link.send([wire.encode(release)])
-        memory.glance, self._instance.measures.is_busy = self._glance, self._is_executing
+        supervisor.attend, self._instance.measures.is_busy = self._glance, self._is_executing
         self._poller.register(self._lifeline, select.POLLIN)
         self._poller.register(self._link.wake_descriptor, select.POLLIN)
         if self._instance.is_decoupled:
@@ -212,7 +215,7 @@ class Stub:
         if is_ready is not None:
             # Not later: from the first request on the lifeline may go unread for long.
             self._await(wire.ReadinessLifeline)
-            line = Lifeline.inherited(self._memory.probe)
+            line = Lifeline.inherited(self._supervisor.readiness_descriptor)
             self._readiness = Readiness(self._instance, is_ready, line)
 
     def _connect_broker(self) -> None:
@@ -265,11 +268,11 @@ class Stub:
                 self._poller.unregister(self._asker.descriptor)
         link.is_waiting = True
         # Whoever takes a batch from here on wakes us.
-        ready = [] if link.batches or self._heard else self._ready()
+        ready = [] if link.batches or self._inbox else self._ready()
         link.is_waiting = False
         self._look_at(ready)
-        while self._heard:
-            self._hear(self._heard.popleft())
+        while self._inbox:
+            self._hear(self._inbox.popleft())
 
     def _watch_lifeline(self) -> None:
         if self._lifeline.is_backed_up != self._is_backed_up:
@@ -286,7 +289,7 @@ class Stub:
                 asker.turn()
             elif descriptor != link.descriptor:
                 self._lifeline.flush()
-                self._memory.receive()
+                self._supervisor.receive()
         self._instance.measures.flush()
         link.turn()
 
@@ -304,10 +307,10 @@ class Stub:
             count = len(batches)
             self._link.turn()
         self._watch_lifeline()
-        for _ in range(len(self._heard)):
-            message = self._heard.popleft()
+        for _ in range(len(self._inbox)):
+            message = self._inbox.popleft()
             if type(message) is wire.Finalize:
-                self._heard.append(message)  # it has time until the model is back
+                self._inbox.append(message)  # it has time until the model is back
             else:
                 self._hear(message)
 

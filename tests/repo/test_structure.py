@@ -28,7 +28,6 @@ LARGE_CLASSES = {
     "zmqtriton_frontends.tensors.payload.Payload": 32,
     "zmqtriton_stub.broker.bls_client.BlsClient": 29,
     "zmqtriton_stub.execution.responses.Pending": 27,
-    "zmqtriton_stub.memory.tensor_memory.Memory": 32,
 }
 MODULES_IMPORTED = 20
 #: Modules that import more of ours, each because it puts the parts of a process together.

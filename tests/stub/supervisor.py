@@ -12,7 +12,8 @@ from zmqtriton_floor.arena import Arena, seal_size
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.lifeline import Lifeline, pair
 from zmqtriton_floor.mappings import Mappings
-from zmqtriton_stub.memory.tensor_memory import Memory
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.supervisor_client import SupervisorClient
 
 BOOTSTRAP = wire.Bootstrap(9, bytes(16), "stub", "/", 1, json.dumps({}))
 
@@ -22,7 +23,9 @@ class FakeSupervisor:
 
     def __init__(self) -> None:
         ours, theirs = pair()
-        self.memory = Memory(Lifeline(theirs))
+        self._stub_lifeline = Lifeline(theirs)
+        self.client = SupervisorClient(self._stub_lifeline)
+        self.memory = TensorMemory(self.client)
         self.memory.begin(BOOTSTRAP)
         self.released: list[wire.Block] = []
         self.memory.release = lambda message: self.released.extend(message.blocks)
@@ -83,7 +86,7 @@ class FakeSupervisor:
         return data
 
     def close(self) -> None:
-        self.memory._lifeline.close()
+        self._stub_lifeline.close()
         self._thread.join()
         self.lifeline.close()
         self.memory.mappings.close()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from zmqtriton_stub.broker.bls_call import BlsCall, ReplyWithBody
     from zmqtriton_stub.broker.bls_client import BlsClient
-    from zmqtriton_stub.memory.tensor_memory import Memory
+    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 
 class ResponseIterator:
@@ -184,7 +184,7 @@ def _takes_gpu(preferred: PreferredMemory | None) -> bool:
     return preferred.memory_type is TRITONSERVER_MEMORY_GPU and gpu.is_usable()
 
 
-def _placing(memory: Memory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
+def _placing(memory: TensorMemory, request: InferenceRequest, inputs: list[wire.Tensor]) -> int:
     """ON_GPU where some of the inputs lie on one and the other model takes them so; HASHED where
     none does, as it would have to be copied, and somebody may know the answer."""
     target = request._model_name, request._model_version
@@ -204,7 +204,7 @@ def _on_gpu(row: wire.Tensor, number: int) -> wire.Tensor:
     return row._replace(data=gpu.uploaded(number, data))
 
 
-def _memory() -> Memory | None:
+def _memory() -> TensorMemory | None:
     return None if instance.current is None else instance.current.memory
 
 

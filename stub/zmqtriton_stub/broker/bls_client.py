@@ -20,7 +20,7 @@ from zmqtriton_floor.zmtp import Dealer
 from zmqtriton_stub.broker.bls_call import Bell, BlsCall, Notify, ReplyWithBody, Waiting, blocks_of
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.memory.tensor_memory import Memory
+    from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
 #: What a thread has to look after while it waits: descriptors, and what to call for each.
 Duties = Dict[int, Callable[[], None]]
@@ -40,7 +40,7 @@ class BlsClient:
     def __init__(
         self,
         bootstrap: wire.Bootstrap,
-        memory: Memory,
+        memory: TensorMemory,
         duties: Callable[[], Duties],
         wake: Callable[[], None],
         attends: Callable[[Any], bool] = lambda loop: False,

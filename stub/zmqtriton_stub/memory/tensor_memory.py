@@ -1,81 +1,46 @@
-"""Large tensors of a stub: what the model gives goes into its arena, what it gets is mapped.
+"""Large tensors of a stub: the model's own go into its arena, those of others are mapped.
 
-Used by whoever makes or reads a body, in any thread. The answers of the supervisor come over the
-lifeline, so all of it is read here; what is not about segments is put down for the loop.
+Safe for threads. The supervisor makes the segments and hands out those of others.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from zmqtriton_floor import wire
 from zmqtriton_floor.arena import INLINE_BYTES, Allocation, Arena, block_of
 from zmqtriton_floor.cache_keys import Keys, keys_of
-from zmqtriton_floor.errors import ProtocolError, Unavailable, from_number
-from zmqtriton_floor.lifeline import Lifeline
+from zmqtriton_floor.errors import ProtocolError, Unavailable
 from zmqtriton_floor.mappings import Mappings
 from zmqtriton_floor.wire import Block, Reference, Tensor
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu import Span
 from zmqtriton_stub.memory.tensor_forwarding import Found, TensorForwarding
+from zmqtriton_stub.supervisor_client import NO_ANSWER, SupervisorClient
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.gpu_memory import OnGpus
 
-#: So long the supervisor may take to answer: milliseconds, where the machine has time for it.
-_PATIENCE_S = 5.0
 #: Other threads may take what was just made.
 _TRIES = 8
-#: While a call is waited for, the loop's duties are looked after so often.
-_GLANCE_S = 0.02
-
 #: Models are seldom loaded anew, and one that takes no GPU's tensor then copies it itself.
 _KNOWN_S = 1.0
 
-_LATE = "The supervisor did not answer in time."
-#: The message, or why there is none, and the descriptor; -1: none came along.
-_Answer = Tuple[Any, int]
 
+class TensorMemory:
+    """The arena of this process, and the mappings of others' segments."""
 
-def _key_of_call(number: int) -> tuple[int, ...]:
-    return (0, 0, number)  # those of segments are shorter
-
-
-class _Question:
-    """What a thread waits for."""
-
-    answer: _Answer | None = None
-
-
-class Memory:
-    """The arena, the mappings and the ear of this process."""
-
-    def __init__(self, lifeline: Lifeline) -> None:
+    def __init__(self, supervisor: SupervisorClient) -> None:
         self.arena = Arena(0)
         self.mappings = Mappings(is_private=True, on_release=self._released)
         self.passing = TensorForwarding(self.mappings, self._lease_own)
-        #: Messages that are the loop's.
-        self.heard: deque[Any] = deque()
-        #: The descriptor that came with a Probe; -1: none has.
-        self.probe = -1
-        #: What wakes the loop when another thread has heard one, and how a message gets out.
-        self.wake: Callable[[], None] = lambda: None
-        self.tell: Callable[[Any], None] = lifeline.send
         self.release: Callable[[wire.Release], None] = lambda message: None
-        #: Called again and again while a call takes long: the loop's, if this thread is the loop's.
-        self.glance: Callable[[], None] = lambda: None
-        self._lifeline = lifeline
+        self._supervisor = supervisor
+        supervisor.on_segment_opened = self._segment_opened
         #: From the first tensor on that comes or goes on a GPU.
         self._gpus: OnGpus | None = None
-        self._reading = threading.Lock()
-        self._asked: dict[tuple[int, ...], list[_Question]] = {}
-        self._calls = itertools.count(1)
         #: What was asked about other models, and since when that is known.
         self._known: dict[tuple[str, str, int], tuple[float, bool]] = {}
         #: For what is asked of models whose answers are kept; None: the server keeps none.
@@ -160,14 +125,14 @@ class Memory:
     def _knows(self, verb: str, model: str, version: int) -> bool:
         known_s, answer = self._known.get((verb, model, version), (0.0, False))
         if time.monotonic() - known_s > _KNOWN_S:
-            answer = self.call(verb, json.dumps({"model": model, "version": version}))
+            answer = self._supervisor.call(verb, json.dumps({"model": model, "version": version}))
             self._known[verb, model, version] = time.monotonic(), answer
         return answer
 
     def _register(self, made: wire.CreateSegment) -> str:
         """Tells the supervisor of memory on a GPU; why not, or ""."""
-        answer = self._ask(made, (made.segment,))
-        return _LATE if answer is None else answer[0].text
+        answer = self._supervisor.ask(made, (made.segment,))
+        return NO_ANSWER if answer is None else answer[0].text
 
     def own(self, blocks: Iterable[Block]) -> list[int]:
         """Those that lie in our arena."""
@@ -230,10 +195,10 @@ class Memory:
     def _grow(self, size: int) -> None:
         for is_last_try in (False, True):
             wanted = self.arena.wanted(size)
-            answer = self._ask(wanted, (wanted.segment,))
+            answer = self._supervisor.ask(wanted, (wanted.segment,))
             try:
                 if answer is None or answer[1] < 0:
-                    raise self.arena.refuse(wanted, _LATE if answer is None else answer[0].text)
+                    raise self.arena.refuse(wanted, NO_ANSWER if answer is None else answer[0].text)
                 self.arena.add(wanted, answer[1])
                 return
             except Unavailable:
@@ -249,7 +214,7 @@ class Memory:
 
     def _drop(self, segments: list[wire.FreeSegment]) -> None:
         for segment in segments:
-            self.tell(segment)
+            self._supervisor.send(segment)
 
     # --------------------------------------------------------------- mappings
 
@@ -282,9 +247,9 @@ class Memory:
     def _map(self, owner: int, segment: int) -> None:
         if self._gpus is not None and self._gpus.borrowed.has(owner, segment):
             return
-        answer = self._ask(wire.OpenSegment(owner, segment), (owner, segment))
+        answer = self._supervisor.ask(wire.OpenSegment(owner, segment), (owner, segment))
         if answer is None:
-            raise Unavailable(f"a tensor cannot be read: {_LATE}")
+            raise Unavailable(f"a tensor cannot be read: {NO_ANSWER}")
         if isinstance(answer[0], Unavailable):
             raise answer[0]
         if not answer[0].size:
@@ -295,93 +260,10 @@ class Memory:
     def _released(self, blocks: list[Block]) -> None:
         self.release(wire.Release(blocks))
 
-    # --------------------------------------------------------------- lifeline
-
-    def receive(self) -> None:
-        """Takes what is there, unless another thread is just doing so."""
-        if self._reading.acquire(False):
-            try:
-                self._receive()
-            finally:
-                self._reading.release()
-
-    def call(self, verb: str, arguments: str) -> Any:
-        """What the supervisor answers to a control call, however long that takes; from any thread.
-        Raises its error."""
-        number = next(self._calls)
-        key, waiting = _key_of_call(number), _Question()
-        self._asked[key] = [waiting]
-        self.tell(wire.Call(number, verb, arguments))
-        while waiting.answer is None:
-            self._read_for(waiting, _GLANCE_S)
-            self.glance()
-        answer: wire.CallResult = waiting.answer[0]
-        if answer.code:
-            raise from_number(answer.code, answer.text)
-        return json.loads(answer.result)
-
-    def _read_for(self, waiting: _Question, within_s: float) -> None:
-        """Takes what comes, once. One thread reads for all; the others wait for it to let go."""
-        if self._reading.acquire(timeout=within_s):
-            try:
-                if waiting.answer is None and self._lifeline.wait(within_s):
-                    self._receive()
-            finally:
-                self._reading.release()
-
-    def _ask(self, question: Any, key: tuple[int, ...]) -> _Answer | None:
-        """What the supervisor answers; None if it takes too long."""
-        waiting = _Question()
-        self._asked.setdefault(key, []).append(waiting)
-        self.tell(question)
-        deadline = time.monotonic() + _PATIENCE_S
-        try:
-            while waiting.answer is None:
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    return None
-                self._read_for(waiting, left_s)
-            return waiting.answer
-        finally:
-            others = [other for other in self._asked.pop(key, []) if other is not waiting]
-            if others:
-                self._asked[key] = others
-
-    def _receive(self) -> None:
-        count = len(self.heard)
-        for message, descriptors in self._lifeline.receive():
-            descriptor = descriptors.pop() if descriptors else -1
-            for unexpected in descriptors:
-                os.close(unexpected)
-            if type(message) is wire.SegmentCreated:
-                self._take_made(message, descriptor)
-            elif type(message) is wire.SegmentOpened:
-                self._take_given(message, descriptor)
-            elif type(message) is wire.CallResult:
-                self._settle(_key_of_call(message.id), (message, -1))
-            else:
-                if type(message) is wire.ReadinessLifeline:
-                    self.probe, descriptor = descriptor, self.probe
-                self.heard.append(message)
-                if descriptor >= 0:
-                    os.close(descriptor)
-        if self._lifeline.ended:
-            os._exit(1)  # nobody is left to report to
-        if len(self.heard) > count:
-            self.wake()
-
-    def _take_made(self, message: wire.SegmentCreated, descriptor: int) -> None:
-        if self._settle((message.segment,), (message, descriptor)):
-            return
-        if descriptor >= 0:  # too late
-            os.close(descriptor)
-        if not message.code:
-            self.tell(wire.FreeSegment(message.segment))
-
-    def _take_given(self, message: wire.SegmentOpened, descriptor: int) -> None:
+    def _segment_opened(self, message: wire.SegmentOpened, descriptor: int) -> None:
         key = (message.owner, message.segment)
         if message.handle:
-            self._settle(key, (message, descriptor))
+            self._supervisor.settle(key, (message, descriptor))
             return
         if descriptor < 0:
             self.mappings.remove(*key)
@@ -393,13 +275,6 @@ class Memory:
             except ProtocolError:
                 message = message._replace(size=0)
             except Unavailable as shortage:
-                self._settle(key, (shortage, descriptor))
+                self._supervisor.settle(key, (shortage, descriptor))
                 return
-        self._settle(key, (message, descriptor))
-
-    def _settle(self, key: tuple[int, ...], answer: _Answer) -> bool:
-        """Whether anybody waits for it."""
-        questions = self._asked.pop(key, [])
-        for question in questions:
-            question.answer = answer
-        return bool(questions)
+        self._supervisor.settle(key, (message, descriptor))

@@ -22,7 +22,8 @@ from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.memory import gpu
 from zmqtriton_stub.memory.gpu_memory import Borrowed, Lent, OnGpus
-from zmqtriton_stub.memory.tensor_memory import Memory
+from zmqtriton_stub.memory.tensor_memory import TensorMemory
+from zmqtriton_stub.supervisor_client import SupervisorClient
 
 ARRAY = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -218,9 +219,9 @@ class Line:
         return [(self._answers.pop(0), [])] if self._answers else []
 
 
-def _memory(*answers: Any) -> Memory:
+def _memory(*answers: Any) -> TensorMemory:
     line: Any = Line(*answers)
-    memory = Memory(line)
+    memory = TensorMemory(SupervisorClient(line))
     memory.arena = Arena(9)
     return memory
 
@@ -247,12 +248,13 @@ def test_who_cannot_use_a_gpu_says_so_and_releases_what_it_was_sent() -> None:
 
 
 def test_memory_that_was_registered_too_late_is_taken_back() -> None:
-    memory = _memory(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
+    line: Any = Line(wire.SegmentCreated(3, 4096, 0, ""), wire.SegmentCreated(4, 4096, 14, "no"))
+    supervisor = SupervisorClient(line)
 
-    memory.receive()
-    memory.receive()
+    supervisor.receive()
+    supervisor.receive()
 
-    assert [wire.FreeSegment(3)] == memory.tell.__self__.told  # type: ignore[attr-defined]
+    assert [wire.FreeSegment(3)] == line.told
 
 
 def test_a_stub_without_such_tensors_loads_nothing_for_them() -> None:

@@ -20,10 +20,10 @@ from zmqtriton_floor import wire
 from zmqtriton_floor.arena import block_of
 from zmqtriton_floor.errors import Unavailable
 from zmqtriton_floor.wire import Tensor
+from zmqtriton_stub import supervisor_client
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceResponse
 from zmqtriton_stub.api.tensor import Tensor as PbTensor
-from zmqtriton_stub.memory import tensor_memory as module
 
 LARGE = np.arange(50_000, dtype=np.float32)
 
@@ -48,12 +48,12 @@ def test_large_tensors_are_placed_and_small_ones_are_not(world: FakeSupervisor) 
 
 def test_what_else_is_heard_meanwhile_is_kept_for_the_loop(world: FakeSupervisor) -> None:
     woken: list[bool] = []
-    world.memory.wake = lambda: woken.append(True)
+    world.client.wake = lambda: woken.append(True)
     world.message_before_answer = wire.Finalize()
 
     world.memory.place([_row(LARGE.tobytes())])
 
-    assert [wire.Finalize()] == list(world.memory.heard)
+    assert [wire.Finalize()] == list(world.client.inbox)
     assert woken
 
 
@@ -96,8 +96,8 @@ def test_short_memory_is_an_error_and_leaves_nothing(world: FakeSupervisor) -> N
 def test_a_supervisor_that_does_not_answer_is_not_awaited_for_ever(
     world: FakeSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.01)
-    world.memory.tell = lambda message: None
+    monkeypatch.setattr(supervisor_client, "_ANSWER_TIMEOUT_S", 0.01)
+    world.client.send = lambda message: None
 
     with pytest.raises(Unavailable, match="did not answer in time"):
         world.memory.place([_row(LARGE.tobytes())])

@@ -1,0 +1,150 @@
+"""The stub's end of its lifeline: messages to the supervisor, and its answers.
+
+Any thread may ask. One thread reads for all that wait; messages that answer nobody's question are
+put into an inbox for the main loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Tuple
+
+from zmqtriton_floor import wire
+from zmqtriton_floor.errors import from_number
+from zmqtriton_floor.lifeline import Lifeline
+
+#: The longest wait for an answer about a segment; the supervisor takes milliseconds.
+_ANSWER_TIMEOUT_S = 5.0
+#: How often the loop's duties are attended to while a call is waited for.
+_ATTEND_INTERVAL_S = 0.02
+
+NO_ANSWER = "The supervisor did not answer in time."
+
+#: Identifies what an answer belongs to: a segment by one or two numbers, a call by three.
+Key = Tuple[int, ...]
+#: The message, or the error in its place, and the descriptor; -1 if none came along.
+Answer = Tuple[Any, int]
+
+
+def _key_of_call(number: int) -> Key:
+    return (0, 0, number)
+
+
+class _Waiter:
+    """A thread that waits for an answer."""
+
+    answer: Answer | None = None
+
+
+class SupervisorClient:
+    """Sends messages over the lifeline and hands each answer to the thread that asked for it."""
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        #: Messages for the main loop.
+        self.inbox: deque[Any] = deque()
+        #: The descriptor that came with ReadinessLifeline; -1 before that.
+        self.readiness_descriptor = -1
+        #: Wakes the main loop when another thread has filled the inbox.
+        self.wake: Callable[[], None] = lambda: None
+        self.send: Callable[[Any], None] = lifeline.send
+        #: Called repeatedly while a call is waited for; the loop attends to its duties there.
+        self.attend: Callable[[], None] = lambda: None
+        #: Maps or unmaps the segment, and settles the question for it.
+        self.on_segment_opened: Callable[[wire.SegmentOpened, int], None]
+        self._lifeline = lifeline
+        self._reading = threading.Lock()
+        self._waiters: dict[Key, list[_Waiter]] = {}
+        self._call_numbers = itertools.count(1)
+
+    def call(self, verb: str, arguments: str) -> Any:
+        """The result of a control call, however long it takes. Raises the supervisor's error."""
+        number = next(self._call_numbers)
+        key, waiter = _key_of_call(number), _Waiter()
+        self._waiters[key] = [waiter]
+        self.send(wire.Call(number, verb, arguments))
+        while waiter.answer is None:
+            self._read_for(waiter, _ATTEND_INTERVAL_S)
+            self.attend()
+        answer: wire.CallResult = waiter.answer[0]
+        if answer.code:
+            raise from_number(answer.code, answer.text)
+        return json.loads(answer.result)
+
+    def ask(self, question: Any, key: Key) -> Answer | None:
+        """The answer to a question about a segment; None if it takes too long."""
+        waiter = _Waiter()
+        self._waiters.setdefault(key, []).append(waiter)
+        self.send(question)
+        deadline = time.monotonic() + _ANSWER_TIMEOUT_S
+        try:
+            while waiter.answer is None:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return None
+                self._read_for(waiter, left_s)
+            return waiter.answer
+        finally:
+            others = [other for other in self._waiters.pop(key, []) if other is not waiter]
+            if others:
+                self._waiters[key] = others
+
+    def settle(self, key: Key, answer: Answer) -> bool:
+        """Hands an answer to all that wait for it; False if nobody does."""
+        waiters = self._waiters.pop(key, [])
+        for waiter in waiters:
+            waiter.answer = answer
+        return bool(waiters)
+
+    def receive(self) -> None:
+        """Reads what has arrived, unless another thread is doing so."""
+        if self._reading.acquire(False):
+            try:
+                self._receive()
+            finally:
+                self._reading.release()
+
+    def _read_for(self, waiter: _Waiter, within_s: float) -> None:
+        """Reads once, or waits for the thread that reads."""
+        if self._reading.acquire(timeout=within_s):
+            try:
+                if waiter.answer is None and self._lifeline.wait(within_s):
+                    self._receive()
+            finally:
+                self._reading.release()
+
+    def _receive(self) -> None:
+        count = len(self.inbox)
+        for message, descriptors in self._lifeline.receive():
+            descriptor = descriptors.pop() if descriptors else -1
+            for unexpected in descriptors:
+                os.close(unexpected)
+            if type(message) is wire.SegmentCreated:
+                self._segment_created(message, descriptor)
+            elif type(message) is wire.SegmentOpened:
+                self.on_segment_opened(message, descriptor)
+            elif type(message) is wire.CallResult:
+                self.settle(_key_of_call(message.id), (message, -1))
+            else:
+                if type(message) is wire.ReadinessLifeline:
+                    readiness = self.readiness_descriptor
+                    self.readiness_descriptor, descriptor = descriptor, readiness
+                self.inbox.append(message)
+                if descriptor >= 0:
+                    os.close(descriptor)
+        if self._lifeline.ended:
+            os._exit(1)  # nobody is left to report to
+        if len(self.inbox) > count:
+            self.wake()
+
+    def _segment_created(self, message: wire.SegmentCreated, descriptor: int) -> None:
+        if self.settle((message.segment,), (message, descriptor)):
+            return
+        if descriptor >= 0:  # too late
+            os.close(descriptor)
+        if not message.code:
+            self.send(wire.FreeSegment(message.segment))
