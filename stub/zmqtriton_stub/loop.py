@@ -21,9 +21,10 @@ from zmqtriton_floor.logs import LogOptions
 from zmqtriton_floor.progress import Progress
 from zmqtriton_stub import instance as this_process
 from zmqtriton_stub.api.errors import clip, describe
-from zmqtriton_stub.broker.bls_client import BlsClient, Duties
+from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
+from zmqtriton_stub.broker.reply_waits import Duties
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
@@ -189,7 +190,7 @@ class Stub:
         self._model.attend(self._poller.fileno(), self._attend)
         self._instance.asker = self._asker
         self._asker.standstill = DeadlockReport(
-            self._asker.waiting, self._executions, self._model
+            self._asker.waits, self._executions, self._model
         ).look
         supervisor = self._supervisor
         supervisor.send, supervisor.wake = self._instance.tell, link.wake

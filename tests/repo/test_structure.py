@@ -26,7 +26,6 @@ LARGE_CLASSES = {
     "zmqtriton_frontends.http2.connection.Connection": 32,
     "zmqtriton_frontends.http_api.server.connections.Connection": 44,
     "zmqtriton_frontends.tensors.payload.Payload": 32,
-    "zmqtriton_stub.broker.bls_client.BlsClient": 29,
     "zmqtriton_stub.execution.responses.Pending": 27,
 }
 MODULES_IMPORTED = 20

@@ -124,15 +124,15 @@ def ask_async(request: InferenceRequest, is_stream: bool) -> Future[Any]:
     question = _ask(asker, request, 0 if is_stream else wire.ONE_RESPONSE, notify)
 
     def end(_: Future[Any]) -> None:
-        asker.unwatch(loop)
-        asker.waiting.futures.pop(future, None)
+        asker.waits.unwatch(loop)
+        asker.waits.futures.pop(future, None)
         if future.cancelled():
             asker.cancel(question)
             asker.drop(question)
 
     if not future.done():
-        asker.watch(loop)
-        asker.waiting.futures[future] = question
+        asker.waits.watch(loop)
+        asker.waits.futures[future] = question
         future.add_done_callback(end)
     return future
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import threading
 from typing import Any, Callable, Sequence, Tuple
 
 from zmqtriton_floor import wire
@@ -78,25 +77,6 @@ class BlsCall:
         """Its final reply is an error of our own."""
         self.is_answered = True
         self.answer(wire.Reply(self.row.id, error.number, error.text, wire.FINAL), b"")
-
-
-class Waiting:
-    """Who waits for what."""
-
-    def __init__(self) -> None:
-        self.main: BlsCall | None = None
-        #: Threads but for the main one, which may be reading for the others.
-        self.threads: dict[int, BlsCall] = {}
-        #: What coroutines may await.
-        self.futures: dict[Any, BlsCall] = {}
-        #: Event loops: for how many, and the descriptors that they watch for us.
-        self.loops: dict[Any, tuple[int, list[int]]] = {}
-
-    def of(self, thread: int | None) -> BlsCall | None:
-        """What this thread waits for and has not got yet."""
-        is_main = thread == threading.main_thread().ident
-        question = self.main if is_main else self.threads.get(thread or 0)
-        return question if question is not None and question.inbox.empty() else None
 
 
 class Bell:

@@ -1,8 +1,7 @@
-"""What this model asks of other models: requests go to the broker and their replies come back here.
+"""BLS requests of this model on their way to the broker, and the replies to them.
 
-One lock guards the socket, as in connection.py: whoever finds it taken leaves the work to the one
-who holds it. Of the threads that wait for replies one reads for all, and the others wait for it;
-the main thread reads for itself, since it has more to look after. Knows nothing of tensors.
+One lock guards the socket, as in connection.py: a thread that finds it taken leaves its work to
+the thread that holds it. Bodies are opaque here.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ import itertools
 import select
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Dict, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Sequence, Union
 
 from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import InternalError, ProtocolError, Unavailable, ZmqTritonError
 from zmqtriton_floor.zmtp import Dealer
-from zmqtriton_stub.broker.bls_call import Bell, BlsCall, Notify, ReplyWithBody, Waiting, blocks_of
+from zmqtriton_stub.broker.bls_call import BlsCall, Notify, ReplyWithBody, blocks_of
+from zmqtriton_stub.broker.reply_waits import Duties, ReplyWaits
 
 if TYPE_CHECKING:
     from zmqtriton_stub.memory.tensor_memory import TensorMemory
 
-#: What a thread has to look after while it waits: descriptors, and what to call for each.
-Duties = Dict[int, Callable[[], None]]
 _Item = Union[BlsCall, wire.Cancel, wire.StreamAcks, wire.WaitReport]
 
 #: A reader says how far it has come in steps of this.
@@ -49,9 +47,7 @@ class BlsClient:
         whether an event loop of the main thread does the duties anyway."""
         self._bootstrap = bootstrap
         self._memory = memory
-        self._duties = duties
         self._wake = wake
-        self._attends = attends
         self._socket: Dealer | None = None
         self._is_closed = False
         #: The broker is dead, and the next one is not to be asked yet.
@@ -72,13 +68,7 @@ class BlsClient:
         self._orphans = 0
         #: Held for a few steps; reentrant, as a destructor amid them may drop another question.
         self._changing = threading.RLock()
-        self._main = threading.main_thread().ident
-        self._main_bell = Bell()
-        #: What to poll with which bell; its duties are the same each time.
-        self._pollers: dict[Bell, Any] = {}
-        self._reading = threading.Lock()
-        self._reading_bell = Bell()
-        self.waiting = Waiting()
+        self.waits = ReplyWaits(self.descriptor, self.turn, duties, attends)
         #: Tells what batches wait for, or has its argument called when it can be told.
         self.standstill: Callable[[Callable[[], None]], list[wire.WaitEdge]] = lambda later: []
         #: Messages that did not decode or make no sense here.
@@ -168,7 +158,7 @@ class BlsClient:
     def wait(self, question: BlsCall) -> ReplyWithBody:
         """The next reply; blocks until it is here."""
         try:
-            answered = self._wait(question)
+            answered = self.waits.wait(question)
         except BaseException:
             self.drop(question)
             raise
@@ -178,82 +168,6 @@ class BlsClient:
                 self._grant(question, question.taken)
                 self.turn()
         return answered
-
-    def _wait(self, question: BlsCall) -> ReplyWithBody:
-        me = threading.get_ident()
-        if me == self._main:
-            while True:
-                self.waiting.main = question
-                try:
-                    self._read_for(question, self._main_bell, self._duties())
-                finally:
-                    self.waiting.main = None
-                answered = question.inbox.get()
-                if answered is not None:
-                    return answered
-        # Before looking whether somebody reads: from here on whoever stops reading sees us.
-        self.waiting.threads[me] = question
-        try:
-            while True:
-                if question.inbox.empty() and self._reading.acquire(False):
-                    try:
-                        self._read_for(question, self._reading_bell, {})
-                    finally:
-                        self._reading.release()
-                answered = question.inbox.get()
-                if answered is not None:
-                    return answered
-        finally:
-            del self.waiting.threads[me]
-            self._appoint()
-
-    def _appoint(self) -> None:
-        """Somebody who waits reads from now on, if nobody does."""
-        if self.waiting.threads and not self._reading.locked():
-            for question in list(self.waiting.threads.values())[:1]:
-                question.inbox.put(None)
-
-    def _read_for(self, question: BlsCall, bell: Bell, duties: Duties) -> None:
-        """Reads what arrives, for everybody, until there is something for this one."""
-        if not question.inbox.empty():
-            return
-        poller = self._pollers.get(bell)
-        if poller is None:
-            poller = self._pollers[bell] = select.poll()
-            for descriptor in (self.descriptor, bell.descriptor, *duties):
-                poller.register(descriptor, select.POLLIN)
-        while question.inbox.empty():
-            question.bell = bell
-            ready = poller.poll() if question.inbox.empty() else []
-            question.bell = None
-            for descriptor, _ in ready:
-                if descriptor == bell.descriptor:
-                    bell.silence()
-                elif descriptor in duties:
-                    duties[descriptor]()
-            self.turn()
-
-    def watch(self, loop: Any) -> None:
-        """The event loop of this thread reads what arrives, once more than it did."""
-        count, descriptors = self.waiting.loops.get(loop, (0, []))
-        if not count:
-            for gone in [other for other in list(self.waiting.loops) if other.is_closed()]:
-                self.waiting.loops.pop(gone, None)
-            looks: Duties = {self.descriptor: self.turn}
-            if threading.get_ident() == self._main and not self._attends(loop):
-                looks.update(self._duties())
-            for descriptor, look in looks.items():
-                loop.add_reader(descriptor, look)
-            descriptors = list(looks)
-        self.waiting.loops[loop] = (count + 1, descriptors)
-
-    def unwatch(self, loop: Any) -> None:
-        count, descriptors = self.waiting.loops.pop(loop, (1, []))
-        if count > 1:
-            self.waiting.loops[loop] = (count - 1, descriptors)
-        else:
-            for descriptor in descriptors:
-                loop.remove_reader(descriptor)
 
     # ---------------------------------------------------------------- socket
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional
 from zmqtriton_floor import wire
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.bls_call import BlsCall, Waiting
+    from zmqtriton_stub.broker.bls_call import BlsCall
+    from zmqtriton_stub.broker.reply_waits import ReplyWaits
     from zmqtriton_stub.execution.executions import Executions
     from zmqtriton_stub.model import Model
 
@@ -25,8 +26,8 @@ _NEVER: _Calls = None
 
 
 class DeadlockReport:
-    def __init__(self, waiting: Waiting, executions: Executions, model: Model) -> None:
-        self._waiting = waiting
+    def __init__(self, waits: ReplyWaits, executions: Executions, model: Model) -> None:
+        self._waits = waits
         self._executions = executions
         self._model = model
         self._main = threading.main_thread().ident
@@ -34,7 +35,7 @@ class DeadlockReport:
     def look(self, later: Callable[[], None]) -> list[wire.WaitEdge]:
         """For each batch that stands still what would let it go on. In another thread than the main
         one, while that runs an event loop, `later` is called by that loop instead."""
-        question = self._waiting.of(self._main)
+        question = self._waits.of(self._main)
         if question is not None:
             return _awaits(0, {question})
         if threading.get_ident() != self._main:
@@ -52,7 +53,7 @@ class DeadlockReport:
     # ------------------------------------------------------------ coroutines
 
     def _main_loop(self) -> Any:
-        for loop in (self._model.event_loop, *self._waiting.loops):
+        for loop in (self._model.event_loop, *self._waits.loops):
             if (
                 loop is not None
                 and loop.is_running()
@@ -80,7 +81,7 @@ class DeadlockReport:
         if future.done() or future in seen:
             return set() if future in seen else None
         seen.add(future)
-        question = self._waiting.futures.get(future)
+        question = self._waits.futures.get(future)
         if question is not None:
             return _NEVER if question.is_answered or not question.inbox.empty() else {question}
         thread = _source(future)
@@ -106,14 +107,14 @@ class DeadlockReport:
         return self._of_thread(_joined(frame))
 
     def _of_thread(self, thread: int | None) -> _Calls:
-        question = None if thread is None else self._waiting.of(thread)
+        question = None if thread is None else self._waits.of(thread)
         return None if question is None else {question}
 
     def _may_be_answered(self) -> bool:
         """Whether a thread may have a sender, and answer while the batch stands still."""
         if not any(pending.has_senders for pending in self._executions.pending()):
             return False
-        known = {self._main, threading.get_ident(), *self._waiting.threads}
+        known = {self._main, threading.get_ident(), *self._waits.threads}
         frames = sys._current_frames()
         return any(thread not in known and not _is_idle(frames[thread]) for thread in frames)
 

@@ -17,7 +17,7 @@ from zmqtriton_stub import instance
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.bls import ResponseIterator
 from zmqtriton_stub.api.inference import InferenceRequest
-from zmqtriton_stub.broker.bls_call import BlsCall, Waiting
+from zmqtriton_stub.broker.bls_call import BlsCall
 from zmqtriton_stub.instance import Instance
 
 Replies = list[tuple[wire.Reply, bytes]]
@@ -31,6 +31,20 @@ def _reply(*outputs: wire.Tensor, flags: int = wire.FINAL) -> tuple[wire.Reply, 
 _EMPTY = (wire.Reply(1, 0, "", wire.FINAL), b"")
 
 
+class FakeWaits:
+    """Records that event loops begin and end to read."""
+
+    def __init__(self, did: list[str]) -> None:
+        self._did = did
+        self.futures: dict[Any, BlsCall] = {}
+
+    def watch(self, loop: Any) -> None:
+        self._did.append("watch")
+
+    def unwatch(self, loop: Any) -> None:
+        self._did.append("unwatch")
+
+
 class FakeAsker:
     """Answers each question with the replies of the test; without any, not at all."""
 
@@ -38,7 +52,7 @@ class FakeAsker:
         self.replies: Replies = [_reply()]
         self.asked: list[tuple[wire.Request, wire.RequestBody]] = []
         self.did: list[str] = []
-        self.waiting = Waiting()
+        self.waits = FakeWaits(self.did)
 
     def opened(self, row: wire.Reply) -> None:
         """Nobody else has to know."""
@@ -67,12 +81,6 @@ class FakeAsker:
 
     def drop(self, question: BlsCall) -> None:
         self.did.append("drop")
-
-    def watch(self, loop: Any) -> None:
-        self.did.append("watch")
-
-    def unwatch(self, loop: Any) -> None:
-        self.did.append("unwatch")
 
 
 @pytest.fixture

@@ -197,9 +197,9 @@ def test_a_thread_goes_on_waiting_when_the_one_that_read_for_it_has_left(world: 
     world.broker.hear_all(wire.Infer, 2)
     with ThreadPoolExecutor(2) as threads:
         reader = threads.submit(world.asker.wait, first)
-        eventually(world.asker._reading.locked, 10, "somebody reads")
+        eventually(world.asker.waits._reading.locked, 10, "somebody reads")
         other = threads.submit(world.asker.wait, second)
-        eventually(lambda: len(world.asker.waiting.threads) == 2, 10, "both wait")
+        eventually(lambda: len(world.asker.waits.threads) == 2, 10, "both wait")
 
         world.broker.reply(first.row.id, "first")
         assert "first" == _text(reader.result(10))
@@ -402,8 +402,8 @@ def _ask_async(world: World, loop: Any) -> asyncio.Future[str]:
         loop.call_soon_threadsafe(future.set_result, _text(answered))
 
     world.asker.ask(_ROW, b"", notify=notify)
-    world.asker.watch(loop)
-    future.add_done_callback(lambda _: world.asker.unwatch(loop))
+    world.asker.waits.watch(loop)
+    future.add_done_callback(lambda _: world.asker.waits.unwatch(loop))
     return future
 
 
@@ -416,7 +416,7 @@ def test_an_event_loop_takes_replies_as_they_come(world: World) -> None:
         return await asyncio.wait_for(asyncio.gather(*futures), 10)
 
     assert [str(number) for number in range(1, 21)] == asyncio.run(ask())
-    assert {} == world.asker.waiting.loops
+    assert {} == world.asker.waits.loops
 
 
 # ------------------------------------------------------------------ broker
