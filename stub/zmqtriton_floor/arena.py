@@ -14,10 +14,10 @@ import mmap
 import os
 import threading
 import time
-from collections import deque
 from typing import Any, Callable, Iterable, NamedTuple
 
 from zmqtriton_floor.errors import Unavailable
+from zmqtriton_floor.leases import Leases
 from zmqtriton_floor.wire import MAX_ROWS, Block, CreateSegment, FreeSegment, HeldBlocks, Reference
 
 PAGE = mmap.PAGESIZE
@@ -33,8 +33,6 @@ _MAX_POOL_SEGMENT = 16 << 20
 #: An empty segment goes back after this time.
 IDLE_S = 5.0
 
-#: No block's number, among the changes of leases.
-_ALL_HAVE_TOLD = 0
 
 # Numbers of the kernel's, since not every Python that models bring along has names for them.
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
@@ -153,17 +151,9 @@ class Arena:
         #: Numbers of segments that are to be made, and whether for the pool.
         self._wanted: dict[int, bool] = {}
         self._used: dict[int, _Used] = {}
-        self._leases: dict[int, int] = {}
-        #: Those of them that went out through the broker that is there now, and through earlier
-        #: ones: whether somebody has the latter still is not known until all have told.
-        self._out: dict[int, int] = {}
-        self._doubted: dict[int, int] = {}
+        self.leases = Leases()
         self._last_segment = 0
         self._last_block = 0
-        # Changes of leases that wait for the next one who has the lock: a destructor that the
-        # garbage collector runs amid allocate() must neither wait nor change what that is reading.
-        #: The block, and by how much its leases and those of them that are out change.
-        self._changes: deque[tuple[int, int, int]] = deque()
         self._lock = threading.RLock()
         self._is_inside = False
 
@@ -182,7 +172,7 @@ class Arena:
                 return None
             self._is_inside = True
             try:
-                self._settle()
+                self._apply_leases()
                 return self._allocate(size, self._those_of(gpu))
             finally:
                 self._is_inside = False
@@ -197,7 +187,7 @@ class Arena:
             if offset is not None:
                 self._last_block = number = self._last_block + 1
                 self._used[number] = _Used(segment, offset, room)
-                self._leases[number] = 1
+                self.leases.begin(number)
                 memory = segment.memory
                 is_host = segments is self._segments
                 view = memoryview(memory)[offset : offset + size] if is_host else memory + offset
@@ -213,69 +203,22 @@ class Arena:
         large = [s for s in segments if not s.is_pool]
         return sorted((s for s in large if room <= s.size < 2 * room), key=lambda s: s.size)
 
-    def lease(self, blocks: Iterable[int]) -> None:
-        """Each is held once more by this process itself."""
-        self._changes.extend((block, 1, 0) for block in blocks)
-
-    def free(self, blocks: Iterable[int]) -> None:
-        """Each is held once less by this process itself; a block that does not exist, or not any
-        more, is left alone."""
-        self._changes.extend((block, -1, 0) for block in blocks)
-
-    def send(self, blocks: Iterable[int]) -> None:
-        """This process's own lease of each goes out, to whoever gets the message."""
-        self._changes.extend((block, 0, 1) for block in blocks)
-
-    def lend(self, blocks: Iterable[int]) -> None:
-        """Each is held once more by somebody else, as the broker says."""
-        self._changes.extend((block, 1, 1) for block in blocks)
-
-    def take_back(self, blocks: Iterable[int]) -> None:
-        """Each is held once less by somebody else, as the broker says."""
-        self._changes.extend((block, -1, -1) for block in blocks)
-
     def size(self, block: int) -> int:
         """0 where there is none of that name."""
         used = self._used.get(block)
         return used.size if used is not None else 0
 
-    def doubt(self, told: Iterable[int] = ()) -> None:
-        """The broker has died, and with it the account of what is out, but for what the next one
-        is told of by this process."""
+    def doubt_leases(self, confirmed: Iterable[int] = ()) -> None:
+        """Doubt what is out by way of a dead broker; see Leases.doubt()."""
         with self._lock:
-            self._settle()
-            out, doubted = self._out, self._doubted
-            self._out = {}
-            for block in told:
-                if out.get(block, 0) > 0:
-                    out[block] -= 1
-                    self._out[block] = self._out.get(block, 0) + 1
-            for block, count in out.items():
-                doubted[block] = doubted.get(block, 0) + count
+            self._apply_leases()
+            self.leases.doubt(confirmed)
 
-    def settle(self) -> None:
-        """All have told what they hold: the rest of what was doubted is free."""
-        self._changes.append((_ALL_HAVE_TOLD, 0, 0))
-
-    def _settle(self) -> None:
-        changes, leases, out = self._changes, self._leases, self._out
-        now_s = self._clock()
-        while changes:
-            block, change, change_out = changes.popleft()
-            if block == _ALL_HAVE_TOLD:
-                doubted, self._doubted = self._doubted, {}
-                changes.extend((block, -count, 0) for block, count in doubted.items())
-            if block not in leases:
-                continue
-            leases[block] += change
-            if change_out:
-                out[block] = out.get(block, 0) + change_out
-                if out[block] <= 0:
-                    del out[block]
-            if leases[block] <= 0:
-                del leases[block]
-                out.pop(block, None)
-                self._doubted.pop(block, None)
+    def _apply_leases(self) -> None:
+        freed = self.leases.apply()
+        if freed:
+            now_s = self._clock()
+            for block in freed:
                 segment, offset, size = self._used.pop(block)
                 segment.mend(offset, size)
                 segment.left_s = now_s
@@ -348,7 +291,7 @@ class Arena:
         with self._lock:
             if self._is_inside:
                 return []
-            self._settle()
+            self._apply_leases()
             latest_s = self._clock() - idle_s
             idle = [s for s in self._segments.values() if s.is_empty and s.left_s <= latest_s]
             for segment in idle:
@@ -362,7 +305,7 @@ class Arena:
         with self._lock:
             if self._is_inside:
                 return None
-            self._settle()
+            self._apply_leases()
             left = [s.left_s for s in self._segments.values() if s.is_empty]
         return max(0.0, min(left) + IDLE_S - self._clock()) if left else None
 
@@ -389,7 +332,7 @@ class Arena:
     def _blocks(self) -> dict[int, _Used]:
         with self._lock:
             if not self._is_inside:
-                self._settle()
+                self._apply_leases()
             return self._used
 
 

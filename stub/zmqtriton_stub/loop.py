@@ -12,7 +12,7 @@ import json
 import select
 import threading
 import time
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 from zmqtriton_floor import endpoints, metrics, wire
 from zmqtriton_floor.errors import ZmqTritonError
@@ -24,7 +24,6 @@ from zmqtriton_stub.api.errors import clip, describe
 from zmqtriton_stub.broker.bls_client import BlsClient
 from zmqtriton_stub.broker.connection import BrokerConnection
 from zmqtriton_stub.broker.deadlock_report import DeadlockReport
-from zmqtriton_stub.broker.reply_waits import Duties
 from zmqtriton_stub.execution.executions import Executions
 from zmqtriton_stub.execution.warmup import Warmup
 from zmqtriton_stub.instance import Instance
@@ -294,7 +293,7 @@ class Stub:
         self._instance.measures.flush()
         link.turn()
 
-    def _duties(self) -> Duties:
+    def _duties(self) -> dict[int, Callable[[], None]]:
         """What the main thread looks after while the model waits for another one."""
         return {self._poller.fileno(): self._attend}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional
 
 from zmqtriton_floor import wire
 from zmqtriton_stub import MODEL_PATH
+from zmqtriton_stub.api import pb_utils  # noqa: F401 - requests of models need all of it
 from zmqtriton_stub.api.errors import TritonModelException
 from zmqtriton_stub.api.inference import InferenceRequest, InferenceResponse
 from zmqtriton_stub.api.model_config import ModelConfig

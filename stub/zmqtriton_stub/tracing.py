@@ -18,7 +18,7 @@ from zmqtriton_stub.api.tensor import packed
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceRequest
-    from zmqtriton_stub.execution.responses import Pending
+    from zmqtriton_stub.api.protocols import ServedRequest
 
 #: Elements of a tensor that are shown; a datagram has its bounds.
 MOST_ELEMENTS = 1024
@@ -33,6 +33,11 @@ class Tracing:
         #: Models may pass contexts on to OpenTelemetry.
         self.has_contexts = has_contexts
 
+    def context_of(self, work: wire.BatchedRequest) -> tuple[str, int, str]:
+        """What a model can learn of the trace of a request: see ServedRequest.trace_context()."""
+        context = _context(work.trace) if self.has_contexts else ""
+        return work.trace, work.flags & wire.TRACE_TENSORS, context
+
     def begun(self, requests: Iterable[InferenceRequest]) -> None:
         """They are about to be executed."""
         for request in requests:
@@ -43,13 +48,13 @@ class Tracing:
                     told["tensors"] = _shown("TENSOR_QUEUE_INPUT", map(packed, request._inputs))
                 self._sender.send(pending.work.trace, told)
 
-    def answered(self, pending: Pending, outputs: Iterable[wire.Tensor]) -> None:
+    def answered(self, pending: ServedRequest, outputs: Iterable[wire.Tensor]) -> None:
         """These are a response."""
         if pending.work.flags & wire.TRACE_TENSORS:
             told = {"tensors": _shown("TENSOR_BACKEND_OUTPUT", outputs)}
             self._sender.send(pending.work.trace, told)
 
-    def executed(self, batch: Iterable[Pending], marks: list[tuple[str, int]]) -> None:
+    def executed(self, batch: Iterable[ServedRequest], marks: list[tuple[str, int]]) -> None:
         """execute() has returned, or its coroutine has ended."""
         for pending in batch:
             if pending.work.trace:
@@ -59,7 +64,7 @@ class Tracing:
         self._sender.close()
 
 
-def context(trace: str) -> str:
+def _context(trace: str) -> str:
     """As OpenTelemetry's propagators read it."""
     traceparent, tracestate = spans.parts(trace)
     found = {"traceparent": traceparent}

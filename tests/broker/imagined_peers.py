@@ -58,11 +58,11 @@ class FakePeer:
     def handle_block_message(self, message: Any) -> None:
         blocks = [block.block for block in getattr(message, "blocks", [])]
         if type(message) is wire.Lease:
-            self.arena.lend(blocks)
+            self.arena.leases.lend(blocks)
         elif type(message) is wire.Release:
-            self.arena.take_back(blocks)
+            self.arena.leases.take_back(blocks)
         elif type(message) is wire.LeasesReported:
-            self.arena.settle()
+            self.arena.leases.end_doubted()
         else:
             assert type(message) is wire.Welcome, message
 
@@ -139,7 +139,7 @@ class FakeFrontend(FakePeer):
         self.codes[row.id] = row.code
         self.waiting.discard(row.id)
         self._unanswered.answered(row.id)
-        self.arena.free(self._blocks.pop(row.id, []))
+        self.arena.leases.end(self._blocks.pop(row.id, []))
 
     def lose_broker(self) -> None:
         self.is_connected = False
@@ -149,8 +149,8 @@ class FakeFrontend(FakePeer):
         self.is_connected = True
         self.incoming.clear()
         self.send(wire.Hello(self.serial, TOKEN, epoch))
-        self.arena.lend(block for blocks in self._blocks.values() for block in blocks)
-        self.arena.doubt()
+        self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
+        self.arena.doubt_leases()
         self.report_held_blocks(self.blocks_in_use)
         for message, bodies in self._unanswered.again():
             self.send(message, bodies)
@@ -216,9 +216,9 @@ class FakeStub(FakePeer):
             outcome = wire.Outcome(*route, code, "", wire.FINAL, 0, blocks)
             own = [block.block for block in blocks if block.owner == self.serial]
             if choice == "given":
-                self.arena.lease(own)
+                self.arena.leases.add(own)
             self.answered.add(outcome, body, is_lasting=len(own) == len(blocks))
-            self.arena.send(own)
+            self.arena.leases.send(own)
             outcomes.append(outcome)
             bodies.append(body)
         executed = wire.Executed(self.executing, 1, 1, 1)
@@ -239,7 +239,7 @@ class FakeStub(FakePeer):
         self.batches.clear()
         outcomes, bodies = self.answered.recall()
         told = [b.block for o in outcomes for b in o.blocks if b.owner == self.serial]
-        self.arena.doubt(told)
+        self.arena.doubt_leases(told)
         received = [wire.RequestKey(*route) for route in self.pending]
         fields = (received, outcomes, int(bool(self.executing)))
         self.send(wire.Hello(self.serial, TOKEN, self.epoch, *fields), bodies)

@@ -86,7 +86,7 @@ def test_blocks_do_not_overlap(arena: Arena) -> None:
 
 def test_a_block_that_is_free_is_used_again_under_another_name(arena: Arena) -> None:
     first = allocate(arena, 100_000).reference
-    arena.free([first.block])
+    arena.leases.end([first.block])
 
     second = allocate(arena, 100_000).reference
 
@@ -96,10 +96,10 @@ def test_a_block_that_is_free_is_used_again_under_another_name(arena: Arena) -> 
 
 def test_a_stale_name_frees_nothing(arena: Arena) -> None:
     first = allocate(arena, 100_000).reference
-    arena.free([first.block])
+    arena.leases.end([first.block])
     second = allocate(arena, 100_000).reference
 
-    arena.free([first.block, first.block, 12345, -1])
+    arena.leases.end([first.block, first.block, 12345, -1])
 
     assert 1 == arena.used
     assert second.offset != allocate(arena, 100_000).reference.offset
@@ -107,68 +107,68 @@ def test_a_stale_name_frees_nothing(arena: Arena) -> None:
 
 def test_a_block_is_free_when_each_of_its_leases_has_ended(arena: Arena) -> None:
     block = allocate(arena, 100_000).reference.block
-    arena.lease([block, block])
+    arena.leases.add([block, block])
 
-    arena.free([block, block])
+    arena.leases.end([block, block])
     assert 1 == arena.used
 
-    arena.free([block])
+    arena.leases.end([block])
     assert 0 == arena.used
 
 
 def test_what_went_out_before_is_free_when_all_have_told_and_nobody_has_it(arena: Arena) -> None:
     lost, read, own = (allocate(arena, 50_000).reference.block for _ in range(3))
-    arena.send([lost, read])
+    arena.leases.send([lost, read])
 
-    arena.doubt()
-    arena.lend([read])
+    arena.doubt_leases()
+    arena.leases.lend([read])
     assert 3 == arena.used
 
-    arena.settle()
+    arena.leases.end_doubted()
     assert 2 == arena.used
-    arena.take_back([read])
+    arena.leases.take_back([read])
     assert 1 == arena.used
-    arena.free([own])
+    arena.leases.end([own])
     assert 0 == arena.used
 
 
 def test_what_the_next_broker_was_told_of_is_not_doubted(arena: Arena) -> None:
     told, later = (allocate(arena, 50_000).reference.block for _ in range(2))
-    arena.send([told])
+    arena.leases.send([told])
 
-    arena.doubt([told])
-    arena.send([later])
-    arena.settle()
+    arena.doubt_leases([told])
+    arena.leases.send([later])
+    arena.leases.end_doubted()
 
     assert 2 == arena.used
-    arena.take_back([told, later])
+    arena.leases.take_back([told, later])
     assert 0 == arena.used
 
 
 def test_of_two_readers_before_and_one_after_one_is_waited_for(arena: Arena) -> None:
     block = allocate(arena, 50_000).reference.block
-    arena.send([block])
-    arena.lend([block])
+    arena.leases.send([block])
+    arena.leases.lend([block])
 
     # The second one lets go before all have told.
-    arena.doubt()
-    arena.lend([block, block])
-    arena.take_back([block])
-    arena.settle()
+    arena.doubt_leases()
+    arena.leases.lend([block, block])
+    arena.leases.take_back([block])
+    arena.leases.end_doubted()
 
     assert 1 == arena.used
-    arena.take_back([block])
+    arena.leases.take_back([block])
     assert 0 == arena.used
 
 
 def test_a_broker_that_dies_before_all_have_told_leaves_nothing_behind(arena: Arena) -> None:
     block = allocate(arena, 50_000).reference.block
-    arena.send([block])
+    arena.leases.send([block])
 
-    arena.doubt()
-    arena.lend([block])
-    arena.doubt()
-    arena.settle()
+    arena.doubt_leases()
+    arena.leases.lend([block])
+    arena.doubt_leases()
+    arena.leases.end_doubted()
 
     assert 0 == arena.used
 
@@ -178,7 +178,7 @@ def test_neighbours_that_are_free_become_one_hole(arena: Arena) -> None:
     assert {1} == {b.reference.segment for b in blocks}
 
     for i in (0, 2, 1):
-        arena.free([blocks[i].reference.block])
+        arena.leases.end([blocks[i].reference.block])
 
     assert 0 == allocate(arena, 900_000).reference.offset
 
@@ -193,7 +193,7 @@ def test_a_large_tensor_gets_a_segment_of_its_own(arena: Arena) -> None:
 
 def test_a_large_segment_serves_a_tensor_of_about_its_size_again(arena: Arena) -> None:
     first = allocate(arena, 16 << 20).reference
-    arena.free([first.block])
+    arena.leases.end([first.block])
 
     assert first.segment == allocate(arena, 15 << 20).reference.segment
     assert first.segment != allocate(arena, 5 << 20).reference.segment
@@ -223,7 +223,7 @@ def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: 
     assert [] == arena.trim()
     assert arena.next_trim_s() is None
 
-    arena.free([block])
+    arena.leases.end([block])
     assert [] == arena.trim()
     assert arena.next_trim_s() == pytest.approx(IDLE_S)
 
@@ -235,7 +235,7 @@ def test_a_segment_goes_back_when_it_was_empty_for_a_while(arena: Arena, clock: 
 def test_what_a_reader_of_the_arena_has_in_hand_survives_the_segment(arena: Arena) -> None:
     found = allocate(arena, 100_000)
     found.view[:] = b"x" * 100_000
-    arena.free([found.reference.block])
+    arena.leases.end([found.reference.block])
 
     arena.trim(0)
 
@@ -294,20 +294,22 @@ def test_a_view_of_the_arena_is_recognised(arena: Arena) -> None:
     assert arena.locate(memoryview(b"x" * 100)) is None
 
 
-def test_a_destructor_amid_an_allocation_gets_nothing_and_breaks_nothing(arena: Arena) -> None:
+def test_a_destructor_amid_an_allocation_gets_nothing_and_breaks_nothing(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     allocate(arena, 1000)
+    apply = arena.leases.apply
     within: list[Allocation | None] = []
 
     class Clumsy:
         def __del__(self) -> None:
             within.append(arena.allocate(1000))
 
-    def clock() -> float:
-        # Called inside of allocate(), like the garbage collector.
+    def apply_while_garbage_is_collected() -> list[int]:
         Clumsy()
-        return 0.0
+        return apply()
 
-    arena._clock = clock
+    monkeypatch.setattr(arena.leases, "apply", apply_while_garbage_is_collected)
     assert arena.allocate(1000) is not None
 
     assert [None] == within
@@ -315,7 +317,7 @@ def test_a_destructor_amid_an_allocation_gets_nothing_and_breaks_nothing(arena: 
 
 def test_threads_share_it(arena: Arena) -> None:
     allocate(arena, 1_000_000)
-    arena.free([1])
+    arena.leases.end([1])
 
     def use(seed: int) -> None:
         chance = random.Random(seed)
@@ -323,7 +325,7 @@ def test_threads_share_it(arena: Arena) -> None:
             found = arena.allocate(chance.randrange(1, 60_000))
             if found is not None:
                 found.view[:1] = b"x"
-                arena.free([found.reference.block])
+                arena.leases.end([found.reference.block])
 
     threads = [threading.Thread(target=use, args=(i,)) for i in range(4)]
     for thread in threads:
@@ -349,7 +351,7 @@ def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int,
     arena, held = Arena(1), list[Allocation]()
     for choice, size in steps:
         if held and choice < 15:
-            arena.free([held.pop(choice % len(held)).reference.block])
+            arena.leases.end([held.pop(choice % len(held)).reference.block])
         else:
             held.append(allocate(arena, size))
         spans = sorted(
@@ -363,7 +365,7 @@ def test_whatever_is_taken_and_freed_all_of_it_comes_back(steps: list[tuple[int,
         for (one, _, end), (other, start, _) in itertools.pairwise(spans):
             assert one != other or end <= start
 
-    arena.free([a.reference.block for a in held])
+    arena.leases.end([a.reference.block for a in held])
 
     assert 0 == arena.used
     total = arena.bytes
@@ -388,8 +390,8 @@ def test_memory_of_a_gpu_is_cut_by_address_and_counted_apart() -> None:
     assert arena.allocate(5000, gpu=0) is None
     assert (0, 0, wanted.size) == (arena.bytes, arena.unused_bytes, arena.bytes_on(1))
     # Its leases are like all others, but the memory stays.
-    arena.free([first.block.block])
+    arena.leases.end([first.block.block])
     assert 1 == arena.used
-    arena.free([second.block.block])
+    arena.leases.end([second.block.block])
     assert [] == arena.trim(0)
     assert arena.allocate(5000, gpu=1) is not None

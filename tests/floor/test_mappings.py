@@ -142,7 +142,7 @@ def test_a_kept_array_stays_what_it_was_when_the_owner_goes_on(private: Pair) ->
     kept[0] = ord("y")
 
     private.mappings.detach([found.block])
-    private.arena.free([found.reference.block])
+    private.arena.leases.end([found.reference.block])
     found = private.write(b"z" * 40_000)
 
     assert b"y" + b"x" * 39_999 == kept.tobytes()
@@ -334,7 +334,7 @@ def test_allocations_of_the_arena_can_be_read_back(pair: Pair) -> None:
         [array] = pair.mappings.open([found.reference], is_leased=True)
         assert data == array.tobytes()
         del array
-        pair.arena.free([pair.released.pop().block])
+        pair.arena.leases.end([pair.released.pop().block])
     assert 1 << 20 == pair.arena.bytes
 
 
@@ -351,7 +351,7 @@ def test_no_descriptor_and_no_mapping_stays(is_private: bool) -> None:
     assert len(os.listdir("/proc/self/fd")) > before
 
     del found
-    pair.arena.free(blocks)
+    pair.arena.leases.end(blocks)
     for dropped in pair.arena.trim(-1):
         pair.mappings.remove(OWNER, dropped.segment)
     pair.mappings.close()

@@ -21,12 +21,10 @@ LARGE_CLASSES = {
     "zmqtriton.supervisor.models.generation.Generation": 37,
     "zmqtriton.supervisor.models.model.Model": 45,
     "zmqtriton.supervisor.service.Service": 30,
-    "zmqtriton_floor.arena.Arena": 28,
     "zmqtriton_frontends.gateway.gateway.Gateway": 31,
     "zmqtriton_frontends.http2.connection.Connection": 32,
     "zmqtriton_frontends.http_api.server.connections.Connection": 44,
     "zmqtriton_frontends.tensors.payload.Payload": 32,
-    "zmqtriton_stub.execution.responses.Pending": 27,
 }
 MODULES_IMPORTED = 20
 #: Modules that import more of ours, each because it puts the parts of a process together.
@@ -56,20 +54,6 @@ CIRCLES = {
             "zmqtriton.broker.sequences.slots",
         }
     ): "a request knows where it waits, and every queue knows its requests; for annotations only",
-    frozenset(
-        {
-            "zmqtriton_stub.api.bls",
-            "zmqtriton_stub.api.inference",
-            "zmqtriton_stub.broker.connection",
-            "zmqtriton_stub.broker.model_metrics",
-            "zmqtriton_stub.execution.implicit_state",
-            "zmqtriton_stub.execution.responses",
-            "zmqtriton_stub.execution.streams",
-            "zmqtriton_stub.instance",
-            "zmqtriton_stub.request_log",
-            "zmqtriton_stub.tracing",
-        }
-    ): "InferenceRequest.exec() is BLS, which loads at its first use; the rest is annotations",
 }
 
 

@@ -185,4 +185,4 @@ class ArenaBuffer:
 
     def free(self) -> None:
         if self._arena is not None:
-            self._arena.free([self._block])
+            self._arena.leases.end([self._block])

@@ -129,7 +129,7 @@ class Payload:
     def answered(self, own_id: int) -> None:
         """The request has its final reply, so nobody reads its tensors any more."""
         if self._blocks:
-            self.arena.free(self._blocks.pop(own_id, ()))
+            self.arena.leases.end(self._blocks.pop(own_id, ()))
         self._lending.answered(own_id)
 
     async def reserve(self, size: int, tensors_at: int) -> ArenaBuffer | None:
@@ -258,8 +258,8 @@ class Payload:
         """What to tell the next one of others' blocks, those in unread responses among them. What
         it is not told of ours within reason will be free."""
         # A step of an ensemble may be reading them when the request is long refused.
-        self.arena.lend(block for blocks in self._blocks.values() for block in blocks)
-        self.arena.doubt()
+        self.arena.leases.lend(block for blocks in self._blocks.values() for block in blocks)
+        self.arena.doubt_leases()
         blocks = [*self.mappings.leased(), *self._releases]
         for more in [*self._opening, *map(blocks_of, unread)]:
             blocks += more
@@ -269,11 +269,11 @@ class Payload:
         """The broker tells who holds what of ours; False for a message about anything else."""
         kind = type(message)
         if kind is wire.Lease:
-            self.arena.lend(block.block for block in message.blocks)
+            self.arena.leases.lend(block.block for block in message.blocks)
         elif kind is wire.Release:
-            self.arena.take_back(block.block for block in message.blocks)
+            self.arena.leases.take_back(block.block for block in message.blocks)
         elif kind is wire.LeasesReported:
-            self.arena.settle()
+            self.arena.leases.end_doubted()
         else:
             return False
         return True

@@ -50,7 +50,7 @@ class Placement:
 
     def take_back(self) -> None:
         """Nobody is to read it."""
-        self._arena.free(self.blocks)
+        self._arena.leases.end(self.blocks)
         self.lent.close()
 
     def _place(self, body: RequestBody) -> Generator[int, Allocation, None]:
@@ -81,7 +81,7 @@ class Placement:
         reference = self._arena.locate(data) if type(data) is memoryview else None
         if reference is None or reference.offset % _WORD_BYTES:
             return None
-        self._arena.lease([reference.block])
+        self._arena.leases.add([reference.block])
         self.blocks.append(reference.block)
         return reference
 

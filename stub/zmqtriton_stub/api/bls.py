@@ -6,6 +6,7 @@ model, of the broker or of the request itself becomes a response with an error, 
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from zmqtriton_stub.api.inference import (
     InferenceResponse,
     MemoryType,
     PreferredMemory,
+    set_bls_executor,
 )
 from zmqtriton_stub.api.tensor import packed
 from zmqtriton_stub.api.tensor import received as received_tensor
@@ -272,3 +274,6 @@ def _failure(number: int, text: str) -> InferenceResponse:
     known = any(code.number == number for code in ErrorCode)
     code = ErrorCode(number - 1) if known else ErrorCode.INTERNAL
     return InferenceResponse(error=TritonError(text, code))
+
+
+set_bls_executor(sys.modules[__name__])

@@ -6,15 +6,13 @@ import enum
 import json
 import operator
 import threading
-from typing import TYPE_CHECKING, Any, Iterable, NamedTuple
+from typing import Any, Iterable, NamedTuple
 
 from zmqtriton_floor import wire
 from zmqtriton_stub.api.errors import TritonError, TritonModelException
+from zmqtriton_stub.api.protocols import BlsExecutor, ResponseSender, ServedRequest
 from zmqtriton_stub.api.tensor import Tensor
 from zmqtriton_stub.api.tensor import received as received_tensor
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.execution.responses import InferenceResponseSender, Pending
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
@@ -26,6 +24,15 @@ _MISSING: Any = object()
 
 # Reentrant, for the destructors that the garbage collector may run meanwhile.
 _sender_lock = threading.RLock()
+
+
+_bls: BlsExecutor
+
+
+def set_bls_executor(executor: BlsExecutor) -> None:
+    """Let requests be executed by the module that needs the classes of this one."""
+    global _bls
+    _bls = executor
 
 
 class MemoryType(enum.Enum):
@@ -182,8 +189,8 @@ class InferenceRequest:
         )
         self._trace: InferenceTrace | None = _instance_of(InferenceTrace, asked.trace, "trace")
         self._parameters = check_parameters(asked.parameters)
-        self._pending: Pending | None = None
-        self._sender: InferenceResponseSender | None = None
+        self._pending: ServedRequest | None = None
+        self._sender: ResponseSender | None = None
         what = f"for request with id '{self._request_id}' and model name '{self._model_name}'"
         if None in self._inputs:
             raise TritonModelException(f"Input tensor {what} should not be empty.")
@@ -224,7 +231,8 @@ class InferenceRequest:
         if self._trace is None:
             self._trace = InferenceTrace()
             if self._pending is not None and self._pending.work.trace:
-                self._pending.describe_trace(self._trace)
+                trace = self._trace
+                trace._parent, trace._flags, trace._context = self._pending.trace_context()
         return self._trace
 
     def set_release_flags(self, flags: int) -> None:
@@ -232,7 +240,7 @@ class InferenceRequest:
         if self._pending is not None:  # else it is not this model's to release
             self._pending.release_flags = flags
 
-    def get_response_sender(self) -> InferenceResponseSender:
+    def get_response_sender(self) -> ResponseSender:
         if self._sender is None:
             if self._pending is None:
                 raise TritonModelException(
@@ -245,19 +253,15 @@ class InferenceRequest:
         return self._sender
 
     def exec(self, decoupled: bool = False) -> Any:
-        """Asks the other model and waits: its response, or an iterator of its responses."""
-        from zmqtriton_stub.api import bls  # which needs the classes of this file
-
-        return bls.ask_stream(self) if decoupled else bls.ask(self)
+        """The other model's response, or an iterator over its responses."""
+        return _bls.ask_stream(self) if decoupled else _bls.ask(self)
 
     def async_exec(self, decoupled: bool = False) -> Any:
-        """The same as something to await."""
-        from zmqtriton_stub.api import bls
-
-        return bls.ask_async(self, decoupled)
+        """An awaitable for what exec() returns."""
+        return _bls.ask_async(self, decoupled)
 
     def is_cancelled(self) -> bool:
-        return self._pending is not None and self._pending.look_cancelled()
+        return self._pending is not None and self._pending.is_cancelled_now()
 
 
 class InferenceResponse:
@@ -306,7 +310,7 @@ def _json(parameters: Any) -> str:
 def received(
     work: wire.BatchedRequest,
     body: wire.RequestBody,
-    pending: Pending,
+    pending: ServedRequest,
     _new: Any = InferenceRequest.__new__,
 ) -> InferenceRequest:
     """The request that arrived; InferenceRequest() itself is for models."""

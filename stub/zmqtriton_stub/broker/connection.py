@@ -144,8 +144,8 @@ class BrokerConnection:
         if memory is not None:
             if asker is not None:
                 # A step of an ensemble may be reading them when the question is long refused.
-                memory.arena.lend(memory.own(asker.open_blocks()))
-            memory.arena.doubt(memory.own(block for o in told for block in o.blocks))
+                memory.arena.leases.lend(memory.own(asker.open_blocks()))
+            memory.arena.doubt_leases(memory.own(block for o in told for block in o.blocks))
 
     def _held(self) -> list[wire.HeldBlocks]:
         """What is read here of others' memory."""
@@ -258,7 +258,7 @@ class BrokerConnection:
         memory = self.instance.memory
         for outcome, _ in answers:
             if outcome.blocks and not outcome.flags and memory is not None:
-                memory.arena.send(memory.own(outcome.blocks))
+                memory.arena.leases.send(memory.own(outcome.blocks))
 
     def wake(self) -> None:
         """Makes the loop look again; from any thread."""

@@ -13,14 +13,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List
+from typing import Any, Callable, Iterator, List, Protocol
 
 from zmqtriton_floor import metrics, wire
 from zmqtriton_floor.errors import Unavailable, ZmqTritonError, from_number
 from zmqtriton_floor.metrics import COUNTER, HISTOGRAM
-
-if TYPE_CHECKING:
-    from zmqtriton_stub.broker.connection import BrokerConnection
 
 #: One change as the broker reads it.
 Row = List[Any]
@@ -152,6 +149,22 @@ class Observed(Measured):
         return self._total
 
 
+class MetricsLink(Protocol):
+    """The connection to the broker, as seen by metrics."""
+
+    is_closed: bool
+    #: Attends to the loop's duties; for models that may be within a long execute().
+    glance: Callable[[], None]
+
+    def put(self, message: list[bytes]) -> None: ...
+
+    def turn(self, *, takes: bool = True) -> None: ...
+
+    def wait(self, timeout_ms: int) -> None: ...
+
+    def wake(self) -> None: ...
+
+
 class _Question:
     answer: wire.CallResult | None = None
 
@@ -170,7 +183,7 @@ class ModelMetrics:
         self.is_busy: Callable[[], bool] = lambda: False
         #: Hears what the broker has refused.
         self._complain = complain
-        self._link: BrokerConnection | None = None
+        self._link: MetricsLink | None = None
         self._numbers = itertools.count(1)
         self._families: dict[int, Row] = {}
         self._metrics: dict[int, Measured] = {}
@@ -264,7 +277,7 @@ class ModelMetrics:
             link.wake()  # somebody else is at it, and may have just looked
         link.turn()
 
-    def _send(self, link: BrokerConnection) -> None:
+    def _send(self, link: MetricsLink) -> None:
         self._is_due = False
         self._flush_at_s = time.monotonic() + _FLUSH_EVERY_S
         for frames in _messages(self._sum_up()):
@@ -300,7 +313,7 @@ class ModelMetrics:
 
     # ------------------------------------------------------------- the broker
 
-    def introduce(self, link: BrokerConnection) -> Iterator[list[bytes]]:
+    def introduce(self, link: MetricsLink) -> Iterator[list[bytes]]:
         """For a broker that knows nothing of it; the caller holds the lock until it has sent all,
         behind what it has cleared from the link's queue."""
         self._link = link
@@ -337,7 +350,7 @@ class ModelMetrics:
         finally:
             del self._open[number]
 
-    def _wait(self, link: BrokerConnection, question: _Question) -> Any:
+    def _wait(self, link: MetricsLink, question: _Question) -> Any:
         deadline_s = time.monotonic() + _PATIENCE_S
         while True:
             link.turn()

@@ -28,6 +28,7 @@ from zmqtriton_stub.api.inference import (
     received,
 )
 from zmqtriton_stub.broker.connection import BrokerConnection
+from zmqtriton_stub.execution.implicit_state import States, changed_states, keep_states
 from zmqtriton_stub.execution.responses import OutcomeWithBody, Pending
 from zmqtriton_stub.instance import Instance
 from zmqtriton_stub.memory.tensor_forwarding import check_placed
@@ -179,7 +180,8 @@ class Executions:
         requests, execution.requests = execution.requests, []
         accepted = []
         for request, response in zip(requests, repeat(None) if responses is None else responses):
-            pending = request._pending
+            # What the API knows by its protocol was made here.
+            pending: Pending | None = request._pending  # type: ignore[assignment]
             if pending is None or (pending.is_answered and response is None):
                 continue
             if pending.wants_again:
@@ -192,7 +194,7 @@ class Executions:
                     pending.loss = _NO_RESPONSE
                 # Made now, so that its end says so if nobody keeps the request.
                 request.get_response_sender()
-        execution.answers += _encode(accepted)
+        execution.answers += _encode(accepted, self._instance.states)
 
     def _check_again(
         self, execution: Execution, pending: Pending, response: InferenceResponse | None
@@ -326,18 +328,20 @@ def _check(body: wire.RequestBody, signature: Signature) -> None:
         raise InvalidArgument(where + error.text) from None
 
 
-def _encode(accepted: list[tuple[Pending, InferenceResponse]]) -> list[OutcomeWithBody]:
+def _encode(
+    accepted: list[tuple[Pending, InferenceResponse]], states: States | None
+) -> list[OutcomeWithBody]:
     encoded: list[OutcomeWithBody] = []
     changes = []
     try:
         for pending, response in accepted:
-            changes.append(pending.changes(response))
+            changes.append(changed_states(states, pending, response))
             encoded.append(pending.encode(response))
     except BaseException:
         for (pending, _), answer in zip(accepted, encoded):
             pending.withdraw(answer)
         raise
     for (pending, _), answer, changed in zip(accepted, encoded, changes):
-        pending.keep(changed)
+        keep_states(pending, changed)
         pending.finish(answer)
     return encoded

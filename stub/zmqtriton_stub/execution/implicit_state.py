@@ -21,7 +21,7 @@ from zmqtriton_stub.memory.gpu import Span
 
 if TYPE_CHECKING:
     from zmqtriton_stub.api.inference import InferenceResponse
-    from zmqtriton_stub.execution.responses import Pending
+    from zmqtriton_stub.api.protocols import ServedRequest
 
 _FOLDER = "initial_state"
 
@@ -61,7 +61,7 @@ class States:
     def __len__(self) -> int:
         return len(self._sequences)
 
-    def give(self, pending: Pending, inputs: list[Tensor]) -> list[Tensor]:
+    def give(self, pending: ServedRequest, inputs: list[Tensor]) -> list[Tensor]:
         """The inputs with the states of its sequence behind them. What a client has sent under one
         of their names does not count."""
         given = [tensor for tensor in inputs if tensor.name not in self._states]
@@ -73,7 +73,7 @@ class States:
             for name, state in self._states.items()
         ]
 
-    def _of(self, pending: Pending) -> dict[str, Tensor]:
+    def _of(self, pending: ServedRequest) -> dict[str, Tensor]:
         """What is kept of the sequence of a request that is about to be executed."""
         if self._is_iterative:  # which is a sequence by itself
             return pending.states or self._begin()
@@ -91,8 +91,8 @@ class States:
             for name, state in self._states.items()
         }
 
-    def changes(self, pending: Pending, response: InferenceResponse) -> dict[str, Tensor]:
-        """What `pending.states` is to be updated with when this response leaves."""
+    def changes(self, pending: ServedRequest, response: InferenceResponse) -> dict[str, Tensor]:
+        """The states that this response changes, by input."""
         changed: dict[str, Tensor] = {}
         if pending.states is None or response._error is not None:
             return changed
@@ -112,6 +112,18 @@ class States:
     def clear(self) -> None:
         """All of them are."""
         self._sequences.clear()
+
+
+def changed_states(
+    states: States | None, pending: ServedRequest, response: InferenceResponse | None
+) -> dict[str, Tensor]:
+    """The states of the request's sequence to keep when this response leaves."""
+    return {} if states is None or response is None else states.changes(pending, response)
+
+
+def keep_states(pending: ServedRequest, changes: dict[str, Tensor]) -> None:
+    if pending.states is not None:
+        pending.states.update(changes)
 
 
 def _copied(data: Any) -> bytes:

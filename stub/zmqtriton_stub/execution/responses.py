@@ -18,13 +18,12 @@ from zmqtriton_stub.api.inference import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceResponse,
-    InferenceTrace,
 )
 from zmqtriton_stub.api.tensor import packed
-from zmqtriton_stub.tracing import context
+from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.connection import BrokerConnection
+    from zmqtriton_stub.execution.protocols import BrokerLink
     from zmqtriton_stub.memory.tensor_forwarding import Found
 
 #: A row of Results and its body.
@@ -66,7 +65,7 @@ class Pending:
         "work",
     )
 
-    def __init__(self, link: BrokerConnection, work: wire.BatchedRequest, body: bytes) -> None:
+    def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
         self._link = link
         self.work = work
         #: The request's, until it is decoded.
@@ -104,19 +103,15 @@ class Pending:
         """The outputs that are to be sent; where no names are known, all."""
         return self.outputs or self._link.instance.outputs
 
-    def look_cancelled(self) -> bool:
+    def is_cancelled_now(self) -> bool:
         """Whether nobody waits for the answer any more; reads what the broker has sent."""
         if not self.is_cancelled:
             self._link.glance()
             self._link.turn()
         return self.is_cancelled
 
-    def describe_trace(self, trace: InferenceTrace) -> None:
-        """Only of one that is traced."""
-        work = self.work
-        trace._parent, trace._flags = work.trace, work.flags & wire.TRACE_TENSORS
-        if self._link.instance.tracing.has_contexts:
-            trace._context = context(work.trace)
+    def trace_context(self) -> tuple[str, int, str]:
+        return self._link.instance.tracing.context_of(self.work)
 
     @property
     def has_senders(self) -> bool:
@@ -249,15 +244,6 @@ class Pending:
             if self.holds_inputs:
                 memory.release(wire.Release(blocks))
 
-    def changes(self, response: InferenceResponse) -> dict[str, wire.Tensor]:
-        """What `states` is to be updated with when the response leaves."""
-        states = self._link.instance.states
-        return {} if states is None else states.changes(self, response)
-
-    def keep(self, changes: dict[str, wire.Tensor]) -> None:
-        if self.states is not None:
-            self.states.update(changes)
-
     def finish(self, answer: OutcomeWithBody) -> None:
         """The final outcome is on its way."""
         blocks, memory = answer[0].blocks, self._link.instance.memory
@@ -267,7 +253,7 @@ class Pending:
             self._link.answered.add(*answer, is_lasting=not self.held)
             self._link.pending.pop(self.route, None)
             if blocks and memory is not None:
-                memory.arena.send(memory.own(blocks))
+                memory.arena.leases.send(memory.own(blocks))
 
     def fail(self, text: str, code: int = INTERNAL) -> list[OutcomeWithBody]:
         """Finishes; what it returns is for the caller to send."""
@@ -279,7 +265,7 @@ class Pending:
     def send(self, response: InferenceResponse | None, flags: int) -> None:
         """Sends one of the model's responses, from any thread."""
         # The first response is the last, so nobody need wait for the flag.
-        changes = {} if response is None else self.changes(response)
+        changes = changed_states(self._link.instance.states, self, response)
         answer = None if response is None else self.encode(response)
         is_sent = False
         try:
@@ -287,7 +273,7 @@ class Pending:
                 self.accept(has_response=response is not None, flags=flags)
                 if answer is not None and not self.is_answered:
                     is_sent = True
-                    self.keep(changes)
+                    keep_states(self, changes)
                     self.finish(answer)
                     self._send(answer)
         finally:
@@ -341,7 +327,7 @@ class InferenceResponseSender:
         self._pending.send(response, flags)
 
     def is_cancelled(self) -> bool:
-        return self._pending.look_cancelled()
+        return self._pending.is_cancelled_now()
 
     def __del__(self) -> None:
         self._pending.let_go()

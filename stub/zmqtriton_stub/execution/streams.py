@@ -16,11 +16,12 @@ from zmqtriton_floor import endpoints, wire
 from zmqtriton_floor.errors import BY_CODE
 from zmqtriton_stub.api.errors import TritonModelException, clip
 from zmqtriton_stub.api.inference import InferenceResponse
+from zmqtriton_stub.execution.implicit_state import changed_states, keep_states
 from zmqtriton_stub.execution.response_counts import CANCEL, EMPTY, FAIL, SUCCESS
 from zmqtriton_stub.execution.responses import INTERNAL, OutcomeWithBody, Pending, state_lock
 
 if TYPE_CHECKING:
-    from zmqtriton_stub.broker.connection import BrokerConnection
+    from zmqtriton_stub.execution.protocols import BrokerLink
 
 #: What a stream keeps here for a reader that is behind.
 MAX_BUFFERED = 1024
@@ -61,7 +62,7 @@ class Stream(Pending):
 
     __slots__ = ("_buffer", "_buffered_bytes", "_has_lost", "_number", "_since_ns", "_taken")
 
-    def __init__(self, link: BrokerConnection, work: wire.BatchedRequest, body: bytes) -> None:
+    def __init__(self, link: BrokerLink, work: wire.BatchedRequest, body: bytes) -> None:
         super().__init__(link, work, body)
         #: Of the next response that leaves.
         self._number = 0
@@ -87,7 +88,7 @@ class Stream(Pending):
             with state_lock:
                 self._count_response(CANCEL, begun_ns)
             return
-        changes = {} if response is None else self.changes(response)
+        changes = changed_states(self._link.instance.states, self, response)
         if response is None:
             answer: OutcomeWithBody = wire.Outcome(*self.route, 0, "", flags), b""
         else:
@@ -111,7 +112,7 @@ class Stream(Pending):
                 self.withdraw(answer)
                 self._cut()
             else:
-                self.keep(changes)
+                keep_states(self, changes)
                 self._count_response(_kind(response), begun_ns)
                 self._put(answer)
         # A model that does nothing but send learns in time how far its reader is.

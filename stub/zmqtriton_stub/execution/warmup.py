@@ -64,7 +64,7 @@ class Sink:
         outcome, _ = answer
         memory = self.instance.memory
         if memory is not None and not outcome.flags:
-            memory.arena.send(memory.own(outcome.blocks))
+            memory.arena.leases.send(memory.own(outcome.blocks))
         self._take(outcome)
         stream = self.pending.get((outcome.peer, outcome.id))
         if isinstance(stream, Stream):

@@ -49,7 +49,7 @@ class Lent:
         try:
             gpu.driver().copy(span.gpu, allocation.view, span)
         except BaseException:
-            self._arena.free([allocation.block.block])
+            self._arena.leases.end([allocation.block.block])
             raise
         return allocation.reference, [allocation.block]
 

@@ -141,7 +141,7 @@ class TensorMemory:
 
     def free(self, blocks: Iterable[Block]) -> None:
         """Nobody will get these, or nobody reads them any more for our sake."""
-        self.arena.free(self.own(blocks))
+        self.arena.leases.end(self.own(blocks))
 
     def answered(self, blocks: list[Block]) -> None:
         """The inputs of a question that has its final reply."""
@@ -166,17 +166,17 @@ class TensorMemory:
         """The broker tells who holds what of ours; False for anything else."""
         kind, arena = type(message), self.arena
         if kind is wire.Release:
-            arena.take_back(self.own(message.blocks))
+            arena.leases.take_back(self.own(message.blocks))
         elif kind is wire.Lease:
-            arena.lend(self.own(message.blocks))
+            arena.leases.lend(self.own(message.blocks))
         elif kind is wire.LeasesReported:
-            arena.settle()
+            arena.leases.end_doubted()
         else:
             return False
         return True
 
     def _lease_own(self, block: Block) -> bool:
-        self.arena.lease(self.own([block]))
+        self.arena.leases.add(self.own([block]))
         return block.owner == self.arena.owner
 
     def size(self, blocks: Iterable[Block]) -> int:

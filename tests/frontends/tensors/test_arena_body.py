@@ -31,7 +31,11 @@ class Arena:
         self.grown = asyncio.Event()
         self.asked: list[tuple[int, int]] = []
 
-    def free(self, blocks: list[int]) -> None:
+    @property
+    def leases(self) -> Any:
+        return self
+
+    def end(self, blocks: list[int]) -> None:
         for block in blocks:
             del self.lent[block]
 

@@ -14,7 +14,7 @@ from zmqtriton_floor.wire import SEQUENCE_START as START
 from zmqtriton_floor.wire import Tensor
 from zmqtriton_stub.api import pb_utils
 from zmqtriton_stub.api.errors import TritonError
-from zmqtriton_stub.execution.implicit_state import States
+from zmqtriton_stub.execution.implicit_state import States, keep_states
 from zmqtriton_stub.execution.responses import Pending
 
 _INT32, _BYTES = 8, 13
@@ -179,7 +179,7 @@ def test_a_request_that_is_executed_step_by_step_keeps_its_own_state() -> None:
     sequences = _Sequences(_config([_state()], iterative_sequence=True))
     first, _ = sequences.given(1, START)
     other, _ = sequences.given(1, START)
-    first.keep({"I": Tensor("I", _INT32, [1, 2], b"\7" * 8)})
+    keep_states(first, {"I": Tensor("I", _INT32, [1, 2], b"\7" * 8)})
 
     [again] = sequences.states.give(first, [])
 

@@ -224,7 +224,7 @@ def test_with_the_final_outcome_the_input_is_the_owner_s_again(
 
     pending.send(_respond(LARGE[:1]), wire.FINAL)
 
-    world.frontend.free([reference.block])
+    world.frontend.leases.end([reference.block])
     world.write(bytes(200_000))  # into the same pages
     if keeps:
         assert np.array_equal(LARGE, kept)

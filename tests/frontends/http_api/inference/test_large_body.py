@@ -48,7 +48,7 @@ class Eater(ConnectionHarness):
             return None
         assert 2 == tensors_at
         self.reserved.append(size)
-        arena: Any = SimpleNamespace(free=self._free)
+        arena: Any = SimpleNamespace(leases=SimpleNamespace(end=self._free))
         memory: Any = np.empty(size, np.uint8)
         self.memory.append(weakref.ref(memory))
         return ArenaBuffer(memoryview(memory), arena)

@@ -57,7 +57,11 @@ class Arena:
     async def gather(self, pieces: list[bytes], size: int, tensors_at: int) -> ArenaBuffer:
         return ArenaBuffer(b"".join(pieces))
 
-    def free(self, blocks: list[int]) -> None:
+    @property
+    def leases(self) -> Any:
+        return self
+
+    def end(self, blocks: list[int]) -> None:
         self.freed += 1
 
 

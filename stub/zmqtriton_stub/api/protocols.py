@@ -1,0 +1,49 @@
+"""What requests of models need from the parts that serve them, which import the API themselves."""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Protocol
+
+from zmqtriton_floor import wire
+
+
+class ResponseSender(Protocol):
+    """Answers one request from any thread."""
+
+    def send(self, response: Any = None, flags: int = 0) -> None: ...
+
+    def is_cancelled(self) -> bool: ...
+
+
+class ServedRequest(Protocol):
+    """A request that this process has to answer."""
+
+    #: How the broker sent it.
+    work: wire.BatchedRequest
+    #: The implicit states of its sequence, by input; None if its model has none.
+    states: dict[str, wire.Tensor] | None
+    #: Whether the request ends when execute() returns, or is to be executed again.
+    release_flags: int
+
+    def is_cancelled_now(self) -> bool:
+        """Whether nobody waits for the answer any more, by the broker's latest messages."""
+
+    @property
+    def wanted(self) -> Collection[str]:
+        """The outputs that are to be sent."""
+
+    def trace_context(self) -> tuple[str, int, str]:
+        """The span that requests made for this one belong to, its flags, and its context as
+        OpenTelemetry's propagators read it."""
+
+    def make_sender(self) -> ResponseSender: ...
+
+
+class BlsExecutor(Protocol):
+    """Executes requests that this process makes to other models."""
+
+    def ask(self, request: Any) -> Any: ...
+
+    def ask_stream(self, request: Any) -> Any: ...
+
+    def ask_async(self, request: Any, is_stream: bool) -> Any: ...
