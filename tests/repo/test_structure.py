@@ -14,7 +14,6 @@ from tests.repo.test_layers import ROOT, Source, imported, sources
 METHODS_PER_CLASS = 25
 #: Classes with more methods: how many they have.
 LARGE_CLASSES = {
-    "zmqtriton.broker.scheduling.generation.Generation": 26,
     "zmqtriton.broker.sequences.assignment.SequenceBatcher": 33,
     "zmqtriton.supervisor.core.Core": 37,
     "zmqtriton.supervisor.fleet.peers.Peers": 26,

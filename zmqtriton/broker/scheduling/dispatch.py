@@ -59,7 +59,7 @@ class Dispatch:
         while self._touched:
             touched, self._touched = self._touched, {}
             for generation in touched.values():
-                if generation.is_limited:
+                if generation.placement.is_limited:
                     self._end_idle_sequences(generation, now_ns)
                 else:
                     self._dispatch(generation, now_ns)
@@ -67,7 +67,7 @@ class Dispatch:
             pass
 
     def _dispatch(self, generation: Generation, now_ns: int) -> None:
-        if generation.is_limited:
+        if generation.placement.is_limited:
             while self._dispatch_limited(now_ns):
                 pass
             return
@@ -147,7 +147,7 @@ class Dispatch:
             instance.earlier = peer.executing
             self._begin(instance, generation, Batch(EARLIER, [], since_ns))
         elif instance.is_idle:
-            generation.become_idle(instance)
+            generation.placement.become_idle(instance)
         self.mark_for_dispatch(generation)
 
     def finish_batch(
@@ -160,9 +160,11 @@ class Dispatch:
             instance.has_executed = True
             self._outbox.supervisor.append(wire.FirstExecutionDone(instance.serial))
         generation.statistics.record_execution(batch, executed)
-        generation.record_execution(executed.input_ns + executed.infer_ns + executed.output_ns)
+        generation.placement.record_execution(
+            executed.input_ns + executed.infer_ns + executed.output_ns
+        )
         if instance.is_idle:
-            generation.become_idle(instance)
+            generation.placement.become_idle(instance)
         else:
             instance.begin_next(now_ns)
 

@@ -17,6 +17,7 @@ from zmqtriton.broker.requests.inflight import InflightRequest
 from zmqtriton.broker.requests.response_order import order_of
 from zmqtriton.broker.scheduling.batching import queue_of
 from zmqtriton.broker.scheduling.instances import Instance
+from zmqtriton.broker.scheduling.placement import Placement
 from zmqtriton.broker.sequences.assignment import SequenceBatcher
 from zmqtriton_floor.cache_keys import is_cached
 from zmqtriton_floor.signature import Signature, takes_gpu
@@ -24,10 +25,6 @@ from zmqtriton_floor.wire import UNCHECKED, BatchedRequest, Request
 
 if TYPE_CHECKING:
     from zmqtriton.broker.metrics.latencies import StatisticsFactory
-
-#: Where an execution takes less the next one is sent ahead, up to so much work, and so many in all.
-_AHEAD_NS = 2_000_000
-_MOST_AHEAD = 16
 
 #: The model parameter that bounds one execute(), in seconds; absent or 0: unbounded.
 _MAX_EXECUTION = "max_execution_seconds"
@@ -63,7 +60,6 @@ class Generation:
         self.number = number
         self.model = model
         self.version = version
-        self._has_dynamic_batching = "dynamic_batching" in document
         self.is_decoupled = bool(policy.get("decoupled", False))
         #: Equal requests may have the answer of an earlier one.
         self.is_cached = is_cached(document) and not self.is_decoupled
@@ -95,18 +91,16 @@ class Generation:
         self.sequences: SequenceBatcher | None = None
         if "sequence_batching" in document:
             self.sequences = SequenceBatcher(model, document)
-        #: Its instances begin nothing before it is their turn.
-        self.is_limited = False
-        #: An instance may be given another batch while it executes one.
-        self._has_concurrent_batches = "MAX_INFLIGHT" in document.get("parameters", {})
+        self.placement = Placement(
+            self.instances,
+            has_dynamic_batching="dynamic_batching" in document,
+            has_concurrent_batches="MAX_INFLIGHT" in document.get("parameters", {}),
+            has_sequences="sequence_batching" in document,
+        )
         self.config: dict[str, Any] = document
         self._queue = queue_of(document)
-        #: The one that became idle last has the warmest caches and goes first.
-        self._idle: list[Instance] = []
         #: In the queue and still wanted.
         self.pending = 0
-        #: How long an execution takes, on average; 0: not known yet.
-        self._mean_ns = 0
         #: When a timer was started for, to look at the queue again; 0: there is none.
         self.timer_ns = 0
 
@@ -151,9 +145,7 @@ class Generation:
         """When next_dispatch() is to be asked again though nothing else happens; 0: then never."""
         if self.sequences is not None:
             return self.sequences.due_ns
-        return (
-            self._queue.due_ns if self._idle or self._instance_with_free_slot() is not None else 0
-        )
+        return self._queue.due_ns if self.placement.may_have_room else 0
 
     def enqueue(self, request: InflightRequest) -> None:
         if self.order is not None:
@@ -205,43 +197,6 @@ class Generation:
             self._queue.put_back(requests)
         self.pending += len(requests)
 
-    def record_execution(self, execution_ns: int) -> None:
-        """One more execution is over."""
-        self._mean_ns += (execution_ns - self._mean_ns) // 8 if self._mean_ns else execution_ns
-
-    def _prefetch_target(self) -> Instance | None:
-        """The stub to which a batch may be sent ahead, so that it need not wait for the next.
-
-        Only where executions are short, so that what waits there waits no longer than a blink, and
-        where there is no other stub that could become idle first. What a batcher holds back for
-        company is better off here.
-        """
-        if (
-            len(self.instances) != 1
-            or not 0 < self._mean_ns <= _AHEAD_NS
-            or self._has_dynamic_batching
-        ):
-            return None
-        (instance,) = self.instances.values()
-        most = min(_MOST_AHEAD, 1 + _AHEAD_NS // self._mean_ns)
-        return instance if instance.may_take_ahead(most) else None
-
-    def _instance_with_free_slot(self) -> Instance | None:
-        """The stub that can begin most batches beside those that it executes."""
-        if not (self._has_concurrent_batches or self.is_limited):
-            return None
-        best = max(self.instances.values(), key=lambda one: one.startable_batches, default=None)
-        return best if best is not None and best.startable_batches > 0 else None
-
-    def become_idle(self, instance: Instance) -> None:
-        if self.sequences is None and instance.membership is None:
-            self._idle.append(instance)
-
-    def limit(self) -> None:
-        """From now on its instances begin when it is their turn."""
-        self.is_limited = True
-        self._idle.clear()
-
     def has_ready(self, instance: Instance, now_ns: int) -> bool:
         """Whether something waits that it could begin now, or soon: delays of sequences do not
         count."""
@@ -255,15 +210,11 @@ class Generation:
             chosen = self.sequences.next(self.instances.values(), now_ns)
             self.pending -= len(chosen[1]) if chosen is not None else 0
             return chosen
-        idle = self._idle
-        while idle and not idle[-1].is_idle:
-            idle.pop()
-        instance = idle[-1] if idle else self._instance_with_free_slot() or self._prefetch_target()
+        instance = self.placement.next_instance()
         batch = self._queue.pop_batch(now_ns) if instance is not None else []
         if instance is None or not batch:
             return None
-        if idle:
-            idle.pop()
+        self.placement.take(instance)
         self.pending -= len(batch)
         return instance, batch
 

@@ -60,12 +60,12 @@ class RateLimiter:
     def join(self, instance: Instance, generation: Generation, demand: str) -> None:
         """Before it is given anything. Where no instance of a model has a demand all are as free as
         ever; where one has, even those without take turns."""
-        if demand and not generation.is_limited:
-            generation.limit()
+        if demand and not generation.placement.is_limited:
+            generation.placement.limit()
             self._limited[generation.number] = generation
             for other in generation.instances.values():
                 other.membership = RateLimiterMember(_NOTHING, self, self._points)
-        if generation.is_limited:
+        if generation.placement.is_limited:
             needs = ResourceNeed.from_json(demand) if demand else _NOTHING
             instance.membership = RateLimiterMember(needs, self, self._points)
 
